@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from connectors.source.assigned_partitions import AssignedPositions, LoadMeter, Releases
 from connectors.source.context import FlowContext
+from connectors.source.copying.ledger_keeper import LedgerKeeper
 from connectors.source.copying.quarantine import Quarantine
 from connectors.source.copying.reports import topic_status
 from connectors.source.copying.task import SourceTask
@@ -35,6 +36,7 @@ from mm2py.records.gap_record import GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import PositionStore
 from mm2py.shared_settings.flow_config import Part
+from mm2py.topics.names import ledger_topic
 
 LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a copied partition has no leader, on either side."""
@@ -143,6 +145,15 @@ class SourceConnector:
             timeout_ms=int(settings.target_request_timeout_s * 500),
         )
         store = PositionStore(self._flow.source, prepared.offsets_partitions, writer, self._clock)
+        ledger_writer = TopicWriter(
+            context.target.brokers,
+            ledger_topic(self._flow.source),
+            context.incarnation,
+            rng=context.rng,
+            timeout_ms=int(settings.target_request_timeout_s * 500),
+            waits_for_topic=False,
+        )
+        ledger = LedgerKeeper(context, prepared.ledger_partitions, ledger_writer, prepared.make_ledger)
         self._log.info(
             "flow.ready",
             source_cluster=prepared.source_id,
@@ -153,7 +164,9 @@ class SourceConnector:
         )
         self._say_topic_ids()
         quarantine = Quarantine(context, prepared.source_id)
-        task = SourceTask(context, prepared, store, keep=quarantine.keep, met_gap=gaps.met, gaps_written=gaps.written)
+        task = SourceTask(
+            context, prepared, store, ledger, keep=quarantine.keep, met_gap=gaps.met, gaps_written=gaps.written
+        )
         starting_offsets = StartingOffsets(
             context, prepared, self._restart_state, store=task.positions.store, met_gap=gaps.met_topic
         )

@@ -359,6 +359,7 @@ class Resumption:
                     offset,
                     source_topic_id=ready[key].source_topic_id,
                     target_topic_id=ready[key].target_topic_id,
+                    behind=stood.get(key) if self._skips(ready[key], offset) else None,
                 )
                 for key, offset in at.items()
             }
@@ -366,6 +367,12 @@ class Resumption:
         for key in at:
             self._gaps.stopped.pop(key, None)
         return at
+
+    def _skips(self, part: CopiedPartition, offset: int) -> bool:
+        """Tell whether records of the source are skipped, and nothing of the copy is lost or comes again."""
+        stopped_by = self._gaps.stopped.get(part.key)
+        is_forward = offset >= part.copier.position.source_offset
+        return is_forward and stopped_by is not None and not stopped_by.kind.is_of_target
 
     def _may_be_open(self, part: CopiedPartition) -> bool:
         """Tell whether a previous incarnation may still write there: it is not fenced yet, or the marker is lost."""

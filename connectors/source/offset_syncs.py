@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +24,7 @@ from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
+from mm2py.offsets.runs import Run
 from mm2py.offsets.sync_rule import SyncRule
 from mm2py.offsets.sync_store import SLOTS
 from mm2py.records.offset_sync import OffsetSync, encode
@@ -42,9 +43,20 @@ LAST_S: Final = 2.0
 class OffsetSyncs:
     """The offset syncs of one attempt of a flow; ``run`` it."""
 
-    def __init__(self, context: FlowContext, partitions: Mapping[TopicPartition, CopiedPartition]) -> None:
-        """``partitions``: those that are copied now, by source topic and partition."""
+    def __init__(
+        self,
+        context: FlowContext,
+        partitions: Mapping[TopicPartition, CopiedPartition],
+        take_runs: Callable[[CopiedPartition], list[Run]],
+    ) -> None:
+        """Make one.
+
+        Args:
+            partitions: those that are copied now, by source topic and partition.
+            take_runs: returns what was acknowledged of a partition since the last call.
+        """
         self._context = context
+        self._take_runs = take_runs
         self._partitions = partitions
         self._rules: dict[TopicPartition, SyncRule] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, int]]] = {}
@@ -96,7 +108,7 @@ class OffsetSyncs:
             self._look_at(key, part, latest=latest)
 
     def _look_at(self, key: TopicPartition, part: CopiedPartition, *, latest: bool) -> None:
-        runs, settings = part.copier.new_runs.take(), self._context.settings.offset_syncs
+        runs, settings = self._take_runs(part), self._context.settings.offset_syncs
         if settings is None:
             self._rules.clear()  # where they are switched on again, each partition begins with a sync
             return

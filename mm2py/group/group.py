@@ -33,6 +33,7 @@ from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Joined, MemberId, TaskName
+from mm2py.topics.names import ledger_topic
 
 HEALTHY_AFTER_S: Final = 60.0
 """After a member that lasted so long the next one joins without waiting."""
@@ -225,8 +226,10 @@ class Group:
         """Return where an evicted member must change nothing, also of a flow that is not in this worker's file."""
         settings = self._flows.get(flow)
         if settings is None:
-            return [f"mm2-offsets.{flow.source}.internal", f"mm2-status.{flow.source}.internal"]
-        return [settings.offsets_topic, settings.status_topic]
+            offsets, status = f"mm2-offsets.{flow.source}.internal", f"mm2-status.{flow.source}.internal"
+        else:
+            offsets, status = settings.offsets_topic, settings.status_topic
+        return [offsets, ledger_topic(flow.source), status]
 
     def _bundle_of(self, task: TaskName) -> TaskName:
         """Return the task that stands for all those whose records go to the same remote partition."""

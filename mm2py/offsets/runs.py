@@ -76,18 +76,18 @@ Entry = Run | Hole
 
 
 class NewRuns:
-    """The runs of one partition that were stored since they were last taken, in the order in which they were stored."""
+    """The runs and holes of one partition since they were last taken, in the order in which they were stored."""
 
     __slots__ = ("_runs",)
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[Entry] = []
 
     def add(self, source_offset: int, target_offset: int, record_count: int) -> None:
         """Note records that are stored. They continue the last run if both offsets do."""
         runs = self._runs
-        if runs:
-            last_source, last_target, count = runs[-1]
+        if runs and type(last := runs[-1]) is Run:
+            last_source, last_target, count = last
             if last_source + count == source_offset and last_target + count == target_offset:
                 runs[-1] = Run(last_source, last_target, count + record_count)
                 return
@@ -107,7 +107,16 @@ class NewRuns:
             at, source_offset = index, next_source
         self.add(source_offset, base_offset + at, record_count - at)
 
-    def take(self) -> list[Run]:
-        """Return the runs, and forget them."""
+    def add_entries(self, entries: Iterable[Entry]) -> None:
+        """Note what was found out in another way than by acknowledgements."""
+        self._runs.extend(entries)
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs among them."""
+        return [one for one in self._runs if isinstance(one, Run)]
+
+    def take(self) -> list[Entry]:
+        """Return them, and forget them."""
         runs, self._runs = self._runs, []
         return runs

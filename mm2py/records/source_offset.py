@@ -37,6 +37,7 @@ _OWN_FIELDS: Final = frozenset(
         "by",
         "skipped",
         "drained",
+        "ledger",
     }
 )
 
@@ -75,6 +76,8 @@ class StoredPosition:
     skipped: tuple[tuple[int, int], ...] = ()
     drained: bool = False
     """Everything that the producer sent was answered, and it sends nothing more. It needs no fence."""
+    ledger: int | None = None
+    """The number of the ledger that was written up to this position; see ``records/ledger_record.py``."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -127,6 +130,7 @@ def encode_value(position: StoredPosition) -> bytes:
         "by": position.by,
         "skipped": ",".join(f"{first}-{last}" for first, last in position.skipped),
         "drained": position.drained,
+        "ledger": position.ledger,
     }
     return _dump(fields)
 
@@ -168,6 +172,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             by=_text(fields, "by"),
             skipped=_ranges(_text(fields, "skipped") or ""),
             drained=fields.get("drained") is True,
+            ledger=_int(fields, "ledger"),
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -33,6 +33,7 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
 from mm2py.kafka.producer.fencing import PreviousProducer
+from mm2py.offsets.runs import NewRuns
 from mm2py.records.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -118,6 +119,10 @@ class Tail:
         self.stored = 0
         self.last_batch: bytes | None = None
         """The writer's last batch, if it still has records."""
+        self.places = NewRuns()
+        """Runs of the number of a record, from 0 on, and its target offset."""
+        self.record_end = from_offset
+        """The target offset behind the writer's last record."""
         self.is_log_append_time = False
         self.records: list[Content] = []
         self.foreign: dict[int, ForeignRecords] = {}
@@ -140,7 +145,7 @@ class Tail:
     def begin_at(self, log_start: int) -> None:
         """Learn where the log begins now. Sequences, or only offsets, tell what was before that."""
         if log_start > self.next_offset:
-            self.next_offset = self._trimmed_to = log_start
+            self.next_offset = self._trimmed_to = self.record_end = log_start
 
     def take(self, records: memoryview, *, high_watermark: int) -> bool:
         """Take in one read from ``next_offset``, up to a damaged batch. Return whether the tail is whole."""
@@ -212,6 +217,9 @@ class Tail:
         ahead = (after - self._writer.next_sequence) % SEQUENCE_MODULUS
         if self.stored < ahead < _HALF:
             self.stored = ahead
+            count = header.last_offset_delta + 1
+            self.places.add(ahead - count, header.base_offset, count)
+            self.record_end = header.base_offset + count
         self.last_batch = bytes(batch) if header.record_count else None
         self.is_log_append_time = header.is_log_append_time
         if self._keep_records and header.record_count:
@@ -245,7 +253,9 @@ class Walk:
         self.leader_epoch = leader_epoch
         self.last: Record | None = None
         """The last record counted, with its source offset."""
-        self._left = records
+        self.counted = NewRuns()
+        """Runs of the source offset of a record, and its number, from 0 on."""
+        self._left = self._records = records
         self._from_offset = from_offset
         self._seen = 0
         """Source offsets that held a counted record or a marker."""
@@ -279,6 +289,8 @@ class Walk:
                 self._aborted += step.record_count if step.reason == "aborted" else 0
                 continue
             counted = min(self._left, step.record_count)
+            starts = [start for start in step.runs() if start[0] < counted]
+            self.counted.add_batch(starts, self._records - self._left, counted)
             self._left -= counted
             self._seen += counted
             self.resume_offset = offset_of(step, counted)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from mm2py.kafka.port import ProduceRequest
 from tests.fakes.broker.record_batch import Record, StoredRecord
 from tests.scenarios.gate import Gate, Request
+from tests.scenarios.true_ledger import wrong_answers
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 
@@ -114,6 +115,7 @@ async def finish(world: World, source: Source, witness: Witness) -> None:
     assert witness.findings() == [], world.log_text.getvalue()[-3000:]
     assert [verdict.findings for verdict in world.judge("orders", "A.orders", exact=True) if not verdict.ok] == []
     assert world.target.complaints == []
+    assert wrong_answers(world, "orders", "A.orders") == []
 
 
 def written(world: World) -> set[tuple[int, tuple[str, int, int]]]:

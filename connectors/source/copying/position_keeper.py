@@ -1,8 +1,9 @@
 """Keeps the positions of a task's partitions on the target, at most a second behind.
 
 Before a partition's first batch under a producer id, a position that names this id is stored. So the stored position
-always names the producer that may have written last. The worker stores a limited number of positions a second. If more
-partitions are busy, those that are furthest behind come first, and a crash leaves more to reconcile.
+always names the producer that may have written last. Before each position the part of the ledger is stored that ends
+there. The worker stores a limited number of positions a second. If more partitions are busy, those that are furthest
+behind come first, and a crash leaves more to reconcile.
 
 Each partition of the offsets topic is written to by itself: one without a leader delays only the positions in it. The
 last position of a partition that is not copied any more, or that starts elsewhere, is *owed* until it is stored; a stop
@@ -12,14 +13,16 @@ waits for it no longer than a few seconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from connectors.source.context import FlowContext
+from connectors.source.copying.ledger_keeper import LedgerKeeper
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.records.ledger_record import LedgerChunk
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import PositionStored
@@ -50,6 +53,7 @@ class PositionKeeper:
         context: FlowContext,
         source_id: str | None,
         store: PositionStore,
+        ledger: LedgerKeeper,
         partitions: Mapping[TopicPartition, CopiedPartition],
         *,
         handle: Handler,
@@ -65,6 +69,7 @@ class PositionKeeper:
         self._context = context
         self._source_id = source_id
         self._store = store
+        self._ledger = ledger
         self._partitions = partitions
         self._handle = handle
         self._before_first = before_first
@@ -83,6 +88,8 @@ class PositionKeeper:
         self._starting: dict[CopiedPartition, None] = {}
         """Partitions that wait until their first position is stored."""
         self._owed: dict[TopicPartition, StoredPosition] = {}
+        self._owed_chunks: dict[TopicPartition, Sequence[LedgerChunk]] = {}
+        """What is to be stored before the owed positions."""
         self._under_way: dict[int, _Write] = {}
         """By partition of the topic; one write at a time."""
         self._numbers: dict[TopicPartition, int] = {}
@@ -122,7 +129,8 @@ class PositionKeeper:
             next_sequence=position.sequence,
             by=identity.transactional_id,
             skipped=position.skipped,
-            unknown=part.unknown_fields,
+            ledger=part.ledger_number,
+            unknown={} if part.stored is None else part.stored.unknown,
         )
 
     # What the task asks for
@@ -155,6 +163,7 @@ class PositionKeeper:
                 continue
             drained = not part.copier.is_unsettled
             if drained or is_first or self._stored.get(part.key) != part.copier.position:
+                self._owed_chunks[part.key] = (*self._owed_chunks.get(part.key, ()), *self._ledger.chunks(part))
                 self._owed[part.key] = replace(self.form(part), drained=drained)
                 self._stored[part.key] = part.copier.position
                 self._starting.pop(part, None)
@@ -272,9 +281,12 @@ class PositionKeeper:
             still = (part for part in write.changed if not part.copier.has_untold_gaps)  # a gap may have come up
             changed = [part for part in still if part not in self._starting]
             parts = [part for part in (*write.starting, *changed) if self._partitions.get(part.key) is part]
+            chunks = {part: self._ledger.chunks(part) for part in parts}
             seen = [(part, part.copier.position, part.copier.identity) for part in parts]
-            if owed or parts:
-                await self._store.store(owed | {part.key: self.form(part) for part in parts})
+            positions = owed | {part.key: self.form(part) for part in parts}
+            await self._store_ledger(owed, chunks)
+            if positions:
+                await self._store.store(positions)
             for key, stored in owed.items():
                 if self._owed.get(key) is stored:
                     del self._owed[key]
@@ -290,6 +302,22 @@ class PositionKeeper:
             self._round_at_s = 0.0
         self._now.set()
 
+    async def _store_ledger(
+        self, owed: Iterable[TopicPartition], chunks: Mapping[CopiedPartition, Sequence[LedgerChunk]]
+    ) -> None:
+        """Store the ledger up to the positions that are stored next."""
+        keys = {*owed, *(part.key for part in chunks)}
+        left = {key: self._owed_chunks[key] for key in keys if key in self._owed_chunks}
+        ours = {part.key: found for part, found in chunks.items() if found}
+        both = {key: (*left.get(key, ()), *ours.get(key, ())) for key in {**left, **ours}}
+        if both:
+            await self._ledger.store(both)
+        for key, found in left.items():
+            if self._owed_chunks.get(key) is found:
+                del self._owed_chunks[key]
+        for part, found in chunks.items():
+            self._ledger.written(part, found)
+
     def _note_stored(
         self, part: CopiedPartition, position: Position, identity: ProducerIdentity, *, is_first: bool
     ) -> None:
@@ -297,6 +325,10 @@ class PositionKeeper:
         self._behind_since_s.pop(part.key, None)
         if is_first:
             self._handle(part, PositionStored(identity))
+
+    def _ledger_trouble(self, write: _Write) -> str | None:
+        parts = (*write.starting, *write.changed)
+        return next((why for part in parts if (why := self._ledger.trouble(part.key)) is not None), None)
 
     def _number_of(self, key: TopicPartition) -> int:
         if key not in self._numbers:
@@ -346,7 +378,7 @@ class PositionKeeper:
         """Log one line for each reason: a broker that fails leads many partitions of the topic."""
         before = self._held_up
         self._held_up = {
-            number: self._store.trouble(number) or "the target does not answer"
+            number: self._store.trouble(number) or self._ledger_trouble(write) or "the target does not answer"
             for number, write in self._under_way.items()
             if now_s - write.since_s >= HELD_UP_S
         }

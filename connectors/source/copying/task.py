@@ -14,6 +14,7 @@ from uuid import UUID
 
 from connectors.source.context import FlowContext
 from connectors.source.copying.lanes import Lanes, Stalls
+from connectors.source.copying.ledger_keeper import LedgerKeeper
 from connectors.source.copying.lookups import BrokerLookups, SourceEnds, TargetEnds
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
@@ -80,6 +81,7 @@ class SourceTask:
         context: FlowContext,
         prepared: Prepared,
         store: PositionStore,
+        ledger: LedgerKeeper,
         *,
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         met_gap: Callable[[CopiedPartition, GapFound], None],
@@ -116,9 +118,10 @@ class SourceTask:
         self._broker_lookups = BrokerLookups(context, self.partitions, keep, self._handle)
         self._source_ends = SourceEnds(context, self.partitions)
         self.positions = PositionKeeper(
-            context, prepared.source_id, store, self.partitions, handle=self._handle, before_first=gaps_written
+            context, prepared.source_id, store, ledger, self.partitions, handle=self._handle, before_first=gaps_written
         )
-        self._offset_syncs = OffsetSyncs(context, self.partitions)
+        self._ledger = ledger
+        self._offset_syncs = OffsetSyncs(context, self.partitions, ledger.take_runs)
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
         self._reports = Reports(context, self.partitions, self._waiting)
@@ -164,6 +167,7 @@ class SourceTask:
             return
         for part in partitions:
             self.partitions[part.key] = part
+            self._ledger.start(part)
             part.copier.handle(SettingsChanged(self._context.copy_settings))
             if part.copier.owns_position:
                 self.positions.store_first(part)
@@ -184,6 +188,7 @@ class SourceTask:
             del self.partitions[part.key]
             self.positions.forget(part)
             self._offset_syncs.forget(part)
+            self._ledger.forget(part)
             self._waiting.pop(part, None)
             self._reports.forget(part)
             self._broker_lookups.forget(part)

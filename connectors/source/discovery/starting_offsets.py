@@ -356,15 +356,30 @@ class StartingOffsets:
         return unproven
 
     def operators_position(
-        self, at: int, *, source_topic_id: uuid.UUID | None, target_topic_id: uuid.UUID | None
+        self,
+        at: int,
+        *,
+        source_topic_id: uuid.UUID | None,
+        target_topic_id: uuid.UUID | None,
+        behind: StoredPosition | None = None,
     ) -> StoredPosition:
-        """Return a position that says: copy from here, whatever the remote partition holds."""
+        """Return a position that says: copy from here, whatever the remote partition holds.
+
+        Args:
+            behind: the position that it replaces, if the records between the two are skipped, and all before is copied.
+                Without it another ledger begins.
+        """
+        skipped = () if behind is None else behind.skipped
+        if behind is not None and behind.next_source < at:
+            skipped = Position(behind.next_source, skipped=skipped).behind(at, -1).skipped
         return StoredPosition(
             next_source=at,
             source_cluster=self._source_id,
             source_topic_id=source_topic_id,
             target_topic_id=target_topic_id,
             by=BY_OPERATOR,
+            skipped=skipped,
+            ledger=None if behind is None else behind.ledger,
         )
 
     async def set_positions(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
@@ -478,7 +493,8 @@ class StartingOffsets:
             source_leader=upstream.partitions[number].leader,
             source_leader_epoch=upstream.partitions[number].leader_epoch,
             target_leader=remote.partitions[number].leader,
-            unknown_fields={} if stored is None else stored.unknown,
+            stored=stored,
+            ledger_number=None if stored is None else stored.ledger,
         )
 
     def _remote_name(self, topic: str) -> str:

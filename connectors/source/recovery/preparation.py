@@ -32,7 +32,7 @@ from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.positions import read_positions
-from mm2py.topics.names import InternalTopic
+from mm2py.topics.names import InternalTopic, ledger_topic
 
 T = TypeVar("T")
 
@@ -51,6 +51,9 @@ class Prepared:
     """The first one that it writes under."""
     previous: PreviousProducers
     offsets_partitions: int
+    ledger_partitions: int
+    make_ledger: Callable[[], Awaitable[int]]
+    """Creates the ledger topic if it is missing; returns how many partitions it has."""
     positions: dict[tuple[str, int], StoredPosition]
     """The stored positions, by source partition; no other process can change them any more."""
     fence_unknown: Callable[[], Awaitable[object]]
@@ -91,6 +94,7 @@ class Preparation:
         offsets_partitions = await context.until_answered(
             lambda: context.make_table(topic, factor, setting, keeps="positions"), "creating the offsets topic"
         )
+        ledger_partitions = await self._make_ledger()
         await self._with_patience(self._gaps.open, "opening the status topic", _status_why(settings.status_topic))
         identity = await self._incarnation.start()
         unfenced = self._incarnation.degraded or self._ownership.known_producers.unfenced
@@ -104,8 +108,19 @@ class Preparation:
             identity=identity,
             previous=previous,
             offsets_partitions=offsets_partitions,
+            ledger_partitions=ledger_partitions,
+            make_ledger=self._make_ledger,
             positions=positions,
             fence_unknown=functools.partial(self._fence_previous, previous),
+        )
+
+    async def _make_ledger(self) -> int:
+        context, settings = self._context, self._context.settings
+        topic = InternalTopic(ledger_topic(self._flow.source), settings.offsets_topic_partitions)
+        factor, setting = settings.offsets_topic_replication_factor, OFFSETS_REPLICATION_FACTOR.name
+        return await context.until_answered(
+            lambda: context.make_table(topic, factor, setting, keeps="the ledger of offsets"),
+            "creating the ledger topic",
         )
 
     async def _reach(self, side: Side, role: str) -> str | None:
@@ -154,7 +169,9 @@ class Preparation:
         if listed is not None:
             await previous.find_expired(positions.values(), listed)
         previous.learn(positions.values())
-        if await previous.fence_in(metadata.topics[self._context.settings.offsets_topic]):
+        for name in (ledger_topic(self._flow.source), self._context.settings.offsets_topic):
+            fenced = await previous.fence_in(metadata.topics[name])
+        if fenced:
             positions, _ = await self._read_positions()
             previous.learn(positions.values())
         return positions
@@ -174,7 +191,7 @@ class Preparation:
 
     async def _read_positions(self) -> tuple[dict[tuple[str, int], StoredPosition], ClusterMetadata]:
         name = self._context.settings.offsets_topic
-        metadata = await fetch_metadata(self._brokers, [name])
+        metadata = await fetch_metadata(self._brokers, [name, ledger_topic(self._flow.source)])
         positions, malformed = await read_positions(self._brokers, metadata.topics[name], self._flow.source)
         if malformed:
             self._log.warning("positions.malformed", topic=name, records=len(malformed), first=malformed[0])

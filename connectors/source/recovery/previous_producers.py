@@ -32,7 +32,7 @@ from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, Fence, NotFenceable, Pr
 from mm2py.kafka.producer.incarnation import OwnFence
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.recovery import fence_and_prove
-from mm2py.topics.names import fence_topic
+from mm2py.topics.names import fence_topic, ledger_topic
 
 EVERY_S: Final = 3600.0
 AGAIN_S: Final = 60.0
@@ -257,8 +257,8 @@ class PreviousProducers:
             try:
                 await fence_and_prove(self._target, producer, [topic], clock=context.clock, rng=context.rng)
             except NotFenceable as error:
-                holds_positions = topic.name == context.settings.offsets_topic
-                does = "its positions may replace ours" if holds_positions else "records may be there twice"
+                is_ours = topic.name in {context.settings.offsets_topic, ledger_topic(context.flow.source)}
+                does = "its positions may replace ours" if is_ours else "records may be there twice"
                 self.note_unfenced(str(error), does, topic=topic.name)
 
         await for_each(list(self._producers.values()), fence, at_once=FENCES_AT_ONCE, name="fencing")

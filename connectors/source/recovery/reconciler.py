@@ -23,6 +23,8 @@ from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
+from mm2py.offsets.recovered import recovered_entries
+from mm2py.offsets.runs import Entry, Hole, HoleCause
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
@@ -71,6 +73,8 @@ class Outcome:
     by_content: bool = False
     """The source reads differently now than when it was copied, so the records themselves were compared."""
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
+    entries: tuple[Entry, ...] = ()
+    """Where those records are, for the ledger."""
     rewritten: tuple[int, int] | None = None
     """Without a position: the source offsets whose records were copied and have been replaced."""
     lost_at: int = -1
@@ -212,7 +216,9 @@ class Reconciler:
             elif isinstance(walk, Comparison) and walk.rewritten is not None:
                 done(Outcome(job, None, rewritten=walk.rewritten))
             else:
-                done(_outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, by_content=by_content))
+                entries = _entries(job, stretch.tail, walk)
+                outcome = _outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, entries)
+                done(replace(outcome, by_content=by_content))
         self._begin_walks(tasks, walks, done)
 
     async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
@@ -251,7 +257,22 @@ async def find_bounds(brokers: Brokers, partitions: Sequence[TopicPartition]) ->
     return await list_offsets.find_bounds(brokers, {key: metadata.leader_of(*key) for key in partitions})
 
 
-def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_content: bool = False) -> Outcome:
+def _entries(job: Job, tail: Tail, walk: Walk | Comparison) -> tuple[Entry, ...]:
+    """Return what the ledger says of the records that were found. A comparison does not tell which copy is which."""
+    if isinstance(walk, Walk):
+        cause = HoleCause.TRIMMED if tail.is_trimmed else HoleCause.COUNTED
+        counted, places = walk.counted.runs, tail.places.runs
+        return tuple(
+            recovered_entries(counted, places, target_start=job.target_offset, target_end=tail.record_end, cause=cause)
+        )
+    source_count = walk.resume_offset - job.position.source_offset
+    target_count = tail.record_end - job.target_offset
+    if source_count <= 0 or target_count <= 0:
+        return ()
+    return (Hole(job.position.source_offset, job.target_offset, source_count, target_count, HoleCause.COUNTED),)
+
+
+def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, entries: tuple[Entry, ...] = ()) -> Outcome:
     same = source_offset == job.position.source_offset
     position = Position(
         source_offset,
@@ -260,7 +281,7 @@ def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, *, by_
         job.part.copier.target_leader_epoch,
         skipped=job.position.skipped if same else (),
     )
-    return Outcome(job, position, tail.stored, by_content, tail.foreign)
+    return Outcome(job, position, tail.stored, foreign=tail.foreign, entries=entries)
 
 
 class _JobTail(TailStretch):

@@ -274,7 +274,7 @@ class Reconciliation:
             count.by_content += outcome.by_content
             count.first = count.first or part.copier.name
             goes_on = self._incarnation.behind(outcome.job.writer.producer_id) or part.copier.identity
-            event = Reconciled(goes_on, outcome.position)
+            event = Reconciled(goes_on, outcome.position, outcome.entries)
         for producer_id, met in outcome.foreign.items():
             self._say_foreign(part, producer_id, met)
         self._handle(part, event)

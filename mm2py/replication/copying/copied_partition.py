@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
 
 from mm2py.kafka.port import BrokerId
+from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Event
 from mm2py.replication.copying.states import Storing
@@ -55,8 +56,11 @@ class CopiedPartition:
     """When a read of it was last answered."""
     asked_end: int = 0
     """The end of the source log as it was asked for; 0 while the partition is read."""
-    unknown_fields: Mapping[str, Any] = field(default_factory=dict)
-    """What a newer version keeps in this partition's position. It is written back unchanged."""
+    stored: StoredPosition | None = None
+    """The position that it started at; None: nothing was copied of it before. What a newer version keeps in it is
+    written back unchanged."""
+    ledger_number: int | None = None
+    """The ledger that is written of it; None before it starts."""
 
     @property
     def lacks_leader(self) -> str | None:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from mm2py.kafka.error_codes import name_of
+from mm2py.offsets.runs import Hole, HoleCause
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying import events, states
 from mm2py.replication.copying import gaps as gaps_found
@@ -299,6 +300,7 @@ class Copier(CopierView):
         If batches of unknown outcome follow it, they have used the next sequences. Then only another producer id can.
         """
         before = self.position.skipped
+        self._note_skipped(poison.next_offset, HoleCause.QUARANTINED)
         self.position = self.position.behind(poison.next_offset, poison.leader_epoch)
         count = self.tally.count_quarantined()
         self._failures = 0
@@ -331,6 +333,7 @@ class Copier(CopierView):
         gap = gaps_found.source_expired(self.position, event.log_start, stops=self.settings.stops_when_expired)
         if self.settings.stops_when_expired:
             return self._stall_at(gap)
+        self._note_skipped(gap.go_on_at, HoleCause.GAP)
         self.position = self.position.behind(gap.go_on_at, self.position.source_leader_epoch)
         self._rewind()
         self._change(states.RecordsLeftOut())
@@ -347,6 +350,7 @@ class Copier(CopierView):
             return ()
         self.identity = event.identity
         self.position = gaps_of(self.state).as_if_whole(event.position)._replace(sequence=0)
+        self.new_runs.add_entries(event.entries)
         self.in_flight.restart()
         self._rewind()
         self._change(event)
@@ -375,6 +379,11 @@ class Copier(CopierView):
                 source_offset=step.next_offset, source_leader_epoch=step.leader_epoch
             )
             self.tally.count_dropped(step)
+
+    def _note_skipped(self, next_offset: int, cause: HoleCause) -> None:
+        at, target = self.position.source_offset, self.position.target_offset
+        if target is not None:
+            self.new_runs.add_entries([Hole(at, target, next_offset - at, 0, cause)])
 
     def _check_end(self) -> Sequence[Effect]:
         """Send nothing until the target is known to hold what it acknowledged. There may be nothing yet."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mm2py.kafka.port import ProducerIdentity
+from mm2py.offsets.runs import Entry
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.planning.steps import Plan
 from mm2py.replication.positions import Position
@@ -100,6 +101,8 @@ class Reconciled:
 
     identity: ProducerIdentity
     position: Position
+    entries: tuple[Entry, ...] = ()
+    """What is stored between the old position and the new one."""
 
 
 @dataclass(frozen=True, slots=True)

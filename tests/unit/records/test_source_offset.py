@@ -40,6 +40,7 @@ OURS = StoredPosition(
     next_sequence=17,
     by="mm2py-mm2py-45854f8c194d-0-A->B",
     skipped=((10, 12), (20, 20)),
+    ledger=1_760_000_000_000,
 )
 
 
@@ -62,6 +63,7 @@ positions = st.builds(
     by=st.none() | texts,
     skipped=st.lists(st.tuples(int64s, int64s), max_size=4).map(tuple),
     drained=st.booleans(),
+    ledger=st.none() | int64s,
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
 )
 
@@ -148,6 +150,7 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "by": "mm2py-mm2py-45854f8c194d-0-A->B",
         "skipped": "10-12,20-20",
         "drained": False,
+        "ledger": 1_760_000_000_000,
     }
 
 

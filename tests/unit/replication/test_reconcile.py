@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mm2py.offsets.recovered import recovered_entries
+from mm2py.offsets.runs import HoleCause, Run
 from mm2py.records.batch import SEQUENCE_MODULUS, stamp
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Outgoing, Step, TargetRules
@@ -133,11 +135,35 @@ def test_copying_goes_on_at_the_record_behind_the_last_one_copied(
     assert tail.is_whole
     assert tail.stored == sum(step.record_count for step in uncounted)
     assert len(tail.foreign) == foreign
+    check_entries(pair, tail)
     pair_resume = _resume(pair, sequence)
     assert pair_resume <= copied_to, "nothing is left out"
     if not (compact_source and compact_target):
         left = pair.state.records("s", 0, committed=True)
         assert not [one for one in left if pair_resume <= one.offset < behind_last], "nothing is repeated"
+
+
+def check_entries(pair: Pair, tail: Tail) -> None:
+    """What the ledger is told of the tail is true of every record that both logs still have."""
+    walk = Walk(0, -1, tail.stored)
+    if not (tail.stored and walk.take(pair.steps(0)) and walk.is_proven_by(tail)):
+        return
+    entries = recovered_entries(
+        walk.counted.runs, tail.places.runs, target_start=0, target_end=tail.record_end, cause=HoleCause.COUNTED
+    )
+    assert all(one.source_end <= other.source_offset for one, other in pairwise(entries))
+    assert all(one.target_end <= other.target_offset for one, other in pairwise(entries))
+    told = {
+        run.target_offset + at: run.source_offset + at
+        for run in entries
+        if isinstance(run, Run)
+        for at in range(run.record_count)
+    }
+    source = {one.offset: (one.key, one.value) for one in pair.state.records("s", 0, committed=True)}
+    for copy in pair.state.records("t", 0):
+        if copy.value != b"f":
+            assert copy.offset in told
+            assert source.get(told[copy.offset], (copy.key, copy.value)) == (copy.key, copy.value)
 
 
 def _resume(pair: Pair, sequence: int) -> int:

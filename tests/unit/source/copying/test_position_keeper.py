@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from connectors.source.copying.ledger_keeper import LedgerKeeper
 from connectors.source.copying.position_keeper import HELD_UP_S, PositionKeeper
+from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.logs import make_logger
+from mm2py.records.batch import NewRecord
+from mm2py.records.ledger_record import LedgerChunk, decode
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
@@ -60,6 +64,28 @@ class Store:
         await asyncio.sleep(0.01)
 
 
+@dataclass
+class LedgerTopic:
+    """Has one partition, and notes what is written when; it takes nothing while it is ``stuck``."""
+
+    clock: VirtualClock
+    topic: str = "ledger"
+    times_recreated: int = 0
+    trouble: dict[int, str] = field(default_factory=dict)
+    writes: list[tuple[float, list[LedgerChunk]]] = field(default_factory=list)
+    stuck: asyncio.Event | None = None
+
+    async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
+        if self.stuck is not None:
+            await self.stuck.wait()
+        found = [decode(record.key, record.value) for ours in records.values() for record in ours]
+        self.writes.append((self.clock.monotonic(), [chunk for chunk in found if chunk is not None]))
+
+    def copied_to(self, partition: int) -> int:
+        found = [chunk.copied_to for _, chunks in self.writes for chunk in chunks if chunk.key.partition == partition]
+        return max(found, default=-1)
+
+
 class Rig:
     def __init__(self, partitions: int, *, budget: PositionBudget | None = None) -> None:
         self.waits = 0
@@ -70,14 +96,20 @@ class Rig:
         self.store = Store(self.clock)
         self.acted: list[int] = []
         self.parts = {("t", number): _partition(number) for number in range(partitions)}
+        context = make_context(
+            position_budget=budget or PositionBudget(),
+            clock=self.clock,
+            log=make_logger("info", "text", self.log_text),
+        )
+        self.ledger_topic = LedgerTopic(self.clock)
+        self.ledger = LedgerKeeper(context, 1, cast("TopicWriter", self.ledger_topic), self._before_first)
+        for part in self.parts.values():
+            self.ledger.start(part)
         self.keeper = PositionKeeper(
-            make_context(
-                position_budget=budget or PositionBudget(),
-                clock=self.clock,
-                log=make_logger("info", "text", self.log_text),
-            ),
+            context,
             None,
             cast("PositionStore", self.store),
+            self.ledger,
             self.parts,
             handle=self._handle,
             before_first=self._before_first,
@@ -398,3 +430,59 @@ def test_a_drain_that_ends_before_a_gap_is_settled_stores_nothing_of_that_partit
         assert [keys for _, keys in rig.store.writes] == [{("t", 1): 1}]
 
     run_virtual(scenario(), limit_s=60)
+
+
+def test_a_position_is_stored_when_the_ledger_reaches_it_and_not_before() -> None:
+    async def run() -> None:
+        rig = Rig(1)
+        rig.ledger_topic.stuck = asyncio.Event()
+        part = rig.parts["t", 0]
+        async with _running(rig):
+            part.copier.new_runs.add(0, 0, 7)
+            part.copier.position = part.copier.position._replace(source_offset=7, target_offset=7)
+            await asyncio.sleep(20)
+            assert not rig.store.writes
+            rig.keeper.look()
+            assert "positions.held_up" in rig.log_text.getvalue()
+            rig.ledger_topic.stuck.set()
+            await asyncio.sleep(2)
+            (first, *_) = [at for at, _ in rig.store.writes]
+            assert rig.ledger_topic.copied_to(0) == 7
+            assert rig.ledger_topic.writes[0][0] <= first
+
+    run_virtual(run())
+
+
+def test_the_ledger_of_a_busy_partition_is_at_most_a_second_behind() -> None:
+    async def run() -> None:
+        rig = Rig(1)
+        part = rig.parts["t", 0]
+        async with _running(rig):
+            for at in range(200):
+                part.copier.new_runs.add(at * 2, at, 1)
+                part.copier.position = part.copier.position._replace(source_offset=at * 2 + 1, target_offset=at + 1)
+                await asyncio.sleep(0.05)
+                if at >= 30:
+                    assert rig.ledger_topic.copied_to(0) >= (at - 21) * 2
+
+    run_virtual(run())
+
+
+def test_the_last_chunk_of_a_partition_that_leaves_is_stored_before_its_owed_position() -> None:
+    async def run() -> None:
+        rig = Rig(1)
+        part = rig.parts["t", 0]
+        async with _running(rig):
+            await asyncio.sleep(2)
+            rig.store.stuck[0] = asyncio.Event()
+            part.copier.new_runs.add(0, 0, 9)
+            part.copier.position = part.copier.position._replace(source_offset=9, target_offset=9)
+            assert await rig.keeper.store_final([part]) == 1
+            rig.keeper.forget(part)
+            rig.ledger.forget(part)
+            rig.store.let_go()
+            await asyncio.sleep(2)
+            assert rig.ledger_topic.copied_to(0) == 9
+            assert rig.store.writes[-1][1] == {("t", 0): 9}
+
+    run_virtual(run())

@@ -1,0 +1,83 @@
+"""Whether the ledger of a copy is true: each of its answers is compared with both logs of two cluster models.
+
+Records are told apart by their content, so each must have one of its own; records that look alike are left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from mm2py.connector import ClusterAlias
+from mm2py.offsets.answers import AnswerKind
+from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.records.ledger_record import decode
+from mm2py.topics.names import ledger_topic
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.scenarios.world import World
+
+
+def ledgers_in(cluster: ClusterModel, source_alias: str = "A") -> dict[tuple[str, int], PartitionLedger]:
+    """Return what the ledger topic says, by source topic and partition."""
+    found: dict[tuple[str, int], PartitionLedger] = defaultdict(PartitionLedger)
+    name = str(ledger_topic(ClusterAlias(source_alias)))
+    if name not in cluster.topics:
+        return {}
+    for number in range(len(cluster.topics[name].partitions)):
+        for record in cluster.records(name, number):
+            chunk = decode(record.key, record.value)
+            if chunk is not None:
+                found[chunk.key.topic, chunk.key.partition].take(chunk)
+    return dict(found)
+
+
+def wrong_answers(world: World, topic: str, remote: str, *, committed: bool | None = None) -> list[str]:
+    """Return which answers of a topic's ledgers are not true.
+
+    An exact answer must be the target offset of a record's newest copy; or, if the record has none, lie behind the
+    copies before it and not behind those that follow. An answer that is not exact may be lower.
+    """
+    ledgers = ledgers_in(world.target)
+    wrong: list[str] = []
+    for number in range(len(world.source.topics[topic].partitions)):
+        ledger = ledgers.get((topic, number))
+        if remote not in world.target.topics:
+            continue
+        if ledger is None:
+            wrong.append(f"{topic}-{number} has no ledger")
+            continue
+        read_committed = world.settings.read_committed if committed is None else committed
+        source = {one.offset: one.content for one in world.source.records(topic, number, committed=read_committed)}
+        copies = [(one.offset, one.content) for one in world.target.records(remote, number)]
+        wrong += [f"{topic}-{number} {line}" for line in _wrong(ledger, source, copies)]
+    return wrong
+
+
+def _wrong(ledger: PartitionLedger, source: dict[int, object], copies: list[tuple[int, object]]) -> Iterable[str]:
+    alike = {content for content, times in Counter(map(repr, source.values())).items() if times > 1}
+    newest = {repr(content): offset for offset, content in copies}
+    pairs = {
+        offset: newest[repr(content)]
+        for offset, content in source.items()
+        if repr(content) in newest and repr(content) not in alike
+    }
+    places = sorted(pairs.values())
+    known = sorted(pairs)
+    for offset in range(max(source, default=-1) + 3):
+        answer = ledger.forward(offset)
+        if answer.offset is None:
+            if answer.kind is AnswerKind.NOT_YET and offset in pairs:
+                yield f"{offset}: no answer yet, and its copy is at {pairs[offset]}"
+            continue
+        at = bisect_left(known, offset)
+        following = pairs[known[at]] if at < len(known) else None
+        if following is None:
+            continue
+        reads_again = bisect_left(places, answer.offset) < bisect_left(places, following)
+        if answer.offset > following or (answer.is_exact and reads_again):
+            yield f"{offset}: {answer}, and the next copied record {known[at]} is at {following}"
+    for offset, target in pairs.items():
+        answer = ledger.reverse(target)
+        if answer.offset is not None and (answer.offset > offset or (answer.is_exact and answer.offset != offset)):
+            yield f"reverse {target}: {answer}, and it is the copy of {offset}"
