@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType, Protocol
+from typing import TYPE_CHECKING, NewType, Protocol
 
 from mm2py.errors import ConfigError
-from mm2py.kafka.port import Brokers
+
+if TYPE_CHECKING:  # it takes a second to import, and applications that use mm2py.client need names only
+    from mm2py.kafka.port import Brokers
 
 ClusterAlias = NewType("ClusterAlias", str)
 TopicName = NewType("TopicName", str)
