@@ -1,0 +1,81 @@
+"""The records of a ledger topic, put in order: the ledgers of the partitions that an application asks about. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mm2py.offsets.ledger import EntryOutOfOrder
+from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.records import ledger_record
+from mm2py.records.java_struct import MalformedRecord
+
+_log: Final = logging.getLogger(__name__)
+
+
+class LedgerRecords:
+    """What the ledger topic holds of some source partitions. It keeps the last record of each key, as compaction does.
+
+    All chunks of a source partition are in one partition of the ledger topic. If that topic got more partitions, newer
+    chunks may be in another one. Then the partition whose last record is older comes first.
+    """
+
+    def __init__(self, wanted: Collection[tuple[str, int]]) -> None:
+        """Start without records. ``wanted`` are the source partitions, named as on the source cluster."""
+        self._wanted = wanted
+        self._logs: dict[tuple[str, int], dict[int, _LedgerLog]] = {}
+
+    def take(self, ledger_partition: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
+        """Take in the next record of a partition of the ledger topic. A malformed one is passed over.
+
+        Raises:
+            NewerLedgerFormat: the record is of a kind that may not be passed over, and is not known here.
+        """
+        try:
+            chunk = ledger_record.decode_key(key)
+            if chunk is None:
+                ledger_record.decode(key, value)  # it raises if a reader may not pass it over
+        except MalformedRecord as error:
+            _log.info("A record of the ledger topic is passed over: %s", error)
+            return
+        if chunk is None or key is None or (chunk.topic, chunk.partition) not in self._wanted:
+            return
+        logs = self._logs.setdefault((chunk.topic, chunk.partition), {})
+        log = logs.setdefault(ledger_partition, _LedgerLog())
+        log.last_at_ms = timestamp_ms
+        log.values.pop(key, None)
+        if value is not None:
+            log.values[key] = value
+
+    def ledgers(self) -> dict[tuple[str, int], PartitionLedger]:
+        """Return the ledgers of all wanted partitions. The ledgers of a partition without records know nothing.
+
+        Raises:
+            NewerLedgerFormat: a newer mm2py wrote a chunk of a wanted partition.
+        """
+        return {place: _folded(self._logs.get(place, {}).values()) for place in self._wanted}
+
+
+@dataclass(slots=True)
+class _LedgerLog:
+    """The chunks of one source partition in one partition of the ledger topic, by key, in the order of the topic."""
+
+    values: dict[bytes, bytes] = field(default_factory=dict)
+    last_at_ms: int = -1
+
+
+def _folded(logs: Iterable[_LedgerLog]) -> PartitionLedger:
+    ledger = PartitionLedger()
+    for log in sorted(logs, key=lambda one: one.last_at_ms):
+        for key, value in log.values.items():
+            try:
+                chunk = ledger_record.decode(key, value)
+                if chunk is not None:
+                    ledger.take(chunk)
+            except MalformedRecord as error:
+                _log.info("A record of the ledger topic is passed over: %s", error)
+            except EntryOutOfOrder as error:
+                _log.warning("The ledger of a partition is known only from a later record on: %s", error)
+    return ledger

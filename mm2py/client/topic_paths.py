@@ -1,0 +1,32 @@
+"""Which clusters a topic came through, told by its name. Pure."""
+
+from __future__ import annotations
+
+from mm2py.connector import TopicName
+from mm2py.topics.names import ReplicationPolicy
+
+
+def replication_hops(topic: str, upstream_alias: str, policy: ReplicationPolicy) -> int | None:
+    """Return over how many flows a topic came from a cluster; None if it did not come from there.
+
+    Source: MirrorClient.countHopsForTopic, Apache Kafka, connect/mirror-client.
+    """
+    sources = source_clusters(topic, policy)
+    return sources.index(upstream_alias) + 1 if upstream_alias in sources else None
+
+
+def source_clusters(topic: str, policy: ReplicationPolicy) -> list[str]:
+    """Return the clusters that a topic came through, the nearest first; a cluster that comes up again ends the list.
+
+    Under the identity policy a name does not change with a hop, so its only cluster would come up for ever.
+    Source: MirrorClient.allSources, Apache Kafka, connect/mirror-client.
+    """
+    found: list[str] = []
+    name: TopicName | None = TopicName(topic)
+    while name is not None:
+        source = policy.topic_source(name)
+        if source is None or source in found:
+            break
+        found.append(source)
+        name = policy.upstream_topic(name)
+    return found

@@ -1,0 +1,71 @@
+"""A topic of the target cluster, read from its start to its end by aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka.errors import IllegalStateError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+
+from mm2py.errors import Mm2Error
+
+POLL_MS: Final = 100
+RECORDS_AT_ONCE: Final = 1000
+"""After so many records the application's other tasks run."""
+
+
+class MissingTopic(Mm2Error):
+    """The target cluster has no such topic, or does not show it to the application."""
+
+    def __init__(self, topic: str, *, remedy: str) -> None:
+        super().__init__(f"The cluster shows no topic {topic}.", remedy=remedy)
+        self.topic = topic
+
+
+class ReadDenied(Mm2Error):
+    """The target cluster does not let the application read a topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"The application may not read the topic {topic}.", remedy=f"Grant its principal READ on {topic}."
+        )
+        self.topic = topic
+
+
+async def read_to_end(
+    topic: str, options: Mapping[str, Any], take: Callable[[ConsumerRecord], None], *, remedy: str
+) -> None:
+    """Pass every committed record to ``take``, up to where each partition ended when the read began.
+
+    Each partition is read in order. Committed means: as the target cluster knows it by then, so an open transaction
+    ends the read before it.
+
+    Args:
+        topic: one that is there. A broker might create it otherwise.
+        options: arguments of ``AIOKafkaConsumer``: no group, ``read_committed``, from the start.
+        remedy: for MissingTopic.
+    Raises:
+        MissingTopic: the topic was deleted meanwhile.
+        ReadDenied: the application may not read it.
+        KafkaError: aiokafka's, such as: no broker can be reached.
+    """
+    consumer = AIOKafkaConsumer(topic, **options)
+    try:
+        await consumer.start()
+        ends = await consumer.end_offsets(consumer.assignment())
+        unread = {place for place, end in ends.items() if end > 0}
+        while unread:
+            batches = await consumer.getmany(timeout_ms=POLL_MS, max_records=RECORDS_AT_ONCE)
+            for records in batches.values():
+                for record in records:
+                    take(record)
+            unread = {place for place in unread if await consumer.position(place) < ends[place]}
+            await asyncio.sleep(0)
+    except TopicAuthorizationFailedError as error:
+        raise ReadDenied(topic) from error
+    except (UnknownTopicOrPartitionError, IllegalStateError) as error:
+        raise MissingTopic(topic, remedy=remedy) from error
+    finally:
+        await consumer.stop()
