@@ -59,7 +59,7 @@ class NewerLedgerFormat(Mm2Error):
     def __init__(self, needs_format: int) -> None:
         super().__init__(
             f"The ledger topic holds a record of format {needs_format}. This version of mm2py knows {FORMAT_VERSION}.",
-            remedy="Update this worker to the version of mm2py that wrote it, or to a later one.",
+            remedy="Update mm2py here to the version that wrote it, or to a later one.",
         )
         self.needs_format = needs_format
 
