@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from mm2py.client.ledger_records import LedgerRecords
 from mm2py.client.topic_paths import replication_hops, source_clusters
-from mm2py.client.topic_reader import MissingTopic, ReadDenied, read_to_end
+from mm2py.client.topic_reader import MissingTopic, ReadDenied, read_to_end, stop
 from mm2py.connector import ClusterAlias, TopicName
 from mm2py.offsets.answers import Answer
 from mm2py.offsets.partition_ledger import PartitionLedger
@@ -98,7 +98,7 @@ class MirrorClient:
         try:
             await lister.start()
         except BaseException:
-            await lister.stop()
+            await stop(lister)
             raise
         self._lister = lister
         return self
@@ -108,9 +108,16 @@ class MirrorClient:
     ) -> None:
         lister, self._lister = self._lister, None
         if lister is not None:
-            await lister.stop()
+            await stop(lister)
 
     # What is upstream
+
+    def format_remote_topic(self, source_alias: str, topic: str) -> str:
+        """Return what a topic of a source cluster is called here.
+
+        Source: ReplicationPolicy.formatRemoteTopic, Apache Kafka, connect/mirror-client.
+        """
+        return self.policy.format_remote_topic(ClusterAlias(source_alias), TopicName(topic))
 
     async def replication_hops(self, upstream_alias: str) -> int | None:
         """Return over how many flows records come from a cluster, by the shortest way; None if none come.
@@ -250,8 +257,9 @@ class MirrorClient:
             offsets: source offsets by topic and partition, as they are called on the source cluster.
         Returns:
             The answers by remote partition, in the order of the offsets. ``Answer.kind`` says what was found.
-            ``Answer.offset`` is None if the record has not been copied yet (``NOT_YET``), or was copied before the
-            ledger was kept (``BEFORE_LEDGER``). ``Answer.is_exact``: no record is skipped and none is read again.
+            ``Answer.offset`` is None if the record was not copied yet, or so recently that the ledger does not say it
+            yet (``NOT_YET``); and if it was copied before the ledger was kept (``BEFORE_LEDGER``).
+            ``Answer.is_exact``: no record is skipped and none is read again.
         Raises:
             MissingTopic: no ledger of this source is kept here. MirrorMaker 2 keeps none.
             ReadDenied: the application may not read it.
@@ -260,11 +268,10 @@ class MirrorClient:
         """
         asked = {TopicPartition(*place): _checked(place, some) for place, some in offsets.items()}
         ledgers = await self._ledgers(source_alias, asked)
-        alias = ClusterAlias(source_alias)
 
         def answers() -> dict[Partition, list[Answer]]:
             return {
-                TopicPartition(self.policy.format_remote_topic(alias, place.topic), place.partition): [
+                TopicPartition(self.format_remote_topic(source_alias, place.topic), place.partition): [
                     ledgers[place].forward(offset) for offset in some
                 ]
                 for place, some in asked.items()
@@ -325,7 +332,7 @@ class MirrorClient:
         """Return the source partition of a remote one; None if it is no copy from this source."""
         topic, partition = TopicName(remote[0]), remote[1]
         upstream = self.policy.upstream_topic(topic)
-        if upstream is None or self.policy.format_remote_topic(ClusterAlias(source_alias), upstream) != topic:
+        if upstream is None or self.format_remote_topic(source_alias, upstream) != topic:
             return None
         return TopicPartition(upstream, partition)
 

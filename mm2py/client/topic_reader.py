@@ -68,4 +68,19 @@ async def read_to_end(
     except (UnknownTopicOrPartitionError, IllegalStateError) as error:
         raise MissingTopic(topic, remedy=remedy) from error
     finally:
-        await consumer.stop()
+        await stop(consumer)
+
+
+async def stop(consumer: AIOKafkaConsumer) -> None:
+    """Close a consumer, also one that has only just started, or that has lost its brokers.
+
+    Its own ``stop`` cancels its tasks and waits for them. A task that has not begun, or waits to repeat a failed fetch,
+    then raises CancelledError. ``stop`` passes that on before it has closed everything, and our caller would take it
+    for a cancellation. Source: https://github.com/aio-libs/aiokafka/issues/647, open in 0.14.
+    """
+    outcome: BaseException | None = (await asyncio.gather(consumer.stop(), return_exceptions=True))[0]
+    if isinstance(outcome, asyncio.CancelledError):
+        for part in filter(None, (consumer._fetcher, consumer._client)):
+            await asyncio.gather(part.close(), return_exceptions=True)
+    elif outcome is not None:
+        raise outcome

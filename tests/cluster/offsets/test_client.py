@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, NewPartitions  # type: ignore[attr-defined, unused-ignore]
 
@@ -28,6 +33,7 @@ from mm2py.client import (
     RemoteOffset,
     ReplicationPolicy,
 )
+from mm2py.client.topic_reader import read_to_end
 from mm2py.connector import TopicName
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Hole, HoleCause, Run
@@ -35,9 +41,11 @@ from mm2py.records import checkpoint, ledger_record
 from mm2py.records.batch import NewRecord
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk
-from tests.cluster.copies import without_right
-from tests.cluster.kafka_client import admin, create_topic, new_name, offsets, topic_names
-from tests.cluster.running import DEADLINE_S, wait_until
+from tests.cluster.brokers.test_consumer_groups import seen_by_aiokafka
+from tests.cluster.copies import new_topic, without_right
+from tests.cluster.group_offsets import checkpoints_in
+from tests.cluster.kafka_client import admin, create_topic, new_name, offsets, topic_names, write
+from tests.cluster.running import DEADLINE_S, OWN_PATH, ROOT, Mm2py, one_way_properties, wait_until
 
 COMPACT = {"cleanup.policy": "compact"}
 LEDGER_PARTITIONS = 3
@@ -347,24 +355,138 @@ def test_a_ledger_of_a_newer_mm2py_is_an_error_but_its_groups_still_go_on_by_the
     assert "holds a record of format 9" in caplog.text
 
 
-def test_a_cluster_that_stops_answering_is_given_up_when_the_caller_says_so(
-    make_cluster: Callable[..., KafkaCluster],
-) -> None:
-    cluster = make_cluster("frozen")
-    create_topic(cluster, "A.checkpoints.internal")
-    put(cluster, "A.checkpoints.internal", [point("bills", "A.orders", 7, 7)])
-
+def test_a_client_that_asks_nothing_closes_quietly(target_cluster: KafkaCluster) -> None:
     async def play() -> None:
-        async with MirrorClient(bootstrap_servers=cluster.internal_bootstrap) as client:
-            assert await client.remote_consumer_offsets("bills", "A")
-            (broker,) = cluster.brokers
-            broker.freeze()
-            try:
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(2):
-                        await client.remote_consumer_offsets("bills", "A")
-            finally:
-                broker.thaw()
+        async with MirrorClient(bootstrap_servers=target_cluster.internal_bootstrap):
+            pass
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(play())
+
+
+def test_brokers_that_freeze_or_die_cost_the_caller_its_deadline_and_leave_nothing_behind(
+    make_cluster: Callable[..., KafkaCluster],
+) -> None:
+    cluster = make_cluster("doomed")
+    (broker,) = cluster.brokers
+    topic = "A.checkpoints.internal"
+    create_topic(cluster, topic)
+    put(cluster, topic, [point("bills", "A.orders", 7, 7, metadata="x" * 10_000) for _ in range(300)])
+    client = MirrorClient(bootstrap_servers=cluster.internal_bootstrap)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await client.remote_consumer_offsets("bills", "A")
+
+    async def meet_a_frozen_broker() -> None:
+        async with client:
+            assert await client.remote_consumer_offsets("bills", "A")
+            broker.freeze()
+            await give_up()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(meet_a_frozen_broker())
+    broker.thaw()
+    taken: list[int] = []
+
+    def take(record: ConsumerRecord) -> None:
+        taken.append(record.offset)
+        if len(taken) == 10:
+            broker.kill()
+
+    async def meet_one_that_dies_in_the_middle_of_a_read() -> None:
+        options = {"bootstrap_servers": cluster.internal_bootstrap, "auto_offset_reset": "earliest"}
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2):
+                await read_to_end(topic, options, take, remedy="")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(meet_one_that_dies_in_the_middle_of_a_read())
+    assert 10 <= len(taken) < 300
+
+
+# -- the example of docs/client.md -------------------------------------------------------------------------------------
+
+
+class Example:
+    """The program in docs/client.md as it stands there, as a process."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        (program,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.S | re.M)
+        file = folder / "example.py"
+        file.write_text(program)
+        self._said, self._complained = folder / "said", folder / "complained"
+        with self._said.open("wb") as said, self._complained.open("wb") as complained:
+            self.process = subprocess.Popen(
+                [sys.executable, str(file), *arguments],
+                stdout=said,
+                stderr=complained,
+                env={**os.environ, "PYTHONPATH": OWN_PATH},
+            )
+
+    def records(self, topic: str) -> list[tuple[int, str]]:
+        """Return offsets and values of the records of a topic that it has handled so far."""
+        lines = [line.split(" ", 3) for line in self._said.read_text().splitlines()]
+        return [(int(offset), value) for name, _, offset, value in lines if name == topic]
+
+    def complaints(self) -> str:
+        return self._complained.read_text()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.timeout(400)
+def test_the_consumer_of_the_docs_fails_over_and_skips_no_record(
+    make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    source = make_cluster("doomed")
+    alias, other, group = new_name("A"), new_name("B"), new_name("billing")
+    topic = new_topic(source, "orders")
+    remote = f"{alias}.{topic}"
+    properties = one_way_properties(source, target_cluster, names=(alias, other)) | {
+        f"{alias}->{other}.topics": topic,
+        "groups": group,
+        "emit.checkpoints.enabled": True,
+        "emit.checkpoints.interval.seconds": 1,
+    }
+    values = [f"record {number}" for number in range(300)]
+    write(source, topic, values[:200])
+    arguments = (source.internal_bootstrap, target_cluster.internal_bootstrap, alias, topic, group)
+    example = Example(tmp_path, *arguments)
+    try:
+        with Mm2py(properties) as run:
+            wait_until(lambda: len(example.records(topic)) == 200, "it has read the source", deadline_s=2 * DEADLINE_S)
+
+            def point() -> Checkpoint | None:
+                found = checkpoints_in(target_cluster, f"{alias}.checkpoints.internal").get(group)
+                return found if found is not None and found.upstream_offset == 200 else None
+
+            run.wait_until(point, "a checkpoint behind what it has read", deadline_s=2 * DEADLINE_S)
+            example.process.send_signal(signal.SIGSTOP)  # so that it does not read what comes now
+            write(source, topic, values[200:])
+            run.wait_until(
+                lambda: offsets(target_cluster, remote)[1] == 300, "all is copied", deadline_s=2 * DEADLINE_S
+            )
+            (broker,) = source.brokers
+            broker.kill()
+            example.process.send_signal(signal.SIGCONT)
+            last = wait_until(
+                lambda: example.records(remote)[-1:], "it goes on with the copy", deadline_s=4 * DEADLINE_S
+            )
+            assert last
+            wait_until(lambda: example.records(remote)[-1] == (299, values[299]), "it has read the copy")
+            run.kill()
+    except AssertionError as error:
+        error.add_note(example.complaints())
+        raise
+    finally:
+        example.close()
+    again = example.records(remote)
+    assert again == [(number, values[number]) for number in range(again[0][0], 300)]
+    assert again[0][0] <= len(example.records(topic)), "it skips a record"
+    assert f"Cluster {alias} does not answer" in example.complaints()
+    committed = seen_by_aiokafka(target_cluster, group)
+    assert committed[remote, 0].offset == 300
