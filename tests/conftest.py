@@ -24,7 +24,7 @@ LONGEST_FIRST = tuple(
         *("group", "mm2_positions", "repack", "starter", "crash", "quarantine", "isolation", "security", "gaps"),
         *("checker_mutants", "fetch_sessions", "refusals", "proxy_faults", "heartbeats", "scale", "topic_sync"),
         *("zookeeper", "bad_input", "foreign_writers", "limits", "remote_topics", "policies_parity", "apply"),
-        *("checker_on_brokers", "heartbeats_parity", "status", "transactions_model_matches_broker"),
+        *("client", "checker_on_brokers", "heartbeats_parity", "status", "transactions_model_matches_broker"),
     )
 )
 """Of the tests on real brokers, which a worker of pytest-xdist takes file by file (make test)."""
