@@ -15,7 +15,6 @@ from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records.ledger_record import decode
 from mm2py.topics.names import ledger_topic
 from tests.fakes.broker.broker_model import ClusterModel
-from tests.scenarios.world import World
 
 
 def ledgers_in(cluster: ClusterModel, source_alias: str = "A") -> dict[tuple[str, int], PartitionLedger]:
@@ -32,29 +31,34 @@ def ledgers_in(cluster: ClusterModel, source_alias: str = "A") -> dict[tuple[str
     return dict(found)
 
 
-def wrong_answers(world: World, topic: str, remote: str, *, committed: bool | None = None) -> list[str]:
+def wrong_answers(
+    source: ClusterModel, target: ClusterModel, topic: str, remote: str, *, committed: bool, is_over: bool = False
+) -> list[str]:
     """Return which answers of a topic's ledgers are not true.
 
     An exact answer must be the target offset of a record's newest copy; or, if the record has none, lie behind the
     copies before it and not behind those that follow. An answer that is not exact may be lower.
+
+    Args:
+        is_over: all was copied more than a second ago, so the ledger must know it.
     """
-    ledgers = ledgers_in(world.target)
+    ledgers = ledgers_in(target)
     wrong: list[str] = []
-    for number in range(len(world.source.topics[topic].partitions)):
-        ledger = ledgers.get((topic, number))
-        if remote not in world.target.topics:
+    for number in range(len(source.topics[topic].partitions)):
+        ledger = ledgers.get((topic, number), PartitionLedger())
+        if remote not in target.topics:
             continue
-        if ledger is None:
+        records = {one.offset: one.content for one in source.records(topic, number, committed=committed)}
+        copies = [(one.offset, one.content) for one in target.records(remote, number)]
+        wrong += [f"{topic}-{number} {line}" for line in _wrong(ledger, records, copies, is_over=is_over)]
+        if is_over and copies and not ledger.ledgers:
             wrong.append(f"{topic}-{number} has no ledger")
-            continue
-        read_committed = world.settings.read_committed if committed is None else committed
-        source = {one.offset: one.content for one in world.source.records(topic, number, committed=read_committed)}
-        copies = [(one.offset, one.content) for one in world.target.records(remote, number)]
-        wrong += [f"{topic}-{number} {line}" for line in _wrong(ledger, source, copies)]
     return wrong
 
 
-def _wrong(ledger: PartitionLedger, source: dict[int, object], copies: list[tuple[int, object]]) -> Iterable[str]:
+def _wrong(
+    ledger: PartitionLedger, source: dict[int, object], copies: list[tuple[int, object]], *, is_over: bool
+) -> Iterable[str]:
     alike = {content for content, times in Counter(map(repr, source.values())).items() if times > 1}
     newest = {repr(content): offset for offset, content in copies}
     pairs = {
@@ -64,10 +68,10 @@ def _wrong(ledger: PartitionLedger, source: dict[int, object], copies: list[tupl
     }
     places = sorted(pairs.values())
     known = sorted(pairs)
-    for offset in range(max(source, default=-1) + 3):
+    for offset in sorted({one + near for one in source for near in (-1, 0, 1) if one + near >= 0}):
         answer = ledger.forward(offset)
         if answer.offset is None:
-            if answer.kind is AnswerKind.NOT_YET and offset in pairs:
+            if is_over and answer.kind is AnswerKind.NOT_YET and offset in pairs:
                 yield f"{offset}: no answer yet, and its copy is at {pairs[offset]}"
             continue
         at = bisect_left(known, offset)

@@ -115,7 +115,8 @@ async def finish(world: World, source: Source, witness: Witness) -> None:
     assert witness.findings() == [], world.log_text.getvalue()[-3000:]
     assert [verdict.findings for verdict in world.judge("orders", "A.orders", exact=True) if not verdict.ok] == []
     assert world.target.complaints == []
-    assert wrong_answers(world, "orders", "A.orders") == []
+    committed = world.settings.read_committed
+    assert wrong_answers(world.source, world.target, "orders", "A.orders", committed=committed, is_over=True) == []
 
 
 def written(world: World) -> set[tuple[int, tuple[str, int, int]]]:

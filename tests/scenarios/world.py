@@ -26,6 +26,7 @@ from tests.checker.verdict import Verdict
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.process import Process, Wire
+from tests.scenarios.true_ledger import wrong_answers
 
 CREATE_TIME = 1
 
@@ -177,8 +178,10 @@ class World:
         return True
 
     def judge(self, name: str, remote: str, *, exact: bool = False) -> list[Verdict]:
-        """Judge every partition of a copied topic."""
+        """Judge every partition of a copied topic, and what its ledger says."""
         committed = self.settings.read_committed
+        wrong = wrong_answers(self.source, self.target, name, remote, committed=committed)
+        assert not wrong, f"the ledger is wrong: {wrong[:10]}"
         return [
             judge_partition(
                 _dump(self.source, name, number, committed=committed),
