@@ -7,8 +7,6 @@ records of foreign writers.
 
 In memory entries are bytes (``run_codec.py``) in blocks of ``BLOCK_ENTRIES``; an index has the offsets where each block
 begins. Only the last entry is an object, because the next run may continue it: a plain topic has no other.
-
-No worker keeps a ledger yet: groups are translated by offset syncs.
 """
 
 from __future__ import annotations
@@ -216,6 +214,17 @@ class Ledger:
         source_most, target_most = (self.source_end, self.target_end) if first is None else first[:2]
         self.source_start = max(self.source_start, min(source_log_start, source_most))
         self.target_start = max(self.target_start, min(target_log_start, target_most))
+
+    def forget_before(self, source_offset: int) -> None:
+        """Forget whole blocks of entries before an offset, whether the logs have deleted their records or not.
+
+        Asked for those, the ledger answers ``BEFORE_LEDGER``.
+        """
+        blocks = bisect_right(self._source_starts, source_offset) - 1
+        if blocks > 0:
+            self._drop(blocks)
+            self.source_start, self.target_start = self._source_starts[0], self._target_starts[0]
+            self.is_whole = False
 
     def __sizeof__(self) -> int:
         """Return the bytes in memory, of all that belongs to it."""

@@ -125,6 +125,13 @@ class PartitionLedger:
         self.ledgers = [one for one in self.ledgers[:-1] if any(True for _ in one.ledger.entries())] + newest
         del self._replayed[: bisect_left(self._replayed, (target_log_start,))]
 
+    def forget_before(self, number: int, source_offset: int) -> None:
+        """Forget the ledgers before one, and what that has before an offset: see ``Ledger.forget_before``."""
+        at = next((at for at, one in enumerate(self.ledgers) if one.number == number), 0)
+        del self.ledgers[:at]
+        if self.ledgers and self.ledgers[0].number == number:
+            self.ledgers[0].ledger.forget_before(source_offset)
+
     def __sizeof__(self) -> int:
         """Return the bytes in memory, of all that belongs to it."""
         ledgers = sum(sys.getsizeof(one) + sys.getsizeof(one.ledger) for one in self.ledgers)

@@ -1,7 +1,5 @@
 """A chunk of a ledger, for the compacted topic ``mm2-ledger.A.internal`` on the target cluster. Pure.
 
-No worker writes the topic yet.
-
 MirrorMaker 2 has no such record. A chunk is many entries of one ledger, one after another::
 
     key    ["runs",topic,partition,ledger number,first source offset]      JSON, names as on the source cluster
@@ -25,7 +23,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mm2py.connector import TopicName
 from mm2py.errors import Mm2Error
@@ -175,44 +173,84 @@ def decode(key: bytes | None, value: bytes | None) -> LedgerChunk | None:
         MalformedRecord: mm2py does not write such a record; every reader passes it over.
         NewerLedgerFormat: a newer mm2py wrote it, and a reader that ignores it would answer wrongly.
     """
+    chunk_key = decode_start(key, value)
+    return None if chunk_key is None or value is None else decode_value(chunk_key, value)
+
+
+def decode_start(key: bytes | None, value: bytes | None) -> ChunkKey | None:
+    """Return which chunk a record holds or deletes, and leave its entries for later; None: it may be passed over.
+
+    Raises: as ``decode``. A value whose entries are malformed is not found out.
+    """
     chunk_key = decode_key(key)
     if value is None:
-        return None
+        return chunk_key
     if len(value) < 2 or not 1 <= value[1] <= value[0]:
         raise MalformedRecord(_KIND, f"its value begins with {value[:2]!r}")
     if value[1] > FORMAT_VERSION:
         raise NewerLedgerFormat(value[1])
-    if chunk_key is None:
-        return None
+    return chunk_key
+
+
+def decode_value(key: ChunkKey, value: bytes) -> LedgerChunk:
+    """Return the chunk of a record that ``decode_start`` has looked at. Raises: MalformedRecord."""
     try:
-        return _read(chunk_key, value)
+        return _read(key, value)
     except CorruptRuns as error:
         raise MalformedRecord(_KIND, f"{error}"[:400]) from error
 
 
-def _read(key: ChunkKey, value: bytes) -> LedgerChunk:
+def bounds_of(value: bytes) -> tuple[int, int]:
+    """Return ``copied_to`` and ``target_offset`` of a chunk, without a look at its entries.
+
+    Raises:
+        MalformedRecord: the value ends before them.
+    """
+    try:
+        head = _read_head(value)
+    except CorruptRuns as error:
+        raise MalformedRecord(_KIND, f"{error}"[:400]) from error
+    return head.copied_to, head.target_offset
+
+
+class _Head(NamedTuple):
+    """What stands before the entries, and where they begin."""
+
+    is_whole: bool
+    source_topic_id: uuid.UUID | None
+    target_topic_id: uuid.UUID | None
+    copied_to: int
+    target_offset: int
+    at: int
+
+
+def _read_head(value: bytes) -> _Head:
     if len(value) < 3:
         raise CorruptRuns("it ends before its flags")
     flags, at = value[2], 3
-    is_ours = value[0] == FORMAT_VERSION
-    if is_ours and flags & ~_FLAGS:
+    if value[0] == FORMAT_VERSION and flags & ~_FLAGS:
         raise CorruptRuns(f"its flags are {flags}")
     source_id, at = _topic_id(value, at, flags & _SOURCE_ID)
     target_id, at = _topic_id(value, at, flags & _TARGET_ID)
     copied_to, at = read_number(value, at)
     target_offset, at = read_number(value, at)
-    size, at = read_number(value, at)
+    return _Head(bool(flags & _WHOLE), source_id, target_id, copied_to, target_offset, at)
+
+
+def _read(key: ChunkKey, value: bytes) -> LedgerChunk:
+    head = _read_head(value)
+    size, at = read_number(value, head.at)
     end = at + size
-    if end > len(value) or (is_ours and end < len(value)):
+    if end > len(value) or (value[0] == FORMAT_VERSION and end < len(value)):
         raise CorruptRuns(f"{size} bytes of entries begin at byte {at} of {len(value)}")
     return LedgerChunk(
         key=key,
-        target_offset=target_offset,
-        entries=tuple(entries_behind(value[at:end], key.source_offset, target_offset)),
-        copied_to=copied_to,
-        is_whole=bool(flags & _WHOLE),
-        source_topic_id=source_id,
-        target_topic_id=target_id,
+        target_offset=head.target_offset,
+        entries=tuple(entries_behind(value[at:end], key.source_offset, head.target_offset)),
+        copied_to=head.copied_to,
+        is_whole=head.is_whole,
+        source_topic_id=head.source_topic_id,
+        target_topic_id=head.target_topic_id,
     )
 
 

@@ -86,14 +86,21 @@ class TopicTable(ABC):
         if topic.topic_id != self._topic_id:
             self._start_again(topic)
         try:
-            await read_table(brokers, topic, self._take, self._read_to, pauses=pauses)
+            await self._read(brokers, topic, pauses=pauses)
         except BrokerRefused as error:
             if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back
                 self._start_again(topic)
             raise
 
+    async def _read(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool) -> None:
+        await read_table(brokers, topic, self._take, self._read_to, pauses=pauses)
+
     def _start_again(self, topic: TopicMetadata) -> None:
+        self._forget()
         self._topic_id = topic.topic_id
+
+    def _forget(self) -> None:
+        self._topic_id = None
         self._read_to.clear()
         self._clear()
 
@@ -113,6 +120,14 @@ async def each_record(
 
     One fetch at a time is in memory.
     """
+    async for _, record in each_placed_record(brokers, topic, read_to):
+        yield record
+
+
+async def each_placed_record(
+    brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
+) -> AsyncIterator[tuple[int, Record]]:
+    """As ``each_record``, each with the number of its partition."""
     read_to = {} if read_to is None else read_to
     by_leader: dict[BrokerId, dict[int, _Reading]] = {}
     for number, partition in topic.partitions.items():
@@ -125,7 +140,7 @@ async def each_record(
             for part in await _fetch(brokers, leader, topic, readings):
                 for step in _steps_of(topic, part, readings, read_to):
                     for record in read_records(step.data):
-                        yield record
+                        yield part.partition, record
 
 
 async def _fetch(

@@ -7,6 +7,8 @@ wrote over ours is seen, and written once more.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.errors import Mm2Error
@@ -21,8 +23,11 @@ from mm2py.records.java_struct import MalformedRecord
 from mm2py.replication.reading.internal_table import TopicTable
 
 
-class _Followed(TopicTable):
-    """A topic of one partition that is followed. What is no record of its kind is passed over, and named once."""
+class FollowedTopic(TopicTable):
+    """A topic that is followed. What is no record of its kind is passed over, and named once."""
+
+    may_be_missing: ClassVar[bool] = False
+    """Whether a topic that is not there counts as empty."""
 
     def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
         super().__init__()
@@ -39,8 +44,11 @@ class _Followed(TopicTable):
             DamagedTopic, KafkaError: as ``read_table``.
         """
         found = (await fetch_metadata(self._brokers, [self._name])).topics.get(self._name)
-        if found is None or found.error_code:
-            code = UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
+        code = UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
+        if code == UNKNOWN_TOPIC_OR_PARTITION and self.may_be_missing:
+            self._forget()
+            return
+        if found is None or code:
             raise BrokerRefused(f"Reading {self._name}", code, remedy=f"mm2py needs READ on {self._name}.")
         await self._follow(self._brokers, found, pauses=True)
 
@@ -50,7 +58,7 @@ class _Followed(TopicTable):
             self._log.warning("checkpoints.malformed_record", topic=self._name, why=str(error))
 
 
-class OffsetSyncTable(_Followed):
+class OffsetSyncTable(FollowedTopic):
     """The newest offset syncs of each partition."""
 
     def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
@@ -74,7 +82,7 @@ class OffsetSyncTable(_Followed):
             self.store.add((sync.topic, sync.partition), sync.upstream_offset, sync.downstream_offset)
 
 
-class CheckpointTable(_Followed):
+class CheckpointTable(FollowedTopic):
     """The last checkpoint of each group and remote partition."""
 
     def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:

@@ -1,0 +1,232 @@
+"""The ledger topic as a table: what it answers is what the owners of partitions have written."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mm2py.logs import make_logger
+from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
+from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.offsets.runs import Entry, Run
+from mm2py.records.ledger_record import LedgerChunk, NewerLedgerFormat, encode, encode_deletion
+from mm2py.replication.reading import ledger_table
+from mm2py.replication.reading.ledger_table import LedgerTable, PlacedChunk
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
+from tests.fakes.ledger_topic import LEDGER, chunk, write_chunks
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+
+ORDERS = ("orders", 0)
+
+
+def make() -> tuple[ClusterModel, LedgerTable, io.StringIO]:
+    cluster, log = ClusterModel("B", VirtualClock(), random.Random(1)), io.StringIO()
+    return cluster, LedgerTable(cluster, LEDGER, make_logger("info", "text", log)), log
+
+
+def test_without_a_topic_every_offset_is_left_to_the_offset_syncs_and_a_topic_that_comes_is_followed() -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        await table.follow()
+        assert table.forward(ORDERS, 5) == BEFORE_LEDGER
+        write_chunks(cluster, [chunk(Run(0, 0, 10)), chunk(Run(0, 0, 7), topic="other", partition=3)])
+        await table.follow()
+        assert table.forward(ORDERS, 5) == Answer(AnswerKind.COPIED, 5, True)
+        assert table.forward(ORDERS, 11) == NOT_YET
+        write_chunks(cluster, [chunk(Run(0, 0, 10), Run(11, 10, 9))])
+        await table.follow()
+        assert table.forward(ORDERS, 12) == Answer(AnswerKind.COPIED, 11, True)
+        assert table.reverse(("other", 3), 6) == Answer(AnswerKind.COPIED, 6, True)
+        assert table.forward(("other", 0), 6) == BEFORE_LEDGER
+
+    run_virtual(scenario())
+
+
+def test_a_topic_that_was_deleted_or_recreated_takes_its_ledgers_with_it() -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        write_chunks(cluster, [chunk(Run(0, 0, 10))])
+        await table.follow()
+        cluster.recreate_topic(LEDGER)
+        await asyncio.sleep(5)  # until all brokers know
+        await table.follow()
+        assert table.forward(ORDERS, 5) == BEFORE_LEDGER
+        write_chunks(cluster, [chunk(Run(0, 0, 10))])
+        await table.follow()
+        assert table.forward(ORDERS, 5).offset == 5
+        cluster.delete_topic(LEDGER)
+        await asyncio.sleep(5)
+        await table.follow()
+        assert table.forward(ORDERS, 5) == BEFORE_LEDGER
+
+    run_virtual(scenario())
+
+
+def test_what_is_no_ledger_record_is_passed_over_and_named_once() -> None:
+    async def scenario() -> None:
+        cluster, table, log = make()
+        good = encode(chunk(Run(0, 0, 10)), 0)
+        assert good.value is not None
+        write_chunks(cluster, [chunk(Run(0, 0, 10))])
+        cluster.append(LEDGER, 0, [Record(key=b"?", value=b"1"), Record(key=good.key, value=b"")])
+        broken = encode(chunk(Run(10, 10, 5), begin=(10, 10)), 0)
+        cluster.append(LEDGER, 1, [Record(key=broken.key, value=(broken.value or b"")[:-1])])
+        await table.follow()
+        assert table.forward(ORDERS, 5).offset == 5
+        assert table.forward(ORDERS, 12) == NOT_YET
+        (line,) = [line for line in log.getvalue().splitlines() if "checkpoints.malformed_record" in line]
+        assert LEDGER in line
+
+    run_virtual(scenario())
+
+
+def test_a_record_that_only_a_newer_mm2py_understands_is_an_error_each_time_that_the_topic_is_followed() -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        write_chunks(cluster, [chunk(Run(0, 0, 10))])
+        newer = encode(chunk(Run(0, 0, 10)), 0)
+        cluster.append(LEDGER, 0, [Record(key=newer.key, value=b"\x07\x07" + (newer.value or b"")[2:])])
+        for _ in range(2):
+            with pytest.raises(NewerLedgerFormat, match="format 7"):
+                await table.follow()
+
+    run_virtual(scenario())
+
+
+def test_a_chunk_that_contradicts_what_is_known_replaces_it_and_is_named_once_for_its_partition() -> None:
+    async def scenario() -> None:
+        cluster, table, log = make()
+        write_chunks(cluster, [chunk(Run(0, 0, 100)), chunk(Run(50, 51, 100), begin=(50, 51))])
+        write_chunks(cluster, [chunk(Run(100, 300, 100), begin=(100, 300))])
+        await table.follow()
+        assert table.forward(ORDERS, 120) == Answer(AnswerKind.COPIED, 320, True)
+        assert len([line for line in log.getvalue().splitlines() if "checkpoints.ledger_contradicted" in line]) == 1
+
+    run_virtual(scenario())
+
+
+ENTRIES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(1, 4)), max_size=5)
+
+
+@settings(max_examples=60)
+@given(st.lists(ENTRIES, min_size=1, max_size=6), st.data())
+def test_chunks_that_wait_are_read_as_if_each_had_been_taken_in_when_it_came(
+    history: list[list[tuple[int, int, int]]], data: st.DataObject
+) -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        plain = PartitionLedger()
+        at = (0, 0)
+        for gaps in history:
+            entries: list[Entry] = []
+            source, target = at
+            for source_gap, target_gap, count in gaps:
+                entries.append(Run(source + source_gap, target + target_gap, count))
+                source, target = entries[-1].source_end, entries[-1].target_end
+                if data.draw(st.booleans()):
+                    write(cluster, plain, chunk(*entries, begin=at))
+            write(cluster, plain, chunk(*entries, begin=at))
+            at = (source, target)
+            if data.draw(st.booleans()):
+                await table.follow()
+            if data.draw(st.booleans()):
+                await table.prepare([ORDERS])
+        if data.draw(st.booleans()):
+            cluster.compact(LEDGER)
+        await table.follow()
+        for offset in range(at[0] + 3):
+            assert table.forward(ORDERS, offset) == plain.forward(offset)
+        for offset in range(at[1] + 3):
+            assert table.reverse(ORDERS, offset) == plain.reverse(offset)
+
+    run_virtual(scenario())
+
+
+def write(cluster: ClusterModel, plain: PartitionLedger, one: LedgerChunk) -> None:
+    write_chunks(cluster, [one])
+    plain.take(one)
+
+
+def chunks_of(count: int, entries: int) -> list[LedgerChunk]:
+    """Ten source offsets an entry: a marker, then nine records."""
+    return [
+        chunk(
+            *[Run(at * 10 + 1, at * 9, 9) for at in range(first, first + entries)],
+            begin=(first * 10, first * 9),
+        )
+        for first in range(0, count * entries, entries)
+    ]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_chunks_of_which_both_logs_have_deleted_everything_are_told_and_never_the_newest(is_asked: bool) -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        write_chunks(cluster, chunks_of(4, 10))
+        write_chunks(cluster, [chunk(Run(0, 0, 50), partition=1)])
+        await table.follow()
+        if is_asked:
+            await table.prepare([ORDERS])
+        assert table.large() == [ORDERS]
+        assert starts(table.trim(ORDERS, 99, 1000)) == []
+        assert starts(table.trim(ORDERS, 1000, 89)) == []
+        assert starts(table.trim(ORDERS, 250, 180)) == [0, 100]
+        outdated = table.trim(ORDERS, 1000, 1000)
+        assert starts(outdated) == [0, 100, 200]
+        for one in outdated:
+            record = encode_deletion(one.key, 0)
+            cluster.append(LEDGER, one.ledger_partition, [Record(key=record.key, value=None)])
+        await table.follow()
+        assert table.large() == [], "a tombstone in the chunk's own partition has removed each"
+        assert table.forward(ORDERS, 305).offset is not None
+
+    run_virtual(scenario())
+
+
+def test_a_set_back_position_leaves_chunks_of_an_older_ledger_that_are_told_when_their_records_are_gone() -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        write_chunks(cluster, [chunk(Run(0, 0, 100)), chunk(Run(50, 100, 100), number=2, begin=(50, 100))])
+        write_chunks(cluster, [chunk(Run(0, 0, 90))])  # late, of the older one
+        await table.follow()
+        assert table.forward(ORDERS, 60) == Answer(AnswerKind.COPIED, 110, True)
+        assert table.trim(ORDERS, 100, 90) == []
+        (outdated,) = table.trim(ORDERS, 100, 100)
+        assert outdated.key.number == 1
+
+    run_virtual(scenario())
+
+
+def starts(found: list[PlacedChunk]) -> list[int]:
+    return [one.key.source_offset for one in found]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_ledger_that_has_become_too_large_loses_its_older_half(
+    is_asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        write_chunks(cluster, chunks_of(10, 300))
+        await table.follow()
+        if is_asked:
+            await table.prepare([ORDERS])
+        assert table.limit(ORDERS) == []
+        monkeypatch.setattr(ledger_table, "BYTES_MOST", 2000)
+        found = table.limit(ORDERS)
+        assert len(found) == 7
+        for one in found:
+            cluster.append(LEDGER, one.ledger_partition, [Record(key=encode_deletion(one.key, 0).key, value=None)])
+        await table.follow()
+        assert table.limit(ORDERS) == []
+        assert table.forward(ORDERS, 3_000) == BEFORE_LEDGER
+        assert table.reverse(ORDERS, 3_000) == BEFORE_LEDGER
+        assert table.forward(ORDERS, 25_005) == Answer(AnswerKind.COPIED, 22_504, True)
+
+    run_virtual(scenario())
