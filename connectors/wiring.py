@@ -36,6 +36,7 @@ from mm2py.metrics import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
+from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.shared_settings.config_log import ConfigLog
@@ -45,7 +46,7 @@ from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, UndividedSchedule
 from mm2py.worker.herder import Herder, Plan
 
-REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew)
+REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew, NewerLedgerFormat)
 """Errors after which a connector does not restart."""
 
 Connect = Callable[[Flow, ClusterSettings, float], Side]

@@ -3,13 +3,14 @@
 Answers to MirrorCheckpointConnector and MirrorCheckpointTask of Apache Kafka's Connect, mirror. One worker runs it for
 a flow. Every ``emit.checkpoints.interval.seconds`` it asks the source for the committed offsets of all groups,
 translates them, and writes those that are new to the checkpoints topic. If asked, it commits them on the target
-(``group_sync.py``). MM2 does no more. Here the states of the groups are asked for every two seconds, in one request to
-each broker, and a group that has become idle gets its checkpoints at once: it is about to be moved, more often than
-not.
+(``group_sync.py``). MM2 does no more. Here the ledger translates, and offset syncs by MM2's rule only what the ledger
+does not know. The states of the groups are asked for every two seconds, in one request to each broker,
+and a group that has become idle gets its checkpoints at once: it is about to be moved, more often than not.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -17,32 +18,45 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.checkpoint.group_sync import GroupSync
+from connectors.checkpoint.ledger_upkeep import LedgerUpkeep
 from connectors.rounds import RoundsConnector
 from mm2py.clock import Clock
-from mm2py.config.settings import CheckpointSettings, FlowSettings, OffsetSyncSettings
+from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
 from mm2py.kafka import internal_topic
-from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
+from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE
+from mm2py.offsets.translation import Translation
 from mm2py.records.checkpoint import Checkpoint, encode
+from mm2py.replication.reading.flow_offsets import FlowOffsets
+from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import CheckpointTable, OffsetSyncTable
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.names import InternalTopic
+from mm2py.topics.names import InternalTopic, ledger_topic
 
 LOOK_EVERY_S: Final = 2.0
 """How often the states of groups are asked for."""
 IDLE_FOLLOWED_S: Final = 15.0
-"""For so long a group that has become idle is asked for in each look: the offset sync of the last record of a topic
-that rests comes up to ten seconds later, and makes its checkpoint exact."""
+"""For so long a group that has become idle is asked for in each look. The ledger knows its last record a second after
+that was copied. Where there is no ledger, the offset sync of the last record comes up to ten seconds later."""
 IDLE_FOLLOWED_MOST: Final = 1000
 """If more groups become idle at once, as at a start, each is asked for once."""
 NOT_MIRRORED: Final = frozenset({"share", "streams"})
 """Protocol types of groups that keep their positions elsewhere, or in a form of their own."""
 NAMED_MOST: Final = 10
+LEDGER_WRITTEN_S: Final = 1.0
+"""How long after its copy was acknowledged a record is in the ledger, at most."""
+LEDGER_READS: Final = 3
+"""How often the ledger is read in a round of all groups until it reaches their commits."""
+COMMITS_AT_ONCE: Final = 1000
+"""Other tasks run after so many commits."""
+
+GroupPartition = tuple[str, TopicPartition]
 
 
 def now_idle(before: Mapping[str, ListedGroup], now: Mapping[str, ListedGroup]) -> frozenset[str]:
@@ -67,15 +81,19 @@ class CheckpointConnector(RoundsConnector):
         """``target`` passes the gate of this worker's group."""
         effect = "checkpoints, and group offsets on the target, come later; records are copied all the same"
         super().__init__("checkpoints", effect=effect, clock=clock, rng=rng, log=log)
-        if settings.checkpoints is None or settings.offset_syncs is None:
+        if settings.checkpoints is None:
             raise AssertionError("it emits no checkpoints")
         self._flow_settings = settings
         self._settings: CheckpointSettings = settings.checkpoints
         self._source = source
         self._target = target
         self._rng = rng
-        syncs: OffsetSyncSettings = settings.offset_syncs
-        self._syncs = OffsetSyncTable(source if syncs.on_source else target, syncs.topic, log)
+        syncs = settings.offset_syncs
+        self._offsets = FlowOffsets(
+            LedgerTable(target, ledger_topic(settings.flow.source), log),
+            None if syncs is None else OffsetSyncTable(source if syncs.on_source else target, syncs.topic, log),
+        )
+        self._upkeep = LedgerUpkeep(settings, self._offsets.ledgers, source, target, clock=clock, rng=rng, log=log)
         self._checkpoints = CheckpointTable(target, self._settings.topic, log)
         sync = self._settings.group_sync
         self._group_sync = None if sync is None else GroupSync(sync, target, log)
@@ -112,8 +130,9 @@ class CheckpointConnector(RoundsConnector):
         all_due = now_s >= self._due_s
         due = groups if all_due else idle
         if due:
-            await self._emit(self._writer, due)
+            await self._emit(self._writer, due, ledger_reads=LEDGER_READS if all_due else 1)
         await self._sync_groups(idle, groups, now_s)
+        await self._upkeep.run_if_due()
         self._groups = groups
         if all_due:
             self._due_s = max(self._due_s + self._settings.interval_s, now_s)
@@ -172,16 +191,26 @@ class CheckpointConnector(RoundsConnector):
             self._said.update(new)
             self._log.warning("checkpoints.not_mirrored", groups=new[:NAMED_MOST], count=len(new), why=why)
 
-    async def _emit(self, writer: TopicWriter, groups: Collection[str]) -> None:
-        """Write the checkpoints of these groups that are new."""
+    async def _emit(self, writer: TopicWriter, groups: Collection[str], *, ledger_reads: int) -> None:
+        """Write the checkpoints of these groups that are new.
+
+        Args:
+            ledger_reads: how often the ledger is read until it reaches all commits.
+        """
         committed = await committed_offsets(self._source, sorted(groups))
-        await self._syncs.follow()
-        await self._checkpoints.follow()
-        new = [
-            found
+        wanted = {
+            (group, key): commit
             for group, commits in committed.items()
             if not isinstance(commits, BrokerRefused)
-            for found in self._translated(group, commits)
+            for key, commit in self._of_flow(group, commits).items()
+        }
+        await self._checkpoints.follow()
+        translated = await self._translated(wanted, ledger_reads)
+        self._synced |= {group: set() for group, commits in committed.items() if not isinstance(commits, BrokerRefused)}
+        new = [
+            found
+            for (group, key), commit in wanted.items()
+            if (found := self._checkpoint(group, key, commit, translated[key, commit.offset])) is not None
         ]
         if new:
             now_ms = self._clock.wall_ms()
@@ -197,25 +226,55 @@ class CheckpointConnector(RoundsConnector):
                     raise commits  # the next round asks for these groups again
                 self._name_once([group], str(commits))
 
-    def _translated(self, group: str, commits: Commits) -> list[Checkpoint]:
-        settings = self._flow_settings
-        found: list[Checkpoint] = []
-        mirrored = self._synced[group] = set()
-        for (topic, partition), commit in commits.items():
+    def _of_flow(self, group: str, commits: Commits) -> Commits:
+        """Return the commits of a group in topics that the flow copies."""
+        found: dict[TopicPartition, Commit] = {}
+        for key, commit in commits.items():
             try:
-                if not settings.topic_filter.should_replicate(topic):
-                    continue
+                if self._flow_settings.topic_filter.should_replicate(key[0]):
+                    found[key] = commit
             except PatternTooSlow as error:
-                self._name_once([f"{group} in {topic}"], str(error))
-                continue
-            target_offset = self._syncs.store.translate((topic, partition), commit.offset)
-            if target_offset is None or target_offset < 0:
-                continue
-            remote = remote_topic_of(TopicName(topic), settings.policy, settings.flow)
-            mirrored.add((str(remote), partition))
-            last = self._checkpoints.last.get((group, (remote, partition)))
-            if is_more_recent(
-                None if last is None else (last.upstream_offset, last.downstream_offset), (commit.offset, target_offset)
-            ):
-                found.append(Checkpoint(group, remote, partition, commit.offset, target_offset, commit.metadata))
+                self._name_once([f"{group} in {key[0]}"], str(error))
         return found
+
+    async def _translated(
+        self, wanted: Mapping[GroupPartition, Commit], reads: int
+    ) -> dict[tuple[TopicPartition, int], Translation]:
+        """Return the translation of each commit, by partition and offset.
+
+        The ledger is read after the commits were. The story of reading it again: a group keeps up, and commits ten
+        times a second what was written just before. Its records are copied, and the ledger says so up to a second
+        later. At the moment in which a round reads both, the ledger would never reach its commit.
+        """
+        left = dict.fromkeys((key, commit.offset) for (_, key), commit in wanted.items())
+        found: dict[tuple[TopicPartition, int], Translation] = {}
+        for read in range(reads):
+            if read:
+                await asyncio.sleep(LEDGER_WRITTEN_S)
+            await self._offsets.follow({key for key, _ in left})
+            for at, one in enumerate(left):
+                found[one] = self._offsets.forward(*one)
+                if at % COMMITS_AT_ONCE == COMMITS_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+            left = {one: None for one in left if found[one].kind is AnswerKind.NOT_YET}
+            if not left:
+                break
+        return found
+
+    def _checkpoint(
+        self, group: str, key: TopicPartition, commit: Commit, translation: Translation
+    ) -> Checkpoint | None:
+        """Return the checkpoint of a commit, if it is to be emitted."""
+        settings = self._flow_settings
+        topic, partition = remote_topic_of(TopicName(key[0]), settings.policy, settings.flow), key[1]
+        last = self._checkpoints.last.get((group, (topic, partition)))
+        is_behind = last is not None and last.upstream_offset <= commit.offset
+        if translation.offset is None:
+            if translation.kind is AnswerKind.NOT_YET and is_behind:
+                self._synced[group].add((topic, partition))
+            return None
+        self._synced[group].add((topic, partition))
+        before = None if last is None else (last.upstream_offset, last.downstream_offset)
+        if not is_more_recent(before, (commit.offset, translation.offset)):
+            return None
+        return Checkpoint(group, topic, partition, commit.offset, translation.offset, commit.metadata)

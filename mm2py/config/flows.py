@@ -310,7 +310,7 @@ class FlowsReading:
             return None
         policy, topic_filter, config_filter = names
         offset_syncs = self._offset_syncs(flow, connector, policy)
-        checkpoints = None if offset_syncs is None else self._checkpoints(flow, connector, own, policy)
+        checkpoints = self._checkpoints(flow, connector, own, policy)
         interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
         compression = value(producer, keys.COMPRESSION)
         exactly_once = cast("ExactlyOnce", value(worker, keys.EXACTLY_ONCE))

@@ -92,6 +92,17 @@ class SyncStore:
                 return int(downstream) + 1
         return BEFORE_OLDEST
 
+    def translate_back(self, key: TopicPartition, downstream_offset: int) -> int | None:
+        """Return the offset from which a group may read the source partition; None if no sync tells.
+
+        Args:
+            downstream_offset: the group's committed offset on the target cluster.
+        """
+        for _, upstream, downstream in _STRETCH.iter_unpack(self._packed(key) if self._loaded else b""):
+            if downstream <= downstream_offset:
+                return int(upstream) if downstream == downstream_offset else int(upstream) + 1
+        return None
+
     def syncs(self, key: TopicPartition) -> list[Sync]:
         """Return the different syncs of a partition, the newest first; empty if it has none."""
         return [(upstream, downstream) for _, upstream, downstream in _STRETCH.iter_unpack(self._packed(key))]

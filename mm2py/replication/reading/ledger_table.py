@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
@@ -95,10 +95,8 @@ class _Chunks:
 class LedgerTable(FollowedTopic):
     """The ledgers of all partitions of a flow. No topic is no ledger."""
 
-    may_be_missing: ClassVar[bool] = True
-
     def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
-        super().__init__(brokers, topic, log)
+        super().__init__(brokers, topic, log, may_be_missing=True)
         self._partitions: dict[TopicPartition, _Chunks] = {}
 
     async def follow(self) -> None:
@@ -236,7 +234,7 @@ class LedgerTable(FollowedTopic):
             except EntryOutOfOrder as error:
                 if not chunks.is_contradicted:
                     chunks.is_contradicted = True
-                    self._log.warning("checkpoints.ledger_contradicted", topic=key[0], partition=key[1], why=str(error))
+                    self._log.warning("ledger.contradicted", topic=key[0], partition=key[1], why=str(error))
             yield len(value)
 
 

@@ -7,8 +7,6 @@ wrote over ours is seen, and written once more.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.errors import Mm2Error
@@ -26,12 +24,13 @@ from mm2py.replication.reading.internal_table import TopicTable
 class FollowedTopic(TopicTable):
     """A topic that is followed. What is no record of its kind is passed over, and named once."""
 
-    may_be_missing: ClassVar[bool] = False
-    """Whether a topic that is not there counts as empty."""
-
-    def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, brokers: Brokers, topic: str, log: FilteringBoundLogger, *, may_be_missing: bool = False
+    ) -> None:
+        """If the topic ``may_be_missing``, it counts as empty then."""
         super().__init__()
         self.malformed = 0
+        self._may_be_missing = may_be_missing
         self._brokers = brokers
         self._name = topic
         self._log = log
@@ -45,7 +44,7 @@ class FollowedTopic(TopicTable):
         """
         found = (await fetch_metadata(self._brokers, [self._name])).topics.get(self._name)
         code = UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
-        if code == UNKNOWN_TOPIC_OR_PARTITION and self.may_be_missing:
+        if code == UNKNOWN_TOPIC_OR_PARTITION and self._may_be_missing:
             self._forget()
             return
         if found is None or code:
@@ -61,8 +60,10 @@ class FollowedTopic(TopicTable):
 class OffsetSyncTable(FollowedTopic):
     """The newest offset syncs of each partition."""
 
-    def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
-        super().__init__(brokers, topic, log)
+    def __init__(
+        self, brokers: Brokers, topic: str, log: FilteringBoundLogger, *, may_be_missing: bool = False
+    ) -> None:
+        super().__init__(brokers, topic, log, may_be_missing=may_be_missing)
         self.store = SyncStore(keeps_history=True)
 
     async def follow(self) -> None:
@@ -85,8 +86,10 @@ class OffsetSyncTable(FollowedTopic):
 class CheckpointTable(FollowedTopic):
     """The last checkpoint of each group and remote partition."""
 
-    def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
-        super().__init__(brokers, topic, log)
+    def __init__(
+        self, brokers: Brokers, topic: str, log: FilteringBoundLogger, *, may_be_missing: bool = False
+    ) -> None:
+        super().__init__(brokers, topic, log, may_be_missing=may_be_missing)
         self.last: dict[tuple[str, TopicPartition], Checkpoint] = {}
 
     def _clear(self) -> None:

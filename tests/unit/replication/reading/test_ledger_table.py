@@ -106,7 +106,7 @@ def test_a_chunk_that_contradicts_what_is_known_replaces_it_and_is_named_once_fo
         write_chunks(cluster, [chunk(Run(100, 300, 100), begin=(100, 300))])
         await table.follow()
         assert table.forward(ORDERS, 120) == Answer(AnswerKind.COPIED, 320, True)
-        assert len([line for line in log.getvalue().splitlines() if "checkpoints.ledger_contradicted" in line]) == 1
+        assert len([line for line in log.getvalue().splitlines() if "ledger.contradicted" in line]) == 1
 
     run_virtual(scenario())
 
