@@ -182,6 +182,41 @@ def test_history_that_both_logs_have_deleted_is_forgotten_and_the_rest_is_answer
                 assert answer[:2] == (AnswerKind.EXPIRED, ledger.first_copied(AnswerKind.EXPIRED, 1 - side).offset)
 
 
+@given(st.data(), STARTS, SMALL_BLOCKS)
+def test_what_a_ledger_that_is_too_large_forgets_is_left_to_the_offset_syncs_and_the_rest_is_answered_as_before(
+    data: st.DataObject, start: tuple[int, int], block_entries: int
+) -> None:
+    history = data.draw(histories(start))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mm2py.offsets.ledger.BLOCK_ENTRIES", block_entries)
+        ledger, table = make(history, start, is_whole=True, advance=1)
+        forgotten = data.draw(st.integers(0, table.end[SOURCE] + 2))
+        ledger.forget_before(forgotten)
+        more = data.draw(histories((table.copied_to, table.end[TARGET])))
+        for entry in more:
+            ledger.append(entry)
+            table.add(entry)
+    assert ledger.source_start <= max(start[SOURCE], forgotten)
+    for side, ask in ((SOURCE, ledger.forward), (TARGET, ledger.reverse)):
+        first = ledger.source_start if side == SOURCE else ledger.target_start
+        for offset in range(max(table.copied_to, table.end[TARGET]) + 3):
+            if offset >= first or ledger.is_whole:
+                assert ask(offset) == table.answer(offset, side)
+            else:
+                assert ask(offset) == BEFORE_LEDGER
+
+
+def test_the_older_ledgers_of_a_partition_are_forgotten_before_the_newest_one() -> None:
+    partition = PartitionLedger()
+    partition.start(0, make([Run(0, 0, 100)], (0, 0), is_whole=True, advance=0)[0])
+    partition.start(1, make([Run(50, 100, 100)], (50, 100), is_whole=False, advance=0)[0])
+    partition.forget_before(1, 60)
+    assert partition.forward(30) == BEFORE_LEDGER
+    assert partition.forward(55) == Answer(AnswerKind.COPIED, 105, True), "a block is kept or forgotten as a whole"
+    partition.forget_before(7, 60)
+    assert partition.forward(55).offset == 105
+
+
 def _last(entry: Entry, side: int) -> int:
     return (entry.target_end if side else entry.source_end) - 1
 
