@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from mm2py.config.settings import ClusterSettings
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings, FlowSettings
+from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerRefused
@@ -22,6 +23,8 @@ from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.kafka.transport.wire import FrameMemory
 from mm2py.secret import printable
+from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.follow import merged_or_file
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -79,6 +82,36 @@ def connect(
         access=Access(cluster.alias, cluster.security, rng=rng, report=lambda _: None),
         options=ConnectionOptions(frames),
     )
+
+
+def flow_of(file: SettingsFile, name: str) -> FlowSettings:
+    """Return the settings by which a file runs a flow.
+
+    Raises:
+        ConfigError: the file is wrong, or does not run a flow of this name.
+    """
+    wanted = parse_flow(name)
+    configuration = file.configuration()
+    for settings in configuration.flows:
+        if settings.flow == wanted:
+            return settings
+    if wanted in configuration.refused:
+        raise configuration.refused[wanted]
+    raise ConfigError(f"{file.path} enables no flow {wanted}.", remedy=f"Set {wanted}.enabled=true.")
+
+
+async def as_workers_run(file: SettingsFile, settings: FlowSettings, target: Brokers) -> FlowSettings:
+    """Return the settings by which the workers run a flow: those that are stored, with the addresses of the file.
+
+    If what is stored cannot be read or used, that is said, and the file counts.
+    """
+    table = ConfigTable(target, settings.configs_topic)
+    try:
+        await table.read()
+        return merged_or_file(file, settings, table.config)
+    except Mm2Error as error:
+        say(f"{error} The settings of the file are used.")
+        return settings
 
 
 async def within_deadline(target: ClusterAlias, work: Coroutine[Any, Any, T], doing: str) -> T:

@@ -14,10 +14,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from mm2py.cli.command import EXIT_DONE, EXIT_WAITS, CommandParser, connect, within_deadline, write_out
-from mm2py.config.configuration import load_configuration
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_WAITS,
+    CommandParser,
+    as_workers_run,
+    connect,
+    flow_of,
+    within_deadline,
+    write_out,
+)
+from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
 from mm2py.status.consumer_group_inquiry import ask_about_groups
@@ -68,8 +76,9 @@ def run(arguments: Sequence[str]) -> int:
         Mm2Error: as of ``parse_arguments``, ``load_configuration``; or a cluster does not tell.
     """
     options = parse_arguments(arguments)
-    settings = _settings_of(options)
-    reports = asyncio.run(_ask(settings))
+    file = read_settings_file(options.file, None)
+    settings = flow_of(file, options.flow)
+    reports = asyncio.run(_ask(file, settings))
     unknown = sorted(set(options.group) - {one.group for one in reports})
     if unknown:
         raise ConfigError(
@@ -144,23 +153,7 @@ def _at_most(number: int | None) -> str:
     return "exact" if number == 0 else "?" if number is None else f"<= {number:,}"
 
 
-def _settings_of(options: Arguments) -> FlowSettings:
-    wanted = parse_flow(options.flow)
-    configuration = load_configuration(options.file, None)
-    for settings in configuration.flows:
-        if settings.flow == wanted:
-            if settings.checkpoints is None:
-                raise ConfigError(
-                    f"{wanted} emits no checkpoints.",
-                    remedy="Set emit.checkpoints.enabled and emit.offset-syncs.enabled to true.",
-                )
-            return settings
-    if wanted in configuration.refused:
-        raise configuration.refused[wanted]
-    raise ConfigError(f"{options.file} enables no flow {wanted}.", remedy=f"Set {wanted}.enabled=true.")
-
-
-async def _ask(settings: FlowSettings) -> list[ConsumerGroupReport]:
+async def _ask(file: SettingsFile, settings: FlowSettings) -> list[ConsumerGroupReport]:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     source, target = (
         connect("groups", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
@@ -170,9 +163,13 @@ async def _ask(settings: FlowSettings) -> list[ConsumerGroupReport]:
         )
     )
     try:
+        alias = settings.flow.target
+        settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
+        if settings.checkpoints is None:
+            raise ConfigError(f"{settings.flow} emits no checkpoints.", remedy="Set emit.checkpoints.enabled to true.")
         log = make_logger("warning", "text")
         work = ask_about_groups(settings, source, target, log)
-        return report_of(await within_deadline(settings.flow.target, work, "asking for groups"))
+        return report_of(await within_deadline(alias, work, "asking for groups"))
     finally:
         await source.close()
         await target.close()

@@ -68,11 +68,12 @@ COMMANDS: Final = {
     "groups": "show where consumer groups may go on on the target, and which are not ready",
     "replay": "take records out of quarantine",
     "status": "show how it stands with workers, flows and lag; works when none runs",
+    "translate": "tell where an offset of one log is in the other, both ways",
 }
 
 
 def _commands_told() -> str:
-    lines = [f"  mm2py {name:8}{told}" for name, told in COMMANDS.items()]
+    lines = [f"  mm2py {name:10}{told}" for name, told in COMMANDS.items()]
     helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
     return "\n".join(["other commands, each with FILE behind it:", *lines, "", fill(f"See {helps}.", 100)])
 
@@ -235,6 +236,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import status  # noqa: PLC0415
 
             return status.run
+        case "translate":
+            from mm2py.cli import translate  # noqa: PLC0415
+
+            return translate.run
         case _:
             return None
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.flow_properties import FlowProperties, StoredConfigUnusable, is_enabled
+from mm2py.config.flow_properties import ENABLED, FlowProperties, StoredConfigUnusable, is_enabled
 from mm2py.config.settings import Configuration, FlowSettings, HeartbeatSettings
 from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
@@ -110,6 +110,21 @@ def merged(file: SettingsFile, flow: Flow, stored: FlowConfig) -> FlowSettings |
             return settings
     why = configuration.refused.get(flow)
     raise StoredConfigUnusable(flow, str(why) if why is not None else "the file does not enable it")
+
+
+def merged_or_file(file: SettingsFile, by_file: FlowSettings, config: FlowConfig | None) -> FlowSettings:
+    """Return the settings by which workers run a flow; of one that is switched off, those by which they would.
+
+    Args:
+        by_file: the flow's by the file, which count if mm2py has stored nothing.
+        config: what counts in the configs topic. Workers ignore what MirrorMaker 2 writes over the settings of mm2py.
+    Raises: as ``merged``.
+    """
+    stored = config.previous if config is not None and config.by is Writer.MM2 else config
+    if stored is None:
+        return by_file
+    switched_on = {**stored.properties, ENABLED: "true"}
+    return merged(file, by_file.flow, replace(stored, properties=switched_on)) or by_file
 
 
 def merged_heartbeats(file: SettingsFile, flow: Flow, stored: FlowConfig) -> HeartbeatSettings | None:

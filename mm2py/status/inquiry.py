@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable
+from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.kafka.cluster import fetch_metadata
@@ -27,7 +27,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.gap_log import GapTable
 from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
-from mm2py.shared_settings.follow import merged
+from mm2py.shared_settings.follow import merged_or_file
 from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
 from mm2py.status.facts import Facts, FlowFacts
 
@@ -145,11 +145,8 @@ class FlowInquiry:
     def _settings(self) -> FlowSettings:
         """Return the settings by which the workers run; of a flow that is switched off, those by which they would."""
         self._unusable = ""
-        if self._known is None:
-            return self._by_file
-        switched_on = {**self._known.properties, ENABLED: "true"}
         try:
-            return merged(self._file, self.flow, replace(self._known, properties=switched_on)) or self._by_file
+            return merged_or_file(self._file, self._by_file, self._known)
         except StoredConfigUnusable as error:
             self._unusable = str(error)
             return self._by_file

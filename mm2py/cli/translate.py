@@ -1,0 +1,146 @@
+"""``mm2py translate FILE A->B --topic T --partition P --offset O``: where a source offset is on the target, or back.
+
+It asks both clusters and no worker, and writes nothing. MirrorMaker 2 has no such command; Java programs ask its
+RemoteClusterUtils for the offsets of a group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_WAITS,
+    CommandParser,
+    as_workers_run,
+    connect,
+    flow_of,
+    within_deadline,
+    write_out,
+)
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import TopicName
+from mm2py.errors import ConfigError
+from mm2py.logs import make_logger
+from mm2py.offsets.run_codec import OFFSET_MOST
+from mm2py.secret import printable
+from mm2py.status.offset_inquiry import Question, ask_where
+from mm2py.status.offset_report import OffsetReport, line_of
+
+FORMAT: Final = 1
+"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
+PARTITION_MOST: Final = (1 << 31) - 1
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``translate`` on the command line."""
+
+    file: Path
+    flow: str
+    topic: str
+    partition: int
+    offset: list[int]
+    reverse: bool
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what follows ``translate`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        prog="mm2py translate",
+        description="Tells where an offset of a source partition is in the remote partition, or the other way round, "
+        "whether that is exact, and what the offset is. Exit codes: 0 answered; 1 a cluster did not answer; 2 wrong "
+        "file or arguments; 3 at least one offset has no answer yet.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow")
+    parser.add_argument("--topic", required=True, metavar="T", help="as the source names it")
+    parser.add_argument("--partition", required=True, metavar="P", type=_up_to(PARTITION_MOST))
+    parser.add_argument("--offset", required=True, metavar="O", nargs="+", action="extend", type=_up_to(OFFSET_MOST))
+    parser.add_argument(
+        "--reverse", action="store_true", help="the offsets are the target's; --topic may be its name there, too"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+def _up_to(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or int(text) > most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {most}")
+        return int(text)
+
+    return read
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``flow_of``; or a cluster does not tell.
+    """
+    options = parse_arguments(arguments)
+    file = read_settings_file(options.file, None)
+    settings = flow_of(file, options.flow)
+    reports = asyncio.run(_ask(file, settings, options))
+    code = EXIT_DONE if all(one.other_offset is not None for one in reports) else EXIT_WAITS
+    if options.json:
+        found = {
+            "format": FORMAT,
+            "exit_code": code,
+            "flow": str(settings.flow),
+            "is_reverse": options.reverse,
+            "offsets": [*map(asdict, reports)],
+        }
+        write_out(json.dumps(found, indent=2) + "\n")
+    else:
+        write_out("".join(f"{printable(line_of(one))}\n" for one in reports))
+    return code
+
+
+def source_topic(settings: FlowSettings, topic: str, *, is_reverse: bool) -> str:
+    """Return the name on the source of a topic. With ``is_reverse`` it may be given by its name on the target.
+
+    Raises:
+        ConfigError: the flow does not copy it.
+    """
+    name, policy = TopicName(topic), settings.policy
+    upstream = policy.upstream_topic(name) if policy.topic_source(name) == settings.flow.source else None
+    for found in (upstream if is_reverse else None, name):
+        if found is not None and settings.replicates(found):
+            return str(found)
+    raise ConfigError(f"{settings.flow} does not copy {topic!r}.", remedy="Name a topic of the source that it copies.")
+
+
+async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> list[OffsetReport]:
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    source, target = (
+        connect("translate", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
+        for cluster, timeout_s in (
+            (settings.source, settings.source_request_timeout_s),
+            (settings.target, settings.target_request_timeout_s),
+        )
+    )
+    try:
+        alias = settings.flow.target
+        settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
+        topic = source_topic(settings, options.topic, is_reverse=options.reverse)
+        question = Question((topic, options.partition), options.offset, options.reverse)
+        work = ask_where(settings, question, source, target, make_logger("warning", "text"))
+        return await within_deadline(alias, work, "reading the ledger")
+    finally:
+        await source.close()
+        await target.close()

@@ -1,0 +1,177 @@
+"""Asks both clusters of a flow where offsets are in the other log. It asks no worker, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.offsets.answers import AnswerKind
+from mm2py.offsets.translation import Basis, Translation
+from mm2py.records.batch import NewRecord, Record
+from mm2py.records.gap_record import Gap
+from mm2py.records.quarantined import NotQuarantined, Quarantined, Replayed, decode
+from mm2py.replication.gap_log import GapTable
+from mm2py.replication.reading.flow_offsets import FlowOffsets
+from mm2py.replication.reading.internal_table import each_record
+from mm2py.replication.reading.ledger_table import LedgerTable
+from mm2py.replication.reading.offset_tables import OffsetSyncTable
+from mm2py.status.offset_report import MAY_BE_REPLAYED, OffsetReport, may_be_lost, report_of, with_gaps
+from mm2py.topics.names import ledger_topic, quarantine
+
+REPLAYED_NOTE = "mm2py replay has appended it since"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which offsets of which partition."""
+
+    key: TopicPartition
+    """Named as on the source."""
+    offsets: Sequence[int]
+    is_reverse: bool
+    """They are offsets of the remote partition."""
+
+
+def offsets_of(settings: FlowSettings, source: Brokers, target: Brokers, log: FilteringBoundLogger) -> FlowOffsets:
+    """Return the tables of a flow that translate its offsets; a topic that is not there counts as empty."""
+    syncs = settings.offset_syncs
+    return FlowOffsets(
+        LedgerTable(target, ledger_topic(settings.flow.source), log),
+        None
+        if syncs is None
+        else OffsetSyncTable(source if syncs.on_source else target, syncs.topic, log, may_be_missing=True),
+    )
+
+
+async def ask_where(
+    settings: FlowSettings, question: Question, source: Brokers, target: Brokers, log: FilteringBoundLogger
+) -> list[OffsetReport]:
+    """Return where each offset is in the other log, in the order in which they were asked.
+
+    Raises:
+        BrokerRefused: a right is missing; the error names it.
+        NewerLedgerFormat: a newer mm2py has written the ledger.
+        DamagedTopic, KafkaError: as ``read_table``.
+    """
+    offsets, key = offsets_of(settings, source, target, log), question.key
+    await offsets.follow([key])
+    remote = settings.remote_topic(key[0])
+    target_log = _TargetLog(settings, key, remote, target)
+    if question.is_reverse:
+        found = {offset: offsets.reverse(key, offset) for offset in question.offsets}
+        found = await target_log.with_replayed(found)
+        return [report_of(remote, key[1], offset, key[0], found[offset]) for offset in question.offsets]
+    found = {offset: offsets.forward(key, offset) for offset in question.offsets}
+    if any(map(may_be_lost, found.values())):
+        gaps = await target_log.gaps()
+        found = {offset: with_gaps(one, gaps, offset) for offset, one in found.items()}
+    found, replayed = await target_log.with_quarantine(found)
+    return [
+        report_of(key[0], key[1], offset, remote, found[offset], note=REPLAYED_NOTE if offset in replayed else "")
+        for offset in question.offsets
+    ]
+
+
+class _TargetLog:
+    """What the target keeps of one partition besides its ledger: gaps, quarantine, and the remote records."""
+
+    def __init__(self, settings: FlowSettings, key: TopicPartition, remote: str, target: Brokers) -> None:
+        self._settings = settings
+        self._key = key
+        self._remote = remote
+        self._target = target
+
+    async def gaps(self) -> list[Gap]:
+        table = GapTable(self._target, self._settings.status_topic)
+        await table.read()
+        return [gap for gap in table.gaps() if (gap.topic, gap.partition) == self._key]
+
+    async def with_quarantine(self, found: dict[int, Translation]) -> tuple[dict[int, Translation], set[int]]:
+        """Return the translations, with the records in quarantine; and those of them that were replayed."""
+        asked = {offset for offset, one in found.items() if may_be_lost(one) or one.kind is AnswerKind.QUARANTINED}
+        kept, replayed = await self._in_quarantine(asked)
+        changed = {
+            offset: one._replace(kind=AnswerKind.QUARANTINED) if offset in kept else one
+            for offset, one in found.items()
+        }
+        return changed, replayed & kept
+
+    async def with_replayed(self, found: dict[int, Translation]) -> dict[int, Translation]:
+        """Return the translations, with the records that ``mm2py replay`` has appended.
+
+        A mark in quarantine says that a record was appended, and not where. So a record of which the ledger does not
+        know is compared with the records that have a mark.
+        """
+        changed = dict(found)
+        for offset, one in found.items():
+            if one.kind not in MAY_BE_REPLAYED:
+                continue
+            record = await self._record_at(offset)
+            if record is not None:
+                kept, replayed = await self._in_quarantine(None, like=record)
+                if kept & replayed:
+                    changed[offset] = Translation(AnswerKind.REPLAYED, min(kept & replayed), True, Basis.LEDGER)
+        return changed
+
+    async def _in_quarantine(
+        self, offsets: Collection[int] | None, *, like: Record | None = None
+    ) -> tuple[set[int], set[int]]:
+        """Return the source offsets of records in quarantine, and of those that were replayed.
+
+        Args:
+            offsets: only these; None: all.
+            like: only those with the same key, value and headers, of which the marks have none.
+        """
+        kept: set[int] = set()
+        replayed: set[int] = set()
+        topic = await self._topic(quarantine(self._settings.flow.source).name) if offsets is None or offsets else None
+        if topic is None:
+            return kept, replayed
+        async for record in each_record(self._target, topic):
+            try:
+                entry = decode(record)
+            except NotQuarantined:
+                continue
+            origin = entry.origin if isinstance(entry, Replayed) else entry.provenance.origin
+            if (origin.topic, origin.partition) != self._key or (offsets is not None and origin.offset not in offsets):
+                continue
+            if isinstance(entry, Replayed):
+                if entry.remote_topic == self._remote:
+                    replayed.add(origin.offset)
+            elif like is None or _is_like(entry, like):
+                kept.add(origin.offset)
+        return kept, replayed
+
+    async def _record_at(self, target_offset: int) -> Record | None:
+        topic = await self._topic(self._remote)
+        partition = None if topic is None else topic.partitions.get(self._key[1])
+        if topic is None or partition is None:
+            return None
+        only = replace(topic, partitions={self._key[1]: partition})
+        try:
+            async for record in each_record(self._target, only, {self._key[1]: target_offset}):
+                return record if record.offset == target_offset else None
+        except BrokerRefused as error:
+            if error.code != OFFSET_OUT_OF_RANGE:
+                raise
+        return None
+
+    async def _topic(self, name: str) -> TopicMetadata | None:
+        found = (await fetch_metadata(self._target, [name])).topics.get(name)
+        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if found.error_code:
+            raise BrokerRefused(f"Reading {name}", found.error_code, remedy=f"mm2py needs READ on {name}.")
+        return found
+
+
+def _is_like(kept: Quarantined, record: Record) -> bool:
+    one: NewRecord = kept.record
+    return (one.key, one.value, list(one.headers)) == (record.key, record.value, list(record.headers))

@@ -1,0 +1,106 @@
+"""What ``mm2py translate`` says of an offset: where it is in the other log, how surely, and why there. Pure.
+
+Answers to RemoteClusterUtils.translateOffsets of Apache Kafka's Connect, mirror-client, which knows groups only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mm2py.offsets.answers import AnswerKind
+from mm2py.offsets.translation import Basis, Translation
+from mm2py.records.gap_record import Gap, GapKind
+
+WORDS: Final = {
+    AnswerKind.COPIED: "copied",
+    AnswerKind.DROPPED: "nothing to copy there: a marker, aborted or compacted away; the next copied record",
+    AnswerKind.GAP: "lost in a gap; the next copied record",
+    AnswerKind.QUARANTINED: "in quarantine; the next copied record",
+    AnswerKind.COUNTED: "only counted after a crash; where that stretch begins",
+    AnswerKind.TRIMMED: "the target had deleted the copies before they were noted; where that stretch begins",
+    AnswerKind.END: "behind the last copied record",
+    AnswerKind.NOT_YET: "not copied yet",
+    AnswerKind.EXPIRED: "expired; the first copied record",
+    AnswerKind.BEFORE_LEDGER: "before the ledger",
+    AnswerKind.REPLAYED: "appended by mm2py replay; its record in quarantine",
+    AnswerKind.NOT_OURS: "not this flow's: a marker, or a foreign writer's; the next copied record",
+}
+"""In the other direction NOT_YET and END mean the same of the remote partition."""
+_LOST: Final = frozenset({GapKind.EXPIRED, GapKind.TRUNCATED})
+"""Gaps whose offsets are of the same topic as the ledger's, and that were not copied."""
+_NEXT_COPY: Final = frozenset({AnswerKind.DROPPED, AnswerKind.END, AnswerKind.EXPIRED})
+"""Answers that are the same if the record was lost or put in quarantine: owners need not note that in the ledger."""
+MAY_BE_REPLAYED: Final = frozenset({AnswerKind.NOT_OURS, AnswerKind.END, AnswerKind.NOT_YET})
+"""What the ledger says of a record that ``mm2py replay`` has appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReport:
+    """One offset, and where it is in the other log."""
+
+    topic: str
+    """Of the side that was asked about; likewise ``partition``."""
+    partition: int
+    offset: int
+    other_topic: str
+    other_offset: int | None
+    """None: there is no answer."""
+    is_exact: bool
+    """A reader that goes on at ``other_offset`` skips no record and reads none again."""
+    kind: str
+    """What the offset is: the name of an ``AnswerKind`` in lower case."""
+    basis: str
+    """``ledger``, ``offset-syncs``; empty without an answer."""
+    text: str
+    """The same in words."""
+
+
+def report_of(
+    topic: str, partition: int, offset: int, other_topic: str, translation: Translation, *, note: str = ""
+) -> OffsetReport:
+    """Return the report of a translation. ``note`` is what else is known of the record."""
+    text = WORDS[translation.kind] + (f"; {note}" if note else "")
+    if translation.basis is Basis.OFFSET_SYNCS:
+        text += "; by offset syncs, records may be read again"
+    elif translation.kind is AnswerKind.BEFORE_LEDGER:
+        text += ", and no offset sync is as old"
+    return OffsetReport(
+        topic,
+        partition,
+        offset,
+        other_topic,
+        translation.offset,
+        translation.is_exact,
+        translation.kind.name.lower(),
+        str(translation.basis),
+        text,
+    )
+
+
+def may_be_lost(translation: Translation) -> bool:
+    """Whether the record may have been lost in a gap or put in quarantine without a line in the ledger."""
+    return translation.kind in _NEXT_COPY
+
+
+def with_gaps(translation: Translation, gaps: Iterable[Gap], source_offset: int) -> Translation:
+    """Return the translation, as GAP if one of the partition's gaps covers the source offset."""
+    if may_be_lost(translation) and any(_covers(gap, source_offset) for gap in gaps):
+        return translation._replace(kind=AnswerKind.GAP)
+    return translation
+
+
+def _covers(gap: Gap, offset: int) -> bool:
+    first, last = gap.first_offset, gap.last_offset
+    return gap.kind in _LOST and first is not None and last is not None and first <= offset <= last
+
+
+def line_of(report: OffsetReport) -> str:
+    """Return what people read."""
+    asked = f"{report.topic}-{report.partition} offset {report.offset}"
+    other = f"{report.other_topic}-{report.partition}"
+    if report.other_offset is None:
+        return f"{asked} -> {other}: no answer ({report.text})"
+    how = "exact" if report.is_exact else "not exact"
+    return f"{asked} -> {other} offset {report.other_offset}, {how} ({report.text})"

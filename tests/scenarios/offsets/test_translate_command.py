@@ -1,0 +1,176 @@
+"""What ``mm2py translate`` finds out between two cluster models; the tests write the ledger."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from mm2py.cli.translate import parse_arguments, source_topic
+from mm2py.connector import TopicName
+from mm2py.errors import ConfigError
+from mm2py.offsets.runs import Hole, HoleCause, Run
+from mm2py.records.batch import NewRecord
+from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
+from mm2py.records.quarantined import (
+    Origin,
+    Provenance,
+    Quarantined,
+    Replayed,
+    encode_quarantined,
+    encode_replayed,
+)
+from mm2py.status.offset_inquiry import Question, ask_where
+from mm2py.status.offset_report import OffsetReport, line_of
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
+from tests.fakes.ledger_topic import chunk, write_chunks
+from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.offsets.test_exact_checkpoints import sync
+from tests.scenarios.world import World
+
+KEY: Final = ("orders", 0)
+STATUS, QUARANTINE = "mm2-status.A.internal", "mm2-quarantine.A.internal"
+
+
+def make() -> World:
+    world = World(1)
+    world.target.create_topic("A.orders", 1)
+    world.target.append("A.orders", 0, [b"%d" % number for number in range(100)])
+    return world
+
+
+async def ask(world: World, *offsets: int, is_reverse: bool = False) -> list[OffsetReport]:
+    question = Question(KEY, offsets, is_reverse)
+    return await ask_where(world.settings, question, world.source, world.target, world.log)
+
+
+async def lines(world: World, *offsets: int, is_reverse: bool = False) -> list[str]:
+    return [line_of(one) for one in await ask(world, *offsets, is_reverse=is_reverse)]
+
+
+def put(cluster: ClusterModel, topic: str, *records: NewRecord) -> None:
+    if topic not in cluster.topics:
+        cluster.create_topic(topic, 1)
+    cluster.append(topic, 0, [Record(one.value, one.key, tuple(one.headers)) for one in records])
+
+
+def quarantined(offset: int, value: bytes, topic: str = "orders") -> NewRecord:
+    origin = Origin(topic, 0, offset)
+    record = NewRecord(b"k", value, 5, [("h", b"1")])
+    return encode_quarantined(Quarantined(Provenance("A->B", None, origin, 5, 10, "too large", 6), record))
+
+
+def replayed(offset: int) -> NewRecord:
+    return encode_replayed(Replayed(Origin("orders", 0, offset), "A.orders", 7))
+
+
+def test_one_line_says_where_an_offset_is_how_surely_and_why() -> None:
+    async def scenario() -> None:
+        world = make()
+        write_chunks(world.target, [chunk(Run(5, 0, 10), Run(16, 10, 4), copied_to=21, is_whole=True, begin=(5, 0))])
+        assert await lines(world, 6, 15, 21, 22, 3) == [
+            "orders-0 offset 6 -> A.orders-0 offset 1, exact (copied)",
+            "orders-0 offset 15 -> A.orders-0 offset 10, exact"
+            " (nothing to copy there: a marker, aborted or compacted away; the next copied record)",
+            "orders-0 offset 21 -> A.orders-0 offset 14, exact (behind the last copied record)",
+            "orders-0 offset 22 -> A.orders-0: no answer (not copied yet)",
+            "orders-0 offset 3 -> A.orders-0 offset 0, exact (expired; the first copied record)",
+        ]
+        assert await lines(world, 12, is_reverse=True) == ["A.orders-0 offset 12 -> orders-0 offset 18, exact (copied)"]
+
+    run_virtual(scenario())
+
+
+def test_what_the_ledger_does_not_know_is_answered_by_offset_syncs_and_said_to_be_inexact() -> None:
+    async def scenario() -> None:
+        world = make()
+        assert (await lines(world, 7))[0].endswith("no answer (before the ledger, and no offset sync is as old)")
+        sync(world, (10, 9))
+        (line,) = await lines(world, 17)
+        assert line == (
+            "orders-0 offset 17 -> A.orders-0 offset 10, not exact"
+            " (before the ledger; by offset syncs, records may be read again)"
+        )
+        (back,) = await ask(world, 12, is_reverse=True)
+        assert (back.other_offset, back.is_exact, back.basis) == (11, False, "offset-syncs")
+
+    run_virtual(scenario())
+
+
+def test_a_record_that_was_lost_in_a_gap_is_said_to_be_also_if_its_owner_noted_no_hole() -> None:
+    async def scenario() -> None:
+        world = make()
+        write_chunks(world.target, [chunk(Run(0, 0, 10), Run(20, 10, 10))])
+        gap = Gap(GapKind.EXPIRED, "orders", 0, 10, 14, Done.CONTINUED, 10, "expired", 1)
+        other = Gap(GapKind.FOREIGN, "orders", 0, 15, 19, Done.CONTINUED, 15, "foreign", 1)
+        put(world.target, STATUS, *(NewRecord(one.key, encode_value(one), 1) for one in (gap, other)))
+        found = await ask(world, 9, 10, 14, 15)
+        assert [(one.kind, one.other_offset) for one in found] == [
+            ("copied", 9),
+            ("gap", 10),
+            ("gap", 10),
+            ("dropped", 10),
+        ]
+
+    run_virtual(scenario())
+
+
+def test_a_record_in_quarantine_is_said_to_be_there_and_whether_it_was_replayed() -> None:
+    async def scenario() -> None:
+        world = make()
+        write_chunks(world.target, [chunk(Run(0, 0, 10), Run(12, 10, 8), Hole(20, 18, 1, 0, HoleCause.QUARANTINED))])
+        put(
+            world.target,
+            QUARANTINE,
+            quarantined(10, b"big"),
+            quarantined(11, b"bigger"),
+            quarantined(13, b"elsewhere", topic="other"),
+            quarantined(20, b"biggest"),
+            replayed(11),
+        )
+        found = await ask(world, 10, 11, 13, 20)
+        assert [one.kind for one in found] == ["quarantined", "quarantined", "copied", "quarantined"]
+        assert [one.other_offset for one in found] == [10, 10, 11, 18]
+        assert [one.offset for one in found if "mm2py replay has appended it since" in one.text] == [11]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("behind", [0, 5])
+def test_a_replayed_record_is_found_by_what_it_says(behind: int) -> None:
+    """Marks do not know where a record was appended. Another foreign record may stand beside it."""
+
+    async def scenario() -> None:
+        world = make()
+        headers: tuple[tuple[str, bytes | None], ...] = (("h", b"1"),)
+        world.target.append("A.orders", 0, [Record(b"big", b"k", headers), Record(b"foreign", b"k", headers)])
+        runs = [Run(0, 0, 10), Run(11, 10, 90)]
+        write_chunks(world.target, [chunk(*runs, *([Run(101, 102, behind)] if behind else []))])
+        put(world.target, QUARANTINE, quarantined(10, b"big"), quarantined(9, b"other"), quarantined(8, b"big"))
+        assert (await ask(world, 100, is_reverse=True))[0].kind == ("not_ours" if behind else "end")
+        put(world.target, QUARANTINE, replayed(10))
+        (found,) = await ask(world, 100, is_reverse=True)
+        assert (found.kind, found.other_offset, found.is_exact) == ("replayed", 10, True)
+        assert (await ask(world, 101, is_reverse=True))[0].kind == ("not_ours" if behind else "not_yet")
+        assert (await ask(world, 5_000, is_reverse=True))[0].kind == "not_yet"
+
+    run_virtual(scenario())
+
+
+def test_back_again_the_topic_may_be_named_as_on_either_side() -> None:
+    settings = World(1).settings
+    assert source_topic(settings, "orders", is_reverse=False) == "orders"
+    assert source_topic(settings, "A.orders", is_reverse=True) == "orders"
+    assert source_topic(settings, TopicName("orders"), is_reverse=True) == "orders"
+    for name in ("mm2-ledger.A.internal", "B.orders"):
+        with pytest.raises(ConfigError, match="does not copy"):
+            source_topic(settings, name, is_reverse=True)
+
+
+def test_several_offsets_may_be_asked_for_at_once_and_none_that_no_log_has() -> None:
+    given = ["f", "A->B", "--topic", "t", "--partition", "3", "--offset", "1", "2", "--offset", "9"]
+    assert parse_arguments(given).offset == [1, 2, 9]
+    for wrong in (["--offset", "-1"], ["--offset", "x"], ["--partition", "2147483648"], ["--offset", str(2**63)]):
+        with pytest.raises(ConfigError):
+            parse_arguments([*given, *wrong])
