@@ -28,7 +28,8 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
-from mm2py.status.consumer_group_inquiry import ask_about_groups
+from mm2py.offsets.translation import Basis
+from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
 from mm2py.status.printout import ROWS_MOST, table_of
 
@@ -133,7 +134,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
                     _number(part.committed),
                     _number(part.lag),
                     _number(part.goes_on_at),
-                    _at_most(part.reads_again_at_most),
+                    _at_most(part.reads_again_at_most, by_syncs=part.basis == Basis.OFFSET_SYNCS),
                     _number(part.committed_on_target),
                     part.waits_for,
                 )
@@ -149,8 +150,10 @@ def _number(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
 
-def _at_most(number: int | None) -> str:
-    return "exact" if number == 0 else "?" if number is None else f"<= {number:,}"
+def _at_most(number: int | None, *, by_syncs: bool = False) -> str:
+    if number is None:
+        return "?"
+    return ("exact" if number == 0 else f"<= {number:,}") + (" (syncs)" if by_syncs else "")
 
 
 async def _ask(file: SettingsFile, settings: FlowSettings) -> list[ConsumerGroupReport]:
@@ -168,7 +171,7 @@ async def _ask(file: SettingsFile, settings: FlowSettings) -> list[ConsumerGroup
         if settings.checkpoints is None:
             raise ConfigError(f"{settings.flow} emits no checkpoints.", remedy="Set emit.checkpoints.enabled to true.")
         log = make_logger("warning", "text")
-        work = ask_about_groups(settings, source, target, log)
+        work = ConsumerGroupInquiry(settings, source, target, log).look()
         return report_of(await within_deadline(alias, work, "asking for groups"))
     finally:
         await source.close()

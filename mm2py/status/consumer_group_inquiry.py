@@ -6,54 +6,68 @@ import contextlib
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.config.settings import CheckpointSettings, FlowSettings, OffsetSyncSettings
+from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
-from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.checkpoint_rule import remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS
-from mm2py.replication.reading.offset_tables import CheckpointTable, OffsetSyncTable
+from mm2py.replication.reading.offset_tables import CheckpointTable
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
+from mm2py.status.offset_inquiry import offsets_of
 from mm2py.topics.filters import PatternTooSlow
 
 
-async def ask_about_groups(
-    settings: FlowSettings, source: Brokers, target: Brokers, log: FilteringBoundLogger
-) -> ConsumerGroupsFacts:
-    """Return what both clusters say of the groups that a flow emits checkpoints of.
+class ConsumerGroupInquiry:
+    """The groups that a flow emits checkpoints of. Each look reads only what is new in topics."""
 
-    Raises:
-        BrokerRefused: a right is missing; the error names it.
-        DamagedTopic: as ``read_table``.
-        KafkaError: as ``Brokers.send``.
-    """
-    checkpoints, syncs = settings.checkpoints, settings.offset_syncs
-    if checkpoints is None or syncs is None:
-        raise AssertionError("the flow emits no checkpoints")
-    listed = {name: one for name, one in (await list_groups(source)).items() if _is_mirrored(one, checkpoints)}
-    committed = {
-        name: _of_flow(commits, settings) for name, commits in (await _commits(source, listed)).items() if commits
-    }
-    on_target = {name: one for name, one in (await list_groups(target)).items() if name in committed}
-    committed_there = await _commits(target, on_target)
-    keys = sorted({key for commits in committed.values() for key in commits})
-    sync_table, checkpoint_table = await _tables(syncs, checkpoints, source, target, log)
-    return ConsumerGroupsFacts(
-        [
-            ConsumerGroupFacts(listed[name], on_target.get(name), commits, committed_there.get(name, {}))
-            for name, commits in committed.items()
-            if commits
-        ],
-        {key: (str(remote_topic_of(TopicName(key[0]), settings.policy, settings.flow)), key[1]) for key in keys},
-        await _ends(source, keys),
-        sync_table.store,
-        checkpoint_table.last,
-        checkpoints.group_sync is not None,
-    )
+    def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers, log: FilteringBoundLogger) -> None:
+        checkpoints = settings.checkpoints
+        if checkpoints is None:
+            raise AssertionError("the flow emits no checkpoints")
+        self._settings = settings
+        self._checkpoint_settings = checkpoints
+        self._source = source
+        self._target = target
+        self._offsets = offsets_of(settings, source, target, log)
+        self._checkpoints = CheckpointTable(target, checkpoints.topic, log, may_be_missing=True)
+
+    async def look(self) -> ConsumerGroupsFacts:
+        """Return what both clusters say.
+
+        Raises:
+            BrokerRefused: a right is missing; the error names it.
+            NewerLedgerFormat: a newer mm2py has written the ledger.
+            DamagedTopic: as ``read_table``.
+            KafkaError: as ``Brokers.send``.
+        """
+        settings, source, target = self._settings, self._source, self._target
+        found = await list_groups(source)
+        listed = {name: one for name, one in found.items() if _is_mirrored(one, self._checkpoint_settings)}
+        committed = {
+            name: _of_flow(commits, settings) for name, commits in (await _commits(source, listed)).items() if commits
+        }
+        on_target = {name: one for name, one in (await list_groups(target)).items() if name in committed}
+        committed_there = await _commits(target, on_target)
+        keys = sorted({key for commits in committed.values() for key in commits})
+        await self._offsets.follow(keys)  # after the commits, so that it reaches them
+        await self._checkpoints.follow()
+        return ConsumerGroupsFacts(
+            [
+                ConsumerGroupFacts(listed[name], on_target.get(name), commits, committed_there.get(name, {}))
+                for name, commits in committed.items()
+                if commits
+            ],
+            {key: (str(remote_topic_of(TopicName(key[0]), settings.policy, settings.flow)), key[1]) for key in keys},
+            await _ends(source, keys),
+            {key: self._offsets.ledger(key) for key in keys},
+            self._offsets.syncs,
+            self._checkpoints.last,
+            self._checkpoint_settings.group_sync is not None,
+        )
 
 
 def _is_mirrored(group: ListedGroup, settings: CheckpointSettings) -> bool:
@@ -87,22 +101,3 @@ async def _ends(source: Brokers, keys: list[TopicPartition]) -> dict[TopicPartit
         return {}
     metadata = await fetch_metadata(source, sorted({topic for topic, _ in keys}))
     return await find_offsets(source, {key: metadata.leader_of(*key) for key in keys}, LATEST)
-
-
-async def _tables(
-    syncs: OffsetSyncSettings,
-    checkpoints: CheckpointSettings,
-    source: Brokers,
-    target: Brokers,
-    log: FilteringBoundLogger,
-) -> tuple[OffsetSyncTable, CheckpointTable]:
-    """Return what stands in both topics; one that is not there yet counts as empty."""
-    sync_table = OffsetSyncTable(source if syncs.on_source else target, syncs.topic, log)
-    checkpoint_table = CheckpointTable(target, checkpoints.topic, log)
-    for table in (sync_table, checkpoint_table):
-        try:
-            await table.follow()
-        except BrokerRefused as error:
-            if error.code != UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-    return sync_table, checkpoint_table

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from mm2py.kafka.consumer_groups import Commits, ListedGroup
 from mm2py.kafka.port import TopicPartition
+from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.group_sync import why_not_moved
-from mm2py.offsets.sync_store import BEFORE_OLDEST, SyncStore
+from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.offsets.sync_store import SyncStore
+from mm2py.offsets.translation import Basis, Translation, forward
 from mm2py.records.checkpoint import Checkpoint
+
+NOT_READY_MOST: Final = 5
+"""How many groups that are not ready the status of a flow names."""
+NEXT_CHECKPOINT: Final = "its next checkpoint is not emitted yet"
+CHECKPOINT_AHEAD: Final = "its checkpoint is ahead of it, as after its remote topic was recreated"
+"""MirrorMaker 2's rule keeps such a checkpoint until the group goes back, or passes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,10 @@ class ConsumerGroupsFacts:
     """The remote partition of each source partition that a group has a commit in."""
     ends: Mapping[TopicPartition, int]
     """Where source partitions end, as far as they tell."""
-    syncs: SyncStore
+    ledgers: Mapping[TopicPartition, PartitionLedger]
+    """Of the same source partitions."""
+    syncs: SyncStore | None
+    """None: the flow emits none."""
     checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint]
     is_synced: bool
     """``sync.group.offsets.enabled``."""
@@ -61,6 +74,10 @@ class PartitionReport:
     committed_on_target: int | None
     waits_for: str
     """What is missing before the group can go on there; empty if nothing is."""
+    is_exact: bool
+    """It goes on at the exact record."""
+    basis: str
+    """What ``reads_again_at_most`` rests on: ``ledger``, ``offset-syncs`` or empty text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +98,55 @@ class ConsumerGroupReport:
     why: str
     """Why it is not ready; empty if it is."""
     partitions: tuple[PartitionReport, ...]
+    is_exact: bool
+    """In each partition it goes on at the exact record."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """A group that cannot go on on the target, and why."""
+
+    group: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupsReport:
+    """All consumer groups of a flow, in short."""
+
+    count: int
+    ready: int
+    exact: int
+    """How many go on at the exact record in each partition."""
+    is_synced: bool
+    """Their offsets are committed on the target."""
+    not_ready: tuple[NotReady, ...]
+    """The first few."""
+    reads_again_at_most: int | None
+    """Of the group that would read the most again; None: it is known of none."""
+    reads_most_again: str
+    """That group; empty if it is known of none."""
 
 
 def report_of(facts: ConsumerGroupsFacts) -> list[ConsumerGroupReport]:
     """Return the report of each group: those that are not ready first, then by name."""
     found = [_group_report(group, facts) for group in facts.groups]
     return sorted(found, key=lambda one: (one.ready, one.group))
+
+
+def in_short(reports: Sequence[ConsumerGroupReport], *, is_synced: bool) -> ConsumerGroupsReport:
+    """Return what the status of a flow tells of its groups."""
+    waiting = [one for one in reports if not one.ready]
+    known = [(one.reads_again_at_most, one.group) for one in reports if one.reads_again_at_most is not None]
+    worst = max(known, default=(None, ""), key=lambda each: each[0] or 0)
+    return ConsumerGroupsReport(
+        len(reports),
+        len(reports) - len(waiting),
+        sum(one.is_exact for one in reports),
+        is_synced,
+        tuple(NotReady(one.group, one.why) for one in waiting[:NOT_READY_MOST]),
+        *worst,
+    )
 
 
 def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> ConsumerGroupReport:
@@ -107,6 +167,7 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         not why,
         why,
         partitions,
+        all(one.is_exact for one in partitions),
     )
 
 
@@ -114,16 +175,18 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     commit, remote, end = group.committed[key], facts.remote[key], facts.ends.get(key)
     checkpoint = facts.checkpoints.get((group.source.group, remote))
     on_target = group.committed_on_target.get(remote)
-    translated = facts.syncs.translate(key, commit.offset)
-    again = None
+    ledger = facts.ledgers.get(key, PartitionLedger())
+    translated = forward(ledger, facts.syncs, key, commit.offset)
+    again, basis = None, Basis.NOTHING
     waits_for = ""
-    if checkpoint is None or (translated is not None and checkpoint.downstream_offset < translated):
-        waits_for = _why_no_checkpoint(translated)
+    if checkpoint is None or (translated.offset is not None and checkpoint.downstream_offset < translated.offset):
+        waits_for = _why_no_checkpoint(translated, key, facts)
+    elif translated.is_exact and translated.offset is not None and checkpoint.downstream_offset > translated.offset:
+        waits_for = NEXT_CHECKPOINT if commit.offset < checkpoint.upstream_offset else CHECKPOINT_AHEAD
     elif facts.is_synced and (on_target is None or on_target.offset < checkpoint.downstream_offset):
         waits_for = "not committed on the target yet"
     if checkpoint is not None:
-        known = [upstream for upstream, _ in facts.syncs.syncs(key) if upstream <= checkpoint.upstream_offset]
-        again = None if not known else max(0, commit.offset - known[0] - 1)
+        again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint)
     return PartitionReport(
         key[0],
         key[1],
@@ -134,15 +197,36 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         again,
         None if on_target is None else on_target.offset,
         waits_for,
+        again == 0,
+        str(basis),
     )
 
 
-def _why_no_checkpoint(translated: int | None) -> str:
-    if translated is None:
-        return "nothing of it is known to be copied"
-    if translated == BEFORE_OLDEST:
+def _reads_again(
+    ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartition, committed: int, checkpoint: Checkpoint
+) -> tuple[int | None, Basis]:
+    """Return how many records a group would read twice that goes on at its checkpoint, and how that is known."""
+    there = ledger.forward(committed)
+    if there.offset is not None and there.is_exact:
+        return max(0, there.offset - checkpoint.downstream_offset), Basis.LEDGER
+    back = ledger.reverse(checkpoint.downstream_offset)
+    if back.offset is not None:
+        return max(0, committed - back.offset), Basis.LEDGER
+    pairs = [] if syncs is None else syncs.syncs(key)
+    known = [upstream for upstream, _ in pairs if upstream <= checkpoint.upstream_offset]
+    return (max(0, committed - known[0] - 1), Basis.OFFSET_SYNCS) if known else (None, Basis.NOTHING)
+
+
+def _why_no_checkpoint(translated: Translation, key: TopicPartition, facts: ConsumerGroupsFacts) -> str:
+    if translated.offset is not None:
+        return NEXT_CHECKPOINT
+    if translated.kind is AnswerKind.NOT_YET:
+        return "it has read further than what is copied"
+    if facts.syncs is not None and facts.syncs.syncs(key):
         return "it has committed an offset before the oldest offset sync"
-    return "its next checkpoint is not emitted yet"
+    if key in facts.ledgers and facts.ledgers[key].ledgers:
+        return "it has committed an offset before the ledger"
+    return "nothing of it is known to be copied"
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mm2py.status.consumer_group_inquiry import ask_about_groups
+from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.offsets.test_group_sync import synced_world
@@ -12,7 +12,7 @@ from tests.scenarios.world import World
 
 
 async def reports(world: World) -> dict[str, ConsumerGroupReport]:
-    found = report_of(await ask_about_groups(world.settings, world.source, world.target, world.log))
+    found = report_of(await ConsumerGroupInquiry(world.settings, world.source, world.target, world.log).look())
     return {one.group: one for one in found}
 
 

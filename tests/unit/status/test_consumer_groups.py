@@ -9,9 +9,12 @@ import pytest
 from mm2py.cli.groups import text_of
 from mm2py.connector import TopicName
 from mm2py.kafka.consumer_groups import Commit, ListedGroup
+from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.offsets.runs import Run
 from mm2py.offsets.sync_store import SyncStore
 from mm2py.records.checkpoint import Checkpoint
-from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts, PartitionReport, report_of
+from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts, PartitionReport, in_short, report_of
+from tests.fakes.ledger_topic import chunk
 
 KEY, REMOTE = ("orders", 0), ("A.orders", 0)
 
@@ -32,6 +35,7 @@ def facts(
     state: str | None = "Empty",
     pairs: tuple[tuple[int, int], ...] = ((0, 0), (99, 49)),
     is_synced: bool = True,
+    ledger: PartitionLedger | None = None,
 ) -> ConsumerGroupsFacts:
     group = ConsumerGroupFacts(
         ListedGroup("pay", "consumer", "Stable"),
@@ -41,14 +45,22 @@ def facts(
     )
     found = None if checkpoint is None else Checkpoint("pay", TopicName("A.orders"), 0, *checkpoint, "")
     return ConsumerGroupsFacts(
-        [group], {KEY: REMOTE}, {KEY: 130}, syncs(*pairs), {} if found is None else {("pay", REMOTE): found}, is_synced
+        [group],
+        {KEY: REMOTE},
+        {KEY: 130},
+        {} if ledger is None else {KEY: ledger},
+        syncs(*pairs),
+        {} if found is None else {("pay", REMOTE): found},
+        is_synced,
     )
 
 
 def test_a_group_whose_sync_is_just_before_its_commit_goes_on_at_the_exact_record() -> None:
     (report,) = report_of(facts())
     assert (report.ready, report.why, report.lag, report.reads_again_at_most) == (True, "", 30, 0)
-    assert report.partitions == (PartitionReport("orders", 0, 100, 30, "A.orders", 50, 0, 50, ""),)
+    assert report.partitions == (
+        PartitionReport("orders", 0, 100, 30, "A.orders", 50, 0, 50, "", True, "offset-syncs"),
+    )
 
 
 def test_a_group_between_two_syncs_reads_again_what_it_has_read_since_the_earlier_one() -> None:
@@ -89,6 +101,72 @@ def test_groups_that_are_not_ready_come_first_and_an_end_that_is_not_known_is_no
     text = text_of(reports, partitions=True)
     assert text.startswith("3 groups, 1 ready to go on on the target\n")
     assert "\x1b" not in text_of(report_of(replace(base, groups=[replace(base.groups[0], source=ESCAPED)])))
+
+
+def ledger(*runs: Run, begin: tuple[int, int] = (0, 0)) -> PartitionLedger:
+    found = PartitionLedger()
+    found.take(chunk(*runs, begin=begin))
+    return found
+
+
+WHOLE = (Run(0, 0, 45), Run(60, 45, 70))
+"""Offset 100 of the source is 85 of the target."""
+
+
+def test_the_ledger_says_how_many_records_a_group_would_read_again_where_offset_syncs_only_say_how_many_at_most() -> (
+    None
+):
+    (behind,) = report_of(facts(checkpoint=(95, 80), on_target=80, ledger=ledger(*WHOLE)))
+    assert (behind.ready, behind.reads_again_at_most, behind.is_exact) == (False, 5, False)
+    assert behind.why == "orders-0: its next checkpoint is not emitted yet"
+    (exact,) = report_of(facts(checkpoint=(100, 85), on_target=85, ledger=ledger(*WHOLE)))
+    assert (exact.ready, exact.reads_again_at_most, exact.is_exact) == (True, 0, True)
+    assert exact.partitions[0].basis == "ledger"
+
+
+def test_a_group_that_reads_faster_than_the_flow_copies_is_ready_to_go_on_at_its_last_checkpoint() -> None:
+    (report,) = report_of(facts(checkpoint=(40, 40), on_target=40, ledger=ledger(Run(0, 0, 45))))
+    assert (report.ready, report.reads_again_at_most, report.partitions[0].basis) == (True, 60, "ledger")
+    (without,) = report_of(facts(checkpoint=None, on_target=None, ledger=ledger(Run(0, 0, 45))))
+    assert without.why == "orders-0: it has read further than what is copied"
+
+
+def test_a_group_before_the_ledger_is_told_by_offset_syncs() -> None:
+    (report,) = report_of(facts(checkpoint=(100, 50), ledger=ledger(Run(110, 60, 5), begin=(110, 60))))
+    assert (report.ready, report.partitions[0].basis) == (True, "offset-syncs")
+    unknown = facts(checkpoint=None, pairs=(), ledger=ledger(Run(110, 60, 5), begin=(110, 60)))
+    assert report_of(unknown)[0].why == "orders-0: it has committed an offset before the ledger"
+
+
+def test_a_checkpoint_that_is_ahead_of_its_group_is_told() -> None:
+    (ahead,) = report_of(facts(checkpoint=(100, 500), on_target=500, ledger=ledger(*WHOLE)))
+    assert ahead.why == "orders-0: its checkpoint is ahead of it, as after its remote topic was recreated"
+    (went_back,) = report_of(facts(checkpoint=(120, 105), on_target=105, ledger=ledger(*WHOLE)))
+    assert went_back.why == "orders-0: its next checkpoint is not emitted yet"
+
+
+def test_the_short_form_counts_the_groups_and_names_the_one_that_reads_the_most_again() -> None:
+    base = facts(checkpoint=(90, 75), on_target=75, ledger=ledger(*WHOLE), is_synced=False)
+    busy = replace(base.groups[0], source=ListedGroup("a", "consumer", "Empty"), committed={KEY: Commit(90)})
+    short = in_short(
+        report_of(
+            replace(
+                base,
+                groups=[*base.groups, busy],
+                checkpoints={
+                    ("pay", REMOTE): Checkpoint("pay", TopicName("A.orders"), 0, 90, 75, ""),
+                    ("a", REMOTE): Checkpoint("a", TopicName("A.orders"), 0, 90, 75, ""),
+                },
+            )
+        ),
+        is_synced=False,
+    )
+    assert (short.count, short.ready, short.exact, short.is_synced) == (2, 1, 1, False)
+    assert [(one.group, one.why) for one in short.not_ready] == [
+        ("pay", "orders-0: its next checkpoint is not emitted yet")
+    ]
+    assert (short.reads_again_at_most, short.reads_most_again) == (10, "pay")
+    assert in_short([], is_synced=True).reads_again_at_most is None
 
 
 ESCAPED = ListedGroup("\x1b[31mred", "consumer", "Empty")
