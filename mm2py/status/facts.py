@@ -16,6 +16,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.gap_record import Gap
 from mm2py.records.source_offset import StoredPosition
+from mm2py.status.consumer_groups import ConsumerGroupsReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class FlowFacts:
     """The settings that mm2py has stored."""
     file: FlowProperties = field(default_factory=dict)
     """The same settings, by the file."""
+    consumer_groups: ConsumerGroupsReport | None = None
+    """None: the flow emits no checkpoints, or see ``consumer_groups_unread``."""
+    consumer_groups_unread: str = ""
     config_unread: str = ""
     config_unusable: str = ""
     """Why the stored settings cannot be read, or cannot be used with this file."""

@@ -24,6 +24,7 @@ from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
+from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import FlowFacts
 
 APPLYING_MS: Final = 60_000
@@ -374,6 +375,8 @@ class FlowReport:
     open_gaps: tuple[Gap, ...]
     gaps_passed: int
     """Gaps that need no operator."""
+    consumer_groups: ConsumerGroupsReport | None
+    """None: the flow emits no checkpoints, or they cannot be read."""
     unread: tuple[str, ...]
 
 
@@ -409,9 +412,8 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
     copied = work is not None and work.runs(flow)
     topics = topics_of(facts, state if copied else None)
     known = [topic.lag for topic in topics if topic.lag is not None]
-    unread = tuple(
-        filter(None, (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread))
-    )
+    parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
+    unread = tuple(filter(None, (*parts, facts.consumer_groups_unread)))
 
     def owner_of(kind: Kind) -> MemberId | None:
         return None if work is None else work.state.owner(TaskName(flow, kind))
@@ -431,6 +433,7 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
         topics,
         tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
         sum(not gap.is_open for gap in facts.gaps),
+        facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
     )
 

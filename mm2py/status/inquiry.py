@@ -7,10 +7,11 @@ look reads only what is new since the last one.
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
@@ -21,6 +22,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.logs import make_logger
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.gap_record import Gap
 from mm2py.records.source_offset import StoredPosition
@@ -29,7 +31,12 @@ from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.follow import merged_or_file
 from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
+from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
+from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
+
+GROUPS_KEPT_S: Final = 15.0
+"""How old what is told of consumer groups may be: there may be 10,000, and each is asked for what it has committed."""
 
 
 class TargetInquiry:
@@ -100,6 +107,36 @@ class StoredInquiry:
         await self._table.read()
 
 
+class GroupsInShort:
+    """The consumer groups of one flow. While the status is watched, they are asked for less often than the rest."""
+
+    def __init__(self, settings: FlowSettings, source: Side, target: Side) -> None:
+        self.report: ConsumerGroupsReport | None = None
+        self.unread = ""
+        self._source = source
+        self._target = target
+        self._inquiry: ConsumerGroupInquiry | None = None
+        if settings.checkpoints is not None:
+            log = make_logger("error", "text", io.StringIO())
+            self._inquiry = ConsumerGroupInquiry(settings, source.brokers, target.brokers, log)
+        self._asked_at_s: float | None = None
+
+    async def look(self) -> None:
+        """Ask both clusters, and note why they do not tell."""
+        now_s = asyncio.get_running_loop().time()
+        if self._inquiry is None or (self._asked_at_s is not None and now_s - self._asked_at_s < GROUPS_KEPT_S):
+            return
+        self._asked_at_s = now_s
+        self.unread = self._source.away or await self._target.why_not("asking for consumer groups", self._ask)
+        if self.unread:
+            self.report, self._asked_at_s = None, None
+
+    async def _ask(self) -> None:
+        assert self._inquiry is not None  # noqa: S101
+        facts = await self._inquiry.look()
+        self.report = in_short(report_of(facts), is_synced=facts.is_synced)
+
+
 class FlowInquiry:
     """All of one flow. When other settings are stored it starts again: positions, gaps or topics may be elsewhere."""
 
@@ -123,9 +160,11 @@ class FlowInquiry:
         if self._stored.config != self._known:
             self._known = self._stored.config
             self._begin(self._settings())
-        await self._target.look()
-        # After the positions, so that no end is older than a position.
-        await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._consumer_groups.look(), name=f"status: consumer groups of {self.flow}")
+            await self._target.look()
+            # After the positions, so that no end is older than a position.
+            await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
         return FlowFacts(
             self._shown,
             positions=self._target.positions,
@@ -136,6 +175,8 @@ class FlowInquiry:
             positions_unread=self._target.positions_unread,
             status_unread=self._target.status_unread,
             source_unread=tuple(self._source.unread),
+            consumer_groups=self._consumer_groups.report,
+            consumer_groups_unread=self._consumer_groups.unread,
             stored=self._known,
             file=self._file.shared(self.flow),
             config_unread=self._stored.unread,
@@ -155,6 +196,7 @@ class FlowInquiry:
         self._shown = settings
         self._target = TargetInquiry(settings, self._target_side)
         self._source = SourceInquiry(settings, self._source_side)
+        self._consumer_groups = GroupsInShort(settings, self._source_side, self._target_side)
 
 
 class Connected(Brokers, Protocol):

@@ -86,6 +86,8 @@ class _Page:
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(", ".join(_facts_of(flow, group)))
         self._settings(flow.settings, group)
+        if flow.consumer_groups is not None:
+            self._consumer_groups(flow)
         rows = [_topic_row(topic, group) for topic in flow.topics]
         self._table(("TOPIC", "PARTITIONS", "LAG", "OWNERS", "NOTE"), rows, right=(1, 2))
 
@@ -104,6 +106,19 @@ class _Page:
             self._say("the file differs (mm2py apply FILE makes the workers run by it):")
             self._cut([f"  {change.text}" for change in settings.drift], "")
 
+    def _consumer_groups(self, flow: FlowReport) -> None:
+        groups = flow.consumer_groups
+        if groups is None or not groups.count:
+            return
+        told = f"consumer groups: {_number(groups.count)}, {_number(groups.ready)} ready to go on on {flow.flow.target}"
+        told += f", {_number(groups.exact)} at the exact record"
+        if groups.reads_again_at_most:
+            told += f"; {groups.reads_most_again} would read at most {_number(groups.reads_again_at_most)} again"
+        self._say(told)
+        for one in groups.not_ready:
+            self._say(f"  not ready: {one.group}: {one.why}")
+        self._more(groups.count - groups.ready - len(groups.not_ready), f"mm2py groups FILE '{flow.flow}'")
+
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
         for line in table_of(head, rows, right, most=self._most):
             self._say(line)
@@ -113,9 +128,9 @@ class _Page:
             self._say(line, style)
         self._more(0 if self._most is None else len(lines) - self._most)
 
-    def _more(self, count: int) -> None:
+    def _more(self, count: int, shown_by: str = "--all") -> None:
         if count > 0:
-            self._say(_more_told(count))
+            self._say(_more_told(count, shown_by))
 
     def _say(self, line: str, style: str = "") -> None:
         text = printable(line)
@@ -145,8 +160,8 @@ def table_of(
     return lines + ([_more_told(len(rows) - len(shown))] if len(rows) > len(shown) else [])
 
 
-def _more_told(count: int) -> str:
-    return f"... and {count} more (--all)"
+def _more_told(count: int, shown_by: str = "--all") -> str:
+    return f"... and {count} more ({shown_by})"
 
 
 def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:

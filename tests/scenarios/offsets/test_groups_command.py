@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
+from mm2py.config.settings import ClusterSettings
+from mm2py.connector import Flow
+from mm2py.offsets.runs import Run
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
+from mm2py.status.inquiry import Connected, Inquiry
+from mm2py.status.printout import text_of
+from mm2py.status.report import report_of as status_of
+from tests.fakes.ledger_topic import chunk, write_chunks
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.offsets.test_exact_checkpoints import emitting
 from tests.scenarios.offsets.test_group_sync import synced_world
+from tests.scenarios.offsets.test_offset_syncs import numbered
+from tests.scenarios.settings.test_status_command import Link
 from tests.scenarios.world import World
 
 
@@ -42,5 +53,48 @@ def test_groups_become_ready_and_one_with_members_on_the_target_does_not() -> No
         assert (found["pay"].ready, found["pay"].lag, found["pay"].reads_again_at_most) == (True, 0, 0)
         assert found["pay"].partitions[0].committed_on_target == 100
         assert found["busy"].why == "it has members on the target (Stable)"
+
+    run_virtual(scenario())
+
+
+def test_the_ledger_makes_a_group_exact_that_offset_syncs_would_let_read_records_again() -> None:
+    async def scenario() -> None:
+        world = synced_world(**{"emit.offset-syncs.enabled": "false"})
+        world.source.groups.commit("pay", {("orders", 0): (50, "")})
+        world.target.create_topic("A.orders", 2)
+        world.target.append("A.orders", 0, numbered(90))
+        write_chunks(world.target, [chunk(Run(10, 0, 90), is_whole=True, begin=(10, 0))])
+        async with emitting(world):
+            await asyncio.sleep(12)
+        (found,) = (await reports(world)).values()
+        assert (found.ready, found.is_exact, found.reads_again_at_most) == (True, True, 0)
+        (part,) = found.partitions
+        assert (part.goes_on_at, part.committed_on_target, part.basis) == (40, 40, "ledger")
+
+    run_virtual(scenario())
+
+
+def test_the_status_of_a_flow_tells_its_groups_in_short() -> None:
+    async def scenario() -> None:
+        world = synced_world()
+        for group in ("pay", "busy"):
+            world.source.groups.commit(group, {("orders", 0): (100, "")})
+        world.target.groups.activate("busy")
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(15)
+
+            def connect(_: Flow, cluster: ClusterSettings, __: float, ___: random.Random) -> Connected:
+                return Link(world.source if cluster.alias == "A" else world.target, lambda *_: True)
+
+            inquiry = Inquiry(world.file({}), connect, clock=world.clock, rng=world.rng)
+            report = status_of(await inquiry.look())
+        assert report.is_well
+        groups = report.flows[0].consumer_groups
+        assert groups is not None
+        assert (groups.count, groups.ready, groups.is_synced, groups.reads_again_at_most) == (2, 1, True, 0)
+        text = text_of(report)
+        assert "consumer groups: 2, 1 ready to go on on B" in text
+        assert "not ready: busy: it has members on the target (Stable)" in text
 
     run_virtual(scenario())

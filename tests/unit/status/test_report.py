@@ -35,6 +35,7 @@ from mm2py.records.control_record import (
 )
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
+from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of, ranges
 from mm2py.status.printout import ROWS_MOST, object_of, text_of
@@ -46,6 +47,7 @@ A_TO_B, C_TO_B = parse_flow("A->B"), parse_flow("C->B")
 W1, W2, W3 = MemberId("0000000a"), MemberId("0000000b"), MemberId("0000000c")
 SETTINGS = flow_settings(())
 NOW_MS = 1_000_000
+GROUPS = ConsumerGroupsReport(9, 7, 6, True, (NotReady("busy", "it has members on the target (Stable)"),), 1200, "lags")
 STORED = FlowConfig({"topics": "orders"}, ConfigWriter.APPLY, 2, at_ms=NOW_MS)
 HEAD = TaskName(A_TO_B, Kind.SOURCE)
 
@@ -499,6 +501,25 @@ def test_long_lists_are_cut_for_people_and_never_for_programs() -> None:
     assert "more" not in text_of(many_topics(ROWS_MOST))
 
 
+def test_consumer_groups_of_a_flow_are_told_in_a_line_and_those_that_are_not_ready_in_one_each() -> None:
+    told = text_of(reported(of_flow(consumer_groups=GROUPS)))
+    assert (
+        "consumer groups: 9, 7 ready to go on on B, 6 at the exact record; lags would read at most 1,200 again\n"
+        "  not ready: busy: it has members on the target (Stable)\n"
+        "... and 1 more (mm2py groups FILE 'A->B')\n"
+    ) in told
+    assert "consumer groups" not in text_of(reported(of_flow()))
+    assert "consumer groups" not in text_of(
+        reported(of_flow(consumer_groups=replace(GROUPS, count=0, ready=0, not_ready=())))
+    )
+
+
+def test_consumer_groups_that_cannot_be_read_are_a_part_that_did_not_answer() -> None:
+    report = reported(of_flow(consumer_groups_unread="B refused."))
+    assert not report.is_whole and report.flows[0].unread == ("B refused.",)
+    assert not reported(of_flow(consumer_groups=GROUPS)).problems, "a group with members on the target is no fault"
+
+
 def test_only_a_terminal_gets_colours() -> None:
     report = reported(of_flow(gaps=[gap()]))
     assert "\x1b" not in text_of(report)
@@ -510,7 +531,7 @@ def test_only_a_terminal_gets_colours() -> None:
 def test_the_object_for_programs_keeps_its_shape() -> None:
     """Whoever changes this changes what others' programs read: add fields, and keep those that are here."""
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
-    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"})
+    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"}, consumer_groups=GROUPS)
     found = json.loads(json.dumps(object_of(reported(facts, group=log.facts()), exit_code=3)))
     assert (found["format"], found["exit_code"], found["at_ms"]) == (1, 3, NOW_MS + 1000)
     assert found["clusters"] == {"A": "", "B": ""}
@@ -522,8 +543,10 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "group": "being_fenced generation last_append_ms_ago leader leader_epoch members name runs target topic"
         " unfenced unread",
         "member": "bytes_per_s flows last_seen_ms_ago leads member name state tasks url version",
-        "flow": "checkpoints coordinator flow gaps_passed guarantee heartbeats lag lag_is_partial open_gaps settings"
-        " tasks tasks_max topics unowned unread",
+        "flow": "checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats lag lag_is_partial open_gaps"
+        " settings tasks tasks_max topics unowned unread",
+        "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
+        "not_ready": "group why",
         "settings": "applied drift enabled stored",
         "stored": "at_ms by version worker",
         "applied": "is_behind member version",
@@ -538,6 +561,8 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "group": group,
         "member": group["members"][0],
         "flow": flow,
+        "consumer_groups": flow["consumer_groups"],
+        "not_ready": flow["consumer_groups"]["not_ready"][0],
         "settings": settings,
         "stored": settings["stored"],
         "applied": settings["applied"][0],
@@ -553,7 +578,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
 def test_every_field_and_word_for_programs_is_described() -> None:
     page = (Path(__file__).parents[3] / "docs" / "status.md").read_text()
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
-    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"})
+    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"}, consumer_groups=GROUPS)
     words = {*ProblemKind, *MemberState, *Level, *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3))}
     undescribed = {word for word in words if f"`{word}`" not in page and f"`{word}[]`" not in page}
     assert undescribed == {"format"}, "that one stands in the text as it is written"
