@@ -543,8 +543,8 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "group": "being_fenced generation last_append_ms_ago leader leader_epoch members name runs target topic"
         " unfenced unread",
         "member": "bytes_per_s flows last_seen_ms_ago leads member name state tasks url version",
-        "flow": "checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats lag lag_is_partial open_gaps"
-        " settings tasks tasks_max topics unowned unread",
+        "flow": "checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats lag lag_is_partial"
+        " open_gaps settings tasks tasks_max topics unowned unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "settings": "applied drift enabled stored",
