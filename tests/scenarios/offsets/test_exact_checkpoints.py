@@ -13,6 +13,7 @@ from connectors.checkpoint.connector import CheckpointConnector
 from mm2py.connector import TopicName
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records import offset_sync
+from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.ledger_record import NewerLedgerFormat, decode, encode
 from mm2py.records.offset_sync import OffsetSync
 from tests.fakes.broker.record_batch import Record
@@ -244,5 +245,42 @@ def test_chunks_whose_records_both_clusters_have_deleted_are_deleted_from_the_le
         assert [record.key for record in deleted] == [encode(one, 0).key for one in chunks[:3]]
         assert all(decode(record.key, record.value) is None for record in deleted)
         assert len(lines(world, "ledger.trimmed")) == 1
+
+    run_virtual(scenario())
+
+
+def test_checkpoints_of_groups_and_topics_that_are_gone_are_neither_emitted_nor_synced_nor_deleted() -> None:
+    """Also not by a worker that starts later, and finds them in the checkpoints topic."""
+
+    async def scenario() -> None:
+        extra = {"sync.group.offsets.enabled": "true", "sync.group.offsets.interval.seconds": "5"}
+        world = make(extra=extra)
+        world.source.create_topic("old", 1)
+        world.source.append("old", 0, [b"0"] * 10)
+        world.target.create_topic("A.old", 1)
+        world.target.append("A.old", 0, [b"0"] * 10)
+        write_chunks(world.target, [chunk(*holed(50)), chunk(Run(0, 0, 5), topic="old")])
+        for group in ("gone", "stays"):
+            world.source.groups.commit(group, {("orders", 0): (100, ""), ("old", 0): (5, "")})
+        async with emitting(world):
+            await asyncio.sleep(12)
+        before = checkpoints(world)
+        assert {(one.group, one.topic) for one in before} == {
+            (group, topic) for group in ("gone", "stays") for topic in ("A.orders", "A.old")
+        }
+        world.source.groups.delete("gone")
+        world.source.delete_topic("old")
+        world.source.groups.known["stays"].commits.pop(("old", 0), None)
+        for group in ("gone", "stays"):
+            world.target.groups.delete(group)
+        # The target is set up again, and has copied more: each old checkpoint would have an exact offset now.
+        write_chunks(world.target, [chunk(*holed(100), copied_to=1000), chunk(Run(0, 0, 10), topic="old")])
+        async with emitting(world):
+            await asyncio.sleep(30)
+            world.source.groups.commit("stays", {("orders", 0): (200, "")})
+            await asyncio.sleep(30)
+        assert checkpoints(world)[len(before) :] == [Checkpoint("stays", TopicName("A.orders"), 0, 200, 180, "")]
+        assert on_target(world, "gone") == {}
+        assert on_target(world, "stays") == {("A.orders", 0): (180, "")}
 
     run_virtual(scenario())
