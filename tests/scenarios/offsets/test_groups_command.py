@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from mm2py.cli.command import as_workers_run, flow_of
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
 from mm2py.offsets.runs import Run
@@ -70,6 +71,24 @@ def test_the_ledger_makes_a_group_exact_that_offset_syncs_would_let_read_records
         assert (found.ready, found.is_exact, found.reads_again_at_most) == (True, True, 0)
         (part,) = found.partitions
         assert (part.goes_on_at, part.committed_on_target, part.basis) == (40, 40, "ledger")
+
+    run_virtual(scenario())
+
+
+def test_a_command_looks_at_a_flow_as_its_workers_run_it_and_not_as_the_file_says_by_now() -> None:
+    async def scenario() -> None:
+        world = synced_world(checkpoints_topic_replication_factor="1", groups="pay")
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+        file = world.file({"groups": "other"})
+        by_file = flow_of(file, "A->B")
+        settings = await as_workers_run(file, by_file, world.target)
+        assert by_file.checkpoints is not None and settings.checkpoints is not None
+        for group in ("pay", "other"):
+            assert by_file.checkpoints.group_filter.should_replicate(group) == (group == "other")
+            assert settings.checkpoints.group_filter.should_replicate(group) == (group == "pay")
+        world.target.deny("mm2-configs.A.internal")
+        assert await as_workers_run(file, by_file, world.target) == by_file
 
     run_virtual(scenario())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -230,3 +232,33 @@ def test_a_ledger_that_has_become_too_large_loses_its_older_half(
         assert table.forward(ORDERS, 25_005) == Answer(AnswerKind.COPIED, 22_504, True)
 
     run_virtual(scenario())
+
+
+@pytest.mark.slow
+def test_fifty_thousand_partitions_fit_into_memory_ten_of_them_transactional_with_a_hundred_thousand_runs_each() -> (
+    None
+):
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        for first in range(0, 50_000, 1_000):
+            some = range(first, first + 1_000)
+            plain = [chunk(Run(5, 0, 10**6), topic="plain", partition=at, begin=(5, 0)) for at in some]
+            write_chunks(cluster, plain, partitions=25)
+        long_one = chunks_of(50, 2_000)
+        for partition in range(10):
+            write_chunks(cluster, [replace(one, key=replace(one.key, partition=partition)) for one in long_one])
+        keys = [("plain", at) for at in range(50_000)] + [("orders", at) for at in range(10)]
+        tracemalloc.start()
+        try:
+            await table.follow()
+            read = tracemalloc.get_traced_memory()[0]
+            await table.prepare(keys)
+            asked = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert read < 80 << 20
+        assert asked < 120 << 20
+        assert table.forward(("plain", 77), 1_005).offset == 1_000
+        assert table.forward(("orders", 7), 500_005).offset == 450_004
+
+    run_virtual(scenario(), limit_s=600)
