@@ -18,6 +18,7 @@ from tests.checker.judge import judge_partition
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.coordinator_model import TransactionState
 from tests.fakes.broker.record_batch import StoredRecord
+from tests.scenarios.true_ledger import wrong_answers
 from tests.simulation.group_judgement import FLOW, group_findings
 from tests.simulation.history import POISON_MS, PartitionHistory, Traffic
 from tests.simulation.incarnation import tasks_left
@@ -144,7 +145,17 @@ class Judge:
                 continue
             key = (plan.name, number)
             findings += self._judge(plan, number, stuck.get(key, set()), expired.get(key, set()), kept)
-        return findings
+        return findings + self._judge_ledgers()
+
+    def _judge_ledgers(self) -> list[str]:
+        """Every answer of the ledgers must be true, as long as no record may be there twice."""
+        return [
+            f"the ledger of {plan.name} is wrong: {wrong}"
+            for plan in (self._schedule.topics if self.strict else ())
+            for wrong in wrong_answers(
+                self._source, self._target, plan.name, plan.remote, committed=self._committed, is_over=False
+            )
+        ]
 
     @property
     def _clusters(self) -> tuple[ClusterModel, ClusterModel]:
