@@ -13,7 +13,8 @@ def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int]) -> bool:
     """Return whether a checkpoint is emitted after the last one of the same group and partition.
 
     The downstream offset goes back only if the group itself went back. A translation that became less exact, because
-    the store dropped syncs, is not emitted.
+    the store dropped syncs, is not emitted. One that became more exact is higher, and is emitted; so is one that jumps
+    among new copies after the position of its partition was set back.
 
     Args:
         last: upstream and downstream offset of the checkpoint that was emitted last, None if there is none.

@@ -23,8 +23,9 @@ from mm2py.records.checkpoint import Checkpoint
 NOT_READY_MOST: Final = 5
 """How many groups that are not ready the status of a flow names."""
 NEXT_CHECKPOINT: Final = "its next checkpoint is not emitted yet"
-CHECKPOINT_AHEAD: Final = "its checkpoint is ahead of it, as after its remote topic was recreated"
+CHECKPOINT_AHEAD: Final = "its checkpoint is ahead of it, as after its remote topic was recreated or cut back"
 """MirrorMaker 2's rule keeps such a checkpoint until the group goes back, or passes it."""
+_HOLES: Final = frozenset({AnswerKind.COUNTED, AnswerKind.TRIMMED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     waits_for = ""
     if checkpoint is None or (translated.offset is not None and checkpoint.downstream_offset < translated.offset):
         waits_for = _why_no_checkpoint(translated, key, facts)
-    elif translated.is_exact and translated.offset is not None and checkpoint.downstream_offset > translated.offset:
+    elif _is_ahead(checkpoint, translated):
         waits_for = NEXT_CHECKPOINT if commit.offset < checkpoint.upstream_offset else CHECKPOINT_AHEAD
     elif facts.is_synced and (on_target is None or on_target.offset < checkpoint.downstream_offset):
         waits_for = "not committed on the target yet"
@@ -200,6 +201,13 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         again == 0,
         str(basis),
     )
+
+
+def _is_ahead(checkpoint: Checkpoint, translated: Translation) -> bool:
+    """Whether a group that goes on at its checkpoint would skip records, by the ledger. Holes are no witness."""
+    if translated.offset is None or translated.basis is not Basis.LEDGER or translated.kind in _HOLES:
+        return False
+    return checkpoint.downstream_offset > translated.offset
 
 
 def _reads_again(

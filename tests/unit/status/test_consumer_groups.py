@@ -10,7 +10,7 @@ from mm2py.cli.groups import text_of
 from mm2py.connector import TopicName
 from mm2py.kafka.consumer_groups import Commit, ListedGroup
 from mm2py.offsets.partition_ledger import PartitionLedger
-from mm2py.offsets.runs import Run
+from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.offsets.sync_store import SyncStore
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts, PartitionReport, in_short, report_of
@@ -140,9 +140,20 @@ def test_a_group_before_the_ledger_is_told_by_offset_syncs() -> None:
 
 def test_a_checkpoint_that_is_ahead_of_its_group_is_told() -> None:
     (ahead,) = report_of(facts(checkpoint=(100, 500), on_target=500, ledger=ledger(*WHOLE)))
-    assert ahead.why == "orders-0: its checkpoint is ahead of it, as after its remote topic was recreated"
+    assert ahead.why == "orders-0: its checkpoint is ahead of it, as after its remote topic was recreated or cut back"
     (went_back,) = report_of(facts(checkpoint=(120, 105), on_target=105, ledger=ledger(*WHOLE)))
     assert went_back.why == "orders-0: its next checkpoint is not emitted yet"
+
+
+def test_a_checkpoint_whose_copies_the_target_has_lost_is_told_and_one_in_a_counted_stretch_is_not() -> None:
+    lost = ledger(Run(0, 0, 120))
+    lost.take(chunk(Run(120, 90, 10), number=2, begin=(120, 90), is_whole=False))
+    (ahead,) = report_of(facts(checkpoint=(100, 100), on_target=100, ledger=lost))
+    assert "its checkpoint is ahead of it" in ahead.why
+    counted = PartitionLedger()
+    counted.take(chunk(Run(0, 0, 40), Hole(40, 40, 90, 80, HoleCause.COUNTED)))
+    (fine,) = report_of(facts(checkpoint=(100, 95), on_target=95, ledger=counted))
+    assert (fine.ready, fine.reads_again_at_most) == (True, 60)
 
 
 def test_the_short_form_counts_the_groups_and_names_the_one_that_reads_the_most_again() -> None:
