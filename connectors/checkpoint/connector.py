@@ -275,6 +275,6 @@ class CheckpointConnector(RoundsConnector):
             return None
         self._synced[group].add((topic, partition))
         before = None if last is None else (last.upstream_offset, last.downstream_offset)
-        if not is_more_recent(before, (commit.offset, translation.offset)):
+        if not is_more_recent(before, (commit.offset, translation.offset), is_exact=translation.is_exact):
             return None
         return Checkpoint(group, topic, partition, commit.offset, translation.offset, commit.metadata)

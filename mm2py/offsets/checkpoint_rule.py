@@ -9,22 +9,24 @@ from mm2py.connector import Flow, TopicName
 from mm2py.topics.names import ReplicationPolicy
 
 
-def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int]) -> bool:
+def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int], *, is_exact: bool = False) -> bool:
     """Return whether a checkpoint is emitted after the last one of the same group and partition.
 
-    The downstream offset goes back only if the group itself went back. A translation that became less exact, because
-    the store dropped syncs, is not emitted. One that became more exact is higher, and is emitted; so is one that jumps
-    among new copies after the position of its partition was set back.
+    The downstream offset goes back only if the group itself went back, or if the ledger says so. A translation that
+    became less exact, because the store dropped syncs, is not emitted. One that became more exact is higher, and is
+    emitted.
 
     Args:
         last: upstream and downstream offset of the checkpoint that was emitted last, None if there is none.
         new: the same of the one that could be emitted now.
+        is_exact: the new translation is exact. The story of a lower one: the remote topic lost its end, or was deleted,
+            and was copied again. By MM2's rule the group would keep its old checkpoint, and skip records.
     Source: MirrorCheckpointTask.checkpointIsMoreRecent, Apache Kafka, connect/mirror.
     """
     if last is None:
         return True
     (last_upstream, last_downstream), (upstream, downstream) = last, new
-    return upstream < last_upstream or downstream > last_downstream
+    return upstream < last_upstream or downstream > last_downstream or (is_exact and downstream < last_downstream)
 
 
 def remote_topic_of(topic: TopicName, policy: ReplicationPolicy, flow: Flow) -> TopicName:

@@ -23,8 +23,10 @@ from mm2py.records.checkpoint import Checkpoint
 NOT_READY_MOST: Final = 5
 """How many groups that are not ready the status of a flow names."""
 NEXT_CHECKPOINT: Final = "its next checkpoint is not emitted yet"
-CHECKPOINT_AHEAD: Final = "its checkpoint is ahead of it, as after its remote topic was recreated or cut back"
-"""MirrorMaker 2's rule keeps such a checkpoint until the group goes back, or passes it."""
+TARGET_AHEAD: Final = (
+    "its offset on the target is ahead of it: it has read there, or its remote topic was recreated or cut back"
+)
+"""Group sync moves no group back unless ``sync.group.offsets.rewind`` is set."""
 _HOLES: Final = frozenset({AnswerKind.COUNTED, AnswerKind.TRIMMED})
 
 
@@ -182,8 +184,10 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     waits_for = ""
     if checkpoint is None or (translated.offset is not None and checkpoint.downstream_offset < translated.offset):
         waits_for = _why_no_checkpoint(translated, key, facts)
-    elif _is_ahead(checkpoint, translated):
-        waits_for = NEXT_CHECKPOINT if commit.offset < checkpoint.upstream_offset else CHECKPOINT_AHEAD
+    elif _is_ahead(checkpoint.downstream_offset, translated):
+        waits_for = NEXT_CHECKPOINT
+    elif on_target is not None and _is_ahead(on_target.offset, translated):
+        waits_for = TARGET_AHEAD
     elif facts.is_synced and (on_target is None or on_target.offset < checkpoint.downstream_offset):
         waits_for = "not committed on the target yet"
     if checkpoint is not None:
@@ -203,11 +207,11 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     )
 
 
-def _is_ahead(checkpoint: Checkpoint, translated: Translation) -> bool:
-    """Whether a group that goes on at its checkpoint would skip records, by the ledger. Holes are no witness."""
+def _is_ahead(target_offset: int, translated: Translation) -> bool:
+    """Whether a group that goes on at an offset would skip records, by the ledger. Holes are no witness."""
     if translated.offset is None or translated.basis is not Basis.LEDGER or translated.kind in _HOLES:
         return False
-    return checkpoint.downstream_offset > translated.offset
+    return target_offset > translated.offset
 
 
 def _reads_again(

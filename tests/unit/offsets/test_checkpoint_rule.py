@@ -57,6 +57,12 @@ def test_a_checkpoint_is_emitted_if_it_moves_ahead_or_the_group_went_back(
     assert is_more_recent(last, new) is emitted
 
 
+def test_an_exact_checkpoint_goes_back_where_the_copy_was_made_again() -> None:
+    assert is_more_recent((5, 50), (6, 5), is_exact=True)
+    assert is_more_recent((5, 50), (5, 5), is_exact=True)
+    assert not is_more_recent((5, 50), (6, 50), is_exact=True)
+
+
 @pytest.mark.parametrize(
     ("topic", "remote"),
     [
