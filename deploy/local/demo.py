@@ -27,6 +27,7 @@ from rich.console import Console
 
 from deploy.local.boot_image import boot_image
 from deploy.local.broker_settings import COMPACT_AT_ONCE
+from deploy.local.demo_failover import Failover, Place
 from deploy.local.demo_samples import SAMPLES, Writer
 from deploy.local.demo_table import WIDTH, Screen
 from deploy.local.demo_verdict import conclude
@@ -53,6 +54,7 @@ CAUGHT_UP_S: Final = 30.0
 STILL_S: Final = 1.5
 """A read waits at most half a second: a topic that is not behind after three reads has been read to its end."""
 LOG_BYTES_SHOWN: Final = 4_000
+FAILOVER_TOPIC: Final = "payments"
 
 PROPERTIES: Final = """\
 # What the demo runs is: mm2py mm2.properties --clusters {first} {second}
@@ -65,6 +67,10 @@ clusters = {first}, {second}
 # some topics are written in transactions, and some of those are aborted
 {first}.consumer.isolation.level = read_committed
 {second}.consumer.isolation.level = read_committed
+
+# consumer groups can go on on the other cluster at once
+sync.group.offsets.enabled = true
+sync.group.offsets.interval.seconds = 5
 
 # each cluster has one broker
 replication.factor = 1
@@ -93,6 +99,11 @@ class Demo:
         self._ledger = None if seconds is None else Ledger()
         first, second = self._clusters
         self._flows = (Flow(first, second), Flow(second, first))
+        topic = FAILOVER_TOPIC
+        self._failover = Failover(
+            Place(first, self._clusters[first].bootstrap, topic),
+            Place(second, self._clusters[second].bootstrap, f"{first}.{topic}"),
+        )
         self._writers = [
             (flow, Writer(self._clusters[flow.source].bootstrap, sample, self._ledger))
             for flow in self._flows
@@ -155,19 +166,21 @@ class Demo:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
         file = read_settings_file(self._directory / "mm2.properties", list(self._clusters))
-        with self._log_path.open("w") as log_file, ThreadPoolExecutor(len(self._writers)) as pool:
+        with self._log_path.open("w") as log_file, ThreadPoolExecutor(len(self._writers) + 1) as pool:
             log = make_logger("info", "text", log_file)
             herder, connections = make_herder(file, {}, log)
             worker = asyncio.create_task(herder.run(), name="mm2py")
             stop = asyncio.create_task(stopping.wait(), name="stop signal")
             traffic = [loop.run_in_executor(pool, writer.run, self._halt) for _, writer in self._writers]
+            failover = loop.run_in_executor(pool, self._failover.run)
             try:
-                return await self._watch(herder, worker, stop, traffic)
+                return await self._watch(herder, worker, stop, traffic, failover)
             finally:
                 self._halt.set()
+                self._failover.stop()
                 herder.stop()
                 stop.cancel()
-                await asyncio.gather(worker, *traffic, return_exceptions=True)
+                await asyncio.gather(worker, failover, *traffic, return_exceptions=True)
                 for cluster in connections():
                     await cluster.close()
 
@@ -177,23 +190,28 @@ class Demo:
         worker: asyncio.Task[int],
         stop: asyncio.Task[bool],
         traffic: Sequence[asyncio.Future[None]],
+        failover: asyncio.Future[str],
     ) -> int:
         begun_s = time.monotonic()
         end_s = float("inf") if self._seconds is None else begun_s + self._seconds
         of_s = "" if self._seconds is None else f" of {self._seconds:g}"
         caught_up = CaughtUp({})
-        with Screen(self._console, self._facts()) as screen:
+        facts = self._facts()
+        with Screen(self._console, facts) as screen:
 
             async def show(heading: str, until: Callable[[], bool], watched: set[asyncio.Future[Any]]) -> None:
                 """Show the table until a condition holds, or something ends that should not."""
                 while not until() and not any(task.done() for task in watched):
                     text = heading.format(f"{time.monotonic() - begun_s:.0f}")
+                    facts[len(self._facts()) :] = [failover.result()] if failover.done() else []
                     await asyncio.to_thread(screen.show, herder.status(), text)
                     await asyncio.wait(watched, timeout=SHOW_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
 
             heading = f"mm2py mirrors both ways: {{}}{of_s} s"
-            await show(heading, lambda: time.monotonic() >= end_s, {worker, stop, *traffic})
+            over = lambda: time.monotonic() >= end_s and failover.done()  # noqa: E731
+            await show(heading, over, {worker, stop, *traffic})
             self._halt.set()
+            self._failover.stop()
             await asyncio.gather(*traffic)
             if self._seconds is not None and not stop.done():
                 caught_up = CaughtUp(self._expected())
@@ -210,6 +228,8 @@ class Demo:
         if code != DONE:
             self._say(f"mm2py ended with exit code {code}.")
             return FAILED
+        if went_on := await failover:
+            self._say(went_on)
         if stop.done():
             self._say("Stopped; mm2py has drained.")
             return DONE if self._seconds is None else INTERRUPTED

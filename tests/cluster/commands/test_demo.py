@@ -95,6 +95,7 @@ def test_a_demo_of_a_few_seconds_finds_both_sides_equal_and_leaves_nothing(direc
     for flow in (f"{first}->{second}", f"{second}->{first}"):
         assert re.search(rf"last heartbeats: .*{flow} [\d.]+ s ago, took [\d,]+ ms", text), text
     assert f"Both sides are equal in all {len(TOPICS)} topics" in text
+    assert "on west-2 at the exact record in all 2 partitions: none skipped, none read again." in text
     assert files_in(directory) == []
     assert processes_in(directory) == []
 
