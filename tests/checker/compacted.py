@@ -45,7 +45,7 @@ def judge_compacted(
     """
     verdict.source_records, verdict.target_records = len(source), len(target)
     history = _history(source, ledger, verdict)
-    stood_for = _assign(target, history)
+    stood_for = assign(target, history)
     for record, place in zip(target, stood_for, strict=True):
         if place is None:
             verdict.add(
@@ -77,7 +77,7 @@ def _history(source: Sequence[Dumped], ledger: Sequence[Sent], verdict: Verdict)
     return [history[offset] for offset in sorted(history)]
 
 
-def _assign(target: Sequence[Dumped], history: Sequence[Sent]) -> list[int | None]:
+def assign(target: Sequence[Dumped], history: Sequence[Sent]) -> list[int | None]:
     """Return for each target record its place in the history, None if it has none."""
     places: dict[bytes, list[int]] = {}
     for place, entry in enumerate(history):

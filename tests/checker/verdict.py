@@ -1,7 +1,8 @@
 """A verdict: the findings of the judge in one partition, by invariant.
 
-Invariants: I1 no loss, I2 order, I3 duplicates only as allowed rewinds, I5 bytes. Two more ids appear beside them: I12,
-the partition counts of the two topics differ, and ``A``, the source cluster itself lost or changed an acknowledged
+Invariants: I1 no loss, I2 order, I3 duplicates only as allowed rewinds, I5 bytes, I6 checkpoints, I7 offset syncs. More
+ids appear beside them: I12, the partition counts of the two topics differ, or a group stands elsewhere on the target;
+``L``, the ledger answers other than both logs do; and ``A``, the source cluster itself lost or changed an acknowledged
 send, which is no fault of a mirror.
 """
 

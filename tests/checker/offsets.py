@@ -1,0 +1,144 @@
+"""What a mirror says of offsets, judged by the pairs of both logs: checkpoints, offset syncs, groups, the ledger.
+
+* I6: no checkpoint skips a record, none lies behind the end of the remote partition, and none goes back unless its
+  group did. If wanted, the last one of each group is exact: nothing is skipped and nothing read again.
+* I7: each offset sync names a source record and its copy.
+* I12: every group stands on the target where it stands on the source.
+* L: for every offset of both logs, the ledger answers with the offset of the same record in the other log, or with one
+  from which a reader finds the same records.
+
+All is counted in copied records. The functions add to a verdict; they have no I/O, and know nothing of how a ledger
+is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tests.checker.pairs import EXACT, Pairs
+from tests.checker.verdict import Verdict
+
+
+class Checkpointed(NamedTuple):
+    """A checkpoint, in the order in which it was written."""
+
+    group: str
+    source_offset: int
+    target_offset: int
+
+
+class Answered(NamedTuple):
+    """What a ledger answers for one offset."""
+
+    offset: int | None
+    """Where to go on in the other log; None: it cannot say."""
+    is_exact: bool
+    is_copied: bool
+    """It says that a record stands there, and its copy at ``offset``."""
+
+
+def judge_checkpoints(
+    checkpoints: Sequence[Checkpointed], pairs: Pairs, verdict: Verdict, *, exact: bool = True
+) -> None:
+    """Judge the checkpoints of one partition (I6).
+
+    Args:
+        pairs: the source as ``here``.
+        exact: the last checkpoint of each group has to be exact. Those before may be of when less was copied.
+    """
+    last: dict[str, Checkpointed] = {}
+    for one in checkpoints:
+        cost, before = pairs.cost(one.source_offset, one.target_offset), last.get(one.group)
+        if cost.skipped:
+            _add(verdict, "I6", f"the checkpoint of {one.group} skips {cost.skipped} records", one[1:])
+        if not 0 <= one.target_offset <= pairs.there.end:
+            _add(verdict, "I6", f"the checkpoint of {one.group} is outside the log, up to {pairs.there.end}", one[1:])
+        if before is not None and one.source_offset >= before.source_offset and one.target_offset < before[2]:
+            _add(verdict, "I6", f"the checkpoint of {one.group} goes back from {before[2]}, its group did not", one[1:])
+        last[one.group] = one
+    for one in last.values() if exact else ():
+        if again := pairs.cost(one.source_offset, one.target_offset).read_again:
+            _add(verdict, "I6", f"from its checkpoint {one.group} reads {again} records again", one[1:])
+
+
+def judge_syncs(syncs: Sequence[tuple[int, int]], pairs: Pairs, verdict: Verdict) -> None:
+    """Judge the offset syncs of one partition (I7), given as source and target offset; the source is ``here``."""
+    for sync in syncs:
+        if (why := pairs.why_no_pair(*sync)) is not None:
+            _add(verdict, "I7", f"the sync names no record and its copy: {why}", sync)
+
+
+def judge_groups(source: Mapping[str, int], target: Mapping[str, int], pairs: Pairs, verdict: Verdict) -> None:
+    """Judge where groups stand in one partition (I12).
+
+    Args:
+        source: the committed offset of each group in scope; as ``target``, which may have other groups too.
+        pairs: the source as ``here``.
+    """
+    for group, source_offset in source.items():
+        found = target.get(group)
+        if found is None:
+            _add(verdict, "I12", f"{group} has committed nothing on the target", (source_offset, None))
+            continue
+        cost = pairs.cost(source_offset, found)
+        if cost.skipped:
+            _add(verdict, "I12", f"{group} skips {cost.skipped} records on the target", (source_offset, found))
+        if cost.read_again:
+            _add(verdict, "I12", f"{group} reads {cost.read_again} records again on the target", (source_offset, found))
+        if found > pairs.there.end:
+            _add(verdict, "I12", f"{group} stands behind the end on the target, {pairs.there.end}", (None, found))
+
+
+def judge_ledger(
+    forward: Mapping[int, Answered],
+    backward: Mapping[int, Answered],
+    pairs: Pairs,
+    verdict: Verdict,
+    *,
+    exact: bool = True,
+) -> None:
+    """Judge what a ledger answers for every offset of both logs, their ends included (L).
+
+    It has to answer all of them, except for target offsets behind the last copy and at least one other record.
+
+    Args:
+        forward: the answers by source offset, as ``backward`` by target offset.
+        pairs: the source as ``here``.
+        exact: every answer has to be exact. Else it may read records again, if it says that it is not exact.
+    """
+    for answers, ours, way in ((forward, pairs, 1), (backward, pairs.flipped, -1)):
+        for offset in range(ours.here.start, ours.here.end + 1):
+            answer = answers.get(offset)
+            if answer is None or answer.offset is None:
+                if way < 0 and offset > (ours.here.copied[-1] if ours.here.copied else -1) + 1:
+                    continue  # behind a record of another writer: copies that the ledger does not know may be there
+                _add(verdict, "L", "no answer", (offset, None)[::way])
+                continue
+            for what in _faults(offset, answer.offset, answer, ours, exact=exact):
+                _add(verdict, "L", what, (offset, answer.offset)[::way])
+
+
+def _faults(offset: int, found: int, answer: Answered, pairs: Pairs, *, exact: bool) -> list[str]:
+    faults = []
+    cost, partner = pairs.cost(offset, found), pairs.partner(offset)
+    if found > pairs.there.end:
+        faults.append(f"behind the end of the other log, {pairs.there.end}")
+    if cost.skipped:
+        faults.append(f"skips {cost.skipped} records")
+    if cost != EXACT and answer.is_exact:
+        faults.append("is said to be exact")
+    if cost.read_again and exact:
+        faults.append(f"reads {cost.read_again} records again")
+    if answer.is_copied:
+        if (why := pairs.why_no_pair(offset, found)) is not None:
+            faults.append(f"is said to be the same record: {why}")
+    elif partner is not None and exact:
+        faults.append(f"is not said to be a record, and its copy stands at {partner}")
+    elif not answer.is_exact and exact:
+        faults.append("is not said to be exact")
+    return faults
+
+
+def _add(verdict: Verdict, invariant: str, what: str, offsets: Sequence[int | None]) -> None:
+    verdict.add(invariant, what, source_offset=offsets[0], target_offset=offsets[1])
