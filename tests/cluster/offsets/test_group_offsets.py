@@ -4,20 +4,19 @@ true."""
 from __future__ import annotations
 
 import signal
-from itertools import islice
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.dumped import digest
 from tests.checker.ledger import Ledger
 from tests.checker.load import Load
-from tests.checker.traffic import Planned, Traffic
+from tests.checker.traffic import Traffic
+from tests.cluster.cleaned_topics import NEVER_CLEANED, cleaned_topic, rolls
 from tests.cluster.copies import assert_copied, dump, make_topic, new_topic, now_ms, send
 from tests.cluster.group_offsets import checkpoints_in, commit, member, syncs_in, take
 from tests.cluster.groups import Group
-from tests.cluster.kafka_client import admin, new_name, topic_names, write
+from tests.cluster.kafka_client import new_name, topic_names, write
 from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties, wait_until
 
 SOON_S = 50.0 * PATIENCE
@@ -116,10 +115,10 @@ def test_every_sync_names_a_record_and_its_copy_also_across_a_killed_worker(
     ledger = Ledger()
     policy = {"cleanup.policy": "compact"} if cleaned else {}
     if cleaned:
-        scene.topic = _cleaned_topic(source_cluster, ledger)
+        scene.topic = cleaned_topic(source_cluster, ledger)
         scene.remote = f"{scene.alias}.{scene.topic}"
         scene.properties[f"{scene.alias}->{scene.other}.topics"] = scene.topic
-    make_topic(target_cluster, scene.remote, 1, {**policy, "segment.ms": str(2**62)})
+    make_topic(target_cluster, scene.remote, 1, {**policy, **NEVER_CLEANED})
     load = Load(
         source_cluster.internal_bootstrap,
         scene.topic,
@@ -133,7 +132,7 @@ def test_every_sync_names_a_record_and_its_copy_also_across_a_killed_worker(
         run.kill()
     before = len(syncs_in(source_cluster, scene.syncs))
     with Mm2py(scene.properties) as run:
-        send(source_cluster, scene.topic, _rolls(40), ledger=ledger)
+        send(source_cluster, scene.topic, rolls(40), ledger=ledger)
         assert_copied(source_cluster, target_cluster, scene.topic, scene.remote, run=run, ledger=ledger)
         sources = {entry.offset: entry.digest for entry in ledger.of(scene.topic, 0)}
         sources |= {record.offset: digest(record) for record in dump(source_cluster, scene.topic)[0]}
@@ -149,26 +148,3 @@ def test_every_sync_names_a_record_and_its_copy_also_across_a_killed_worker(
     for sync in found:
         assert (sync.topic, sync.partition) == (scene.topic, 0)
         assert sources[sync.upstream_offset] == copies[sync.downstream_offset], sync
-
-
-def _cleaned_topic(cluster: KafkaCluster, ledger: Ledger) -> str:
-    """Make a compacted topic that the cleaner has gone over."""
-    backoff = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
-    broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[backoff])
-    for change in admin(cluster).incremental_alter_configs([broker]).values():
-        change.result(30)
-    settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
-    topic = new_topic(cluster, "cleaned", 1, settings)
-    traffic = Traffic(seed=4, partitions=1, compacted=True, keys=60, first_timestamp_ms=now_ms())
-    send(cluster, topic, islice(traffic.records(), 1_000), ledger=ledger)
-
-    def cleaned() -> bool:
-        send(cluster, topic, _rolls(1), ledger=ledger)  # begins a new segment: the one before may be cleaned
-        return len(dump(cluster, topic)[0]) < 500
-
-    wait_until(cleaned, "the cleaner went over it", deadline_s=ARRIVAL_S)
-    return topic
-
-
-def _rolls(count: int) -> list[Planned]:
-    return [Planned(0, now_ms(), b"roll %d" % number, b"%d" % now_ms(), ()) for number in range(count)]
