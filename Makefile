@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 faults faults-beside-mm2 soak simulate mutants constraints clean
+.PHONY: help venv jars demo test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -140,6 +140,9 @@ failover: venv jars ## how long partitions stand still when their worker is kill
 
 failover-beside-mm2: venv jars ## two workers each of mm2py and MirrorMaker 2, 43 kills, about an hour (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.failover --beside-mm2 $(ARGS)
+
+group-failover: venv jars ## groups that go on in the copy, beside MirrorMaker 2: skipped and read again; four minutes (ARGS="--save")
+	@$(PY) -m bench.group_failover $(ARGS)
 
 bench-workers: venv jars ## one, two and four workers on this machine, about ten minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.workers $(ARGS)

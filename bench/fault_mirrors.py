@@ -47,6 +47,8 @@ class Plan:
     target_replicas: int
     mm2_settings: Mapping[str, str] = field(default_factory=dict)
     """Further properties of MirrorMaker 2; ``{target}`` in a key stands for its alias."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further properties of all mirrors; ``{source}`` in a key stands for its alias."""
 
     @property
     def source_alias(self) -> str:
@@ -85,6 +87,7 @@ def properties(plan: Plan, *, rest_port: int) -> dict[str, str]:
             "dedicated.mode.enable.internal.rest": "true",
             "listeners": f"http://127.0.0.1:{rest_port}",
         }
+    file |= {key.replace("{source}", source): value for key, value in plan.settings.items()}
     if plan.mirror != MM2PY:
         file |= {key.replace("{target}", target): value for key, value in plan.mm2_settings.items()}
     return file
