@@ -14,6 +14,7 @@ is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.checker.pairs import EXACT, Pairs
@@ -39,13 +40,19 @@ class Answered(NamedTuple):
 
 
 def judge_checkpoints(
-    checkpoints: Sequence[Checkpointed], pairs: Pairs, verdict: Verdict, *, exact: bool = True
+    checkpoints: Sequence[Checkpointed],
+    pairs: Pairs,
+    verdict: Verdict,
+    *,
+    exact: bool = True,
+    may_repeat: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Judge the checkpoints of one partition (I6).
 
     Args:
         pairs: the source as ``here``.
         exact: the last checkpoint of each group has to be exact. Those before may be of when less was copied.
+        may_repeat: how many records a group may read again all the same; of groups that are not named none.
     """
     last: dict[str, Checkpointed] = {}
     for one in checkpoints:
@@ -58,7 +65,8 @@ def judge_checkpoints(
             _add(verdict, "I6", f"the checkpoint of {one.group} goes back from {before[2]}, its group did not", one[1:])
         last[one.group] = one
     for one in last.values() if exact else ():
-        if again := pairs.cost(one.source_offset, one.target_offset).read_again:
+        again = pairs.cost(one.source_offset, one.target_offset).read_again
+        if again > may_repeat.get(one.group, 0):
             _add(verdict, "I6", f"from its checkpoint {one.group} reads {again} records again", one[1:])
 
 
@@ -69,12 +77,20 @@ def judge_syncs(syncs: Sequence[tuple[int, int]], pairs: Pairs, verdict: Verdict
             _add(verdict, "I7", f"the sync names no record and its copy: {why}", sync)
 
 
-def judge_groups(source: Mapping[str, int], target: Mapping[str, int], pairs: Pairs, verdict: Verdict) -> None:
+def judge_groups(
+    source: Mapping[str, int],
+    target: Mapping[str, int],
+    pairs: Pairs,
+    verdict: Verdict,
+    *,
+    may_repeat: Mapping[str, int] = MappingProxyType({}),
+) -> None:
     """Judge where groups stand in one partition (I12).
 
     Args:
         source: the committed offset of each group in scope; as ``target``, which may have other groups too.
         pairs: the source as ``here``.
+        may_repeat: as ``judge_checkpoints``.
     """
     for group, source_offset in source.items():
         found = target.get(group)
@@ -84,7 +100,7 @@ def judge_groups(source: Mapping[str, int], target: Mapping[str, int], pairs: Pa
         cost = pairs.cost(source_offset, found)
         if cost.skipped:
             _add(verdict, "I12", f"{group} skips {cost.skipped} records on the target", (source_offset, found))
-        if cost.read_again:
+        if cost.read_again > may_repeat.get(group, 0):
             _add(verdict, "I12", f"{group} reads {cost.read_again} records again on the target", (source_offset, found))
         if found > pairs.there.end:
             _add(verdict, "I12", f"{group} stands behind the end on the target, {pairs.there.end}", (None, found))

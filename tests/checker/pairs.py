@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -59,14 +59,28 @@ class Pairs:
 
     here: Log
     there: Log
+    gone: frozenset[int] = frozenset()
+    """Source offsets of copied records that the source's cleaner has removed since; later ones supersede them."""
+    costs: tuple[Sequence[int], Sequence[int]] | None = None
+    """The copied records that costs are counted in, here and there; None: all."""
 
     @property
     def flipped(self) -> Pairs:
-        return Pairs(self.there, self.here)
+        return Pairs(self.there, self.here, self.gone, self.costs and self.costs[::-1])
+
+    @property
+    def without_gone(self) -> Pairs:
+        """The same pairs, with costs counted in records that the source still has: its own readers see no others.
+
+        The source has to be ``here``.
+        """
+        left = [pair for pair in zip(self.here.copied, self.there.copied, strict=True) if pair[0] not in self.gone]
+        return replace(self, costs=([here for here, _ in left], [there for _, there in left]))
 
     def cost(self, here: int, there: int) -> Cost:
         """Return what it costs a reader that stood at ``here`` to go on at ``there``."""
-        wanted, found = self.here.copies_before(here), self.there.copies_before(there)
+        ours, theirs = self.costs or (self.here.copied, self.there.copied)
+        wanted, found = bisect_left(ours, here), bisect_left(theirs, there)
         return Cost(max(0, found - wanted), max(0, wanted - found))
 
     def partner(self, here: int) -> int | None:
@@ -90,7 +104,8 @@ class Pairs:
         for log, offset in sides:
             if offset not in log.others and not log.may_have_had(offset):
                 return f"there is no record at {offset}, the log is that from {log.start} to {log.end}"
-        return None if self.cost(here, there) == EXACT else f"{here} and {there} are not at the same place"
+        is_same_place = self.here.copies_before(here) == self.there.copies_before(there)
+        return None if is_same_place else f"{here} and {there} are not at the same place"
 
 
 def pair_up(
@@ -139,6 +154,7 @@ def pair_up(
             *target_bounds,
             target_cleaned,
         ),
+        gone=frozenset(history[place].offset for place, _ in copies) - {record.offset for record in source},
     )
 
 

@@ -49,6 +49,8 @@ class Traffic:
     value_bytes: int = 200
     plain: bool = False
     """No odd shapes: a random key, a payload, no header; for rates rather than for bytes."""
+    twins: bool = True
+    """Some records are equal to the one before them."""
 
     def records(self) -> Iterator[Planned]:
         """Yield records without end."""
@@ -60,7 +62,7 @@ class Traffic:
             shape = in_partition[partition] % SHAPES
             in_partition[partition] += 1
             twin = last[partition]
-            if shape == TWIN and twin is not None and not self.plain:
+            if shape == TWIN and twin is not None and self.twins and not self.plain:
                 yield twin
                 continue
             planned = self._plain(random, partition, sequence)

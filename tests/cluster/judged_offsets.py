@@ -6,7 +6,7 @@ Checkpoints, offset syncs and the ledger are decoded with mm2py's layouts. What 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
@@ -14,6 +14,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.records import checkpoint
 from tests.checker.dump import Reader
 from tests.checker.ledger import Ledger
+from tests.checker.offset_mutants import Answers
 from tests.checker.offsets import Checkpointed, judge_checkpoints, judge_groups, judge_ledger, judge_syncs
 from tests.checker.pairs import Pairs, pair_up
 from tests.checker.verdict import Finding, Verdict
@@ -40,7 +41,11 @@ class Flow:
     sends: Ledger
     cleaned: Collection[str] = ()
     """Those of which a cleaner may have removed records on the source."""
-    groups: Collection[str] = field(default=())
+    groups: Collection[str] = ()
+    may_repeat: Collection[str] = ()
+    """Topics whose ledger may have holes: a cleaner removed records that a crash had left behind the stored position.
+    There a group may read again what the ledger's answer makes it read again. It may skip copies of records that the
+    source itself has no more, and no others."""
 
     def remote(self, topic: str) -> str:
         return f"{self.source_alias}.{topic}"
@@ -111,15 +116,20 @@ class Flow:
         stood, stand = self.commits(self.source), self.commits(self.target)
         ledgers = ledgers_in(self.target, self.source_alias)
         found: list[Finding] = []
-        for place, ours in pairs.items():
+        for place, all_pairs in pairs.items():
             verdict = Verdict(*place, max_findings=5)
-            judge_syncs(syncs.get(place, ()), ours, verdict)
-            judge_checkpoints(checkpoints.get(place, ()), ours, verdict)
-            judge_groups(_at(stood, place), _at(stand, place), ours, verdict)
-            if place in ledgers:
-                judge_ledger(*answers_of(ledgers[place], ours), ours, verdict)
-            else:
+            at, ledger, exact = _at(stood, place), ledgers.get(place), place[0] not in self.may_repeat
+            again: dict[str, int] = {}
+            ours = all_pairs if exact else all_pairs.without_gone
+            if ledger is None:
                 verdict.add("L", "the topic has no ledger of this partition", source_offset=None, target_offset=None)
+            else:
+                forward, backward = answers_of(ledger, ours)
+                judge_ledger(forward, backward, ours, verdict, exact=exact)
+                again = {} if exact else {group: _repeats(offset, forward, ours) for group, offset in at.items()}
+            judge_syncs(syncs.get(place, ()), ours, verdict)
+            judge_checkpoints(checkpoints.get(place, ()), ours, verdict, may_repeat=again)
+            judge_groups(at, _at(stand, place), ours, verdict, may_repeat=again)
             found += verdict.findings
         return found
 
@@ -145,3 +155,9 @@ def wait_or_tell(run: Mm2py, condition: Callable[[], bool], tell: Callable[[], s
 
 def _at(commits: Mapping[str, Mapping[Place, int]], place: Place) -> dict[str, int]:
     return {group: offsets[place] for group, offsets in commits.items() if place in offsets}
+
+
+def _repeats(offset: int, answers: Answers, pairs: Pairs) -> int:
+    """Return how many records a group reads again that goes on where the ledger says."""
+    answer = answers.get(offset)
+    return 0 if answer is None or answer.offset is None else pairs.cost(offset, answer.offset).read_again

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -42,7 +43,9 @@ MORE = 150
 class Scene:
     """One flow of nasty topics with aliases of its own, and groups that have committed anywhere in them."""
 
-    def __init__(self, source: KafkaCluster, target: KafkaCluster, stems: dict[str, int], *, seed: int) -> None:
+    def __init__(
+        self, source: KafkaCluster, target: KafkaCluster, stems: dict[str, int], *, seed: int, kills: bool = False
+    ) -> None:
         self.source, self.target = source, target
         self.alias, self.other = new_name("A").replace("-", ""), new_name("B").replace("-", "")
         self.sends, self.chance = Ledger(), random.Random(seed)
@@ -61,11 +64,12 @@ class Scene:
             *(source, target, self.alias, self.other, list(self.topics.values()), self.sends),
             cleaned=[topic for name, topic in self.topics.items() if name == "cleaned"],
             groups=self.groups,
+            may_repeat=[topic for name, topic in self.topics.items() if name == "cleaned" and kills],
         )
         self.properties: dict[str, Value] = one_way_properties(source, target, names=(self.alias, self.other)) | {
             f"{self.alias}->{self.other}.topics": ",".join(self.topics.values()),
             f"{self.alias}.consumer.isolation.level": "read_committed",
-            f"{self.other}.offset.flush.interval.ms": 500,
+            f"{self.other}.offset.flush.interval.ms": self.chance.choice((500, 15_000)),
             "on.poison.record": "quarantine",
             "offset.lag.max": 20,
             "sync.topic.configs.enabled": False,
@@ -87,6 +91,7 @@ class Scene:
                 partitions=partitions,
                 producer=producer,
                 compacted=is_cleaned,
+                twins=not is_cleaned,
                 keys=60,
                 first_timestamp_ms=now_ms(),
             ),
@@ -139,7 +144,7 @@ def test_every_offset_is_answered_after_restarts_moves_a_kill_and_new_partitions
 ) -> None:
     print(f"seed {seed}")
     stems = {"cleaned": 1, "transactions": 2, "small": 2}
-    scene = Scene(source_cluster, target_cluster, stems, seed=seed)
+    scene = Scene(source_cluster, target_cluster, stems, seed=seed, kills=True)
     with Group(target_cluster, scene.properties, workers=1) as group:
         with scene.under_load(**stems):
             (first,) = group.workers
@@ -168,18 +173,57 @@ def test_every_offset_is_answered_after_restarts_moves_a_kill_and_new_partitions
         group.assert_steady(but=(second,))
 
 
+@pytest.mark.slow
 @pytest.mark.walk(range(1))
-def test_every_offset_is_answered_around_quarantined_records_and_a_gap(
+def test_every_offset_is_answered_after_many_kills_and_a_worker_that_was_frozen(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, seed: int
+) -> None:
+    """Positions are seldom stored, so each successor finds out again what most of the copied records were."""
+    print(f"seed {seed}")
+    stems = {"cleaned": 1, "transactions": 2, "small": 2}
+    scene = Scene(source_cluster, target_cluster, stems, seed=seed, kills=True)
+    scene.properties[f"{scene.other}.offset.flush.interval.ms"] = 20_000
+    with Group(target_cluster, scene.properties, workers=2) as group:
+        with scene.under_load(**stems):
+            frozen, *_ = group.workers
+            scene.wait_for_copies(frozen, "transactions", partitions=2)
+            frozen.signal(signal.SIGSTOP)
+            group.start_another()
+            for _ in range(4):
+                last = group.workers[-1]
+                scene.wait_for_copies(last, scene.chance.choice(sorted(stems)), partitions=1, more=60)
+                time.sleep(scene.chance.uniform(0, 1.5))  # into a transaction, a batch, a hand-over
+                scene.chance.choice([one for one in group.workers[1:] if one.alive]).signal(signal.SIGKILL)
+                group.start_another()
+            frozen.signal(signal.SIGCONT)
+            for name, partitions in stems.items():
+                scene.wait_for_copies(group.workers[-1], name, partitions=partitions)
+        last = group.workers[-1]
+        send(source_cluster, scene.topics["cleaned"], rolls(40), ledger=scene.sends)
+        for name, topic in scene.topics.items():
+            assert_copied(
+                *(source_cluster, target_cluster, topic, scene.remote(name)),
+                run=last,
+                read_committed=True,
+                ledger=scene.sends,
+            )
+        scene.commit_anywhere()
+        scene.flow.assert_exact(last)
+
+
+@pytest.mark.walk(range(1))
+def test_every_offset_is_answered_around_quarantined_records_a_gap_and_what_was_cleaned(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster, seed: int
 ) -> None:
     """Refused records stand single, in a row, amid a batch, first and last in the log. The gap stands behind copies."""
     print(f"seed {seed}")
-    scene = Scene(source_cluster, target_cluster, {"poison": 1, "gap": 1}, seed=seed)
+    scene = Scene(source_cluster, target_cluster, {"poison": 1, "gap": 1, "cleaned": 1}, seed=seed)
     refused = {0, 57, 58, 59, 120, 150, 199}
     poison = [_numbered(at, FUTURE_MS if at in refused else now_ms()) for at in range(200)]
     send(source_cluster, scene.topics["poison"], poison[:100], ledger=scene.sends, linger_ms=500)
     send(source_cluster, scene.topics["gap"], [_numbered(at, now_ms()) for at in range(50)], ledger=scene.sends)
-    with Mm2py(scene.properties) as run:
+    with Mm2py(scene.properties) as run, scene.under_load(cleaned=1):
+        scene.wait_for_copies(run, "cleaned", partitions=1)
         _wait_for_count(scene, run, "gap", 50)
         _wait_for_count(scene, run, "poison", 100 - len({at for at in refused if at < 100}))
         assert run.terminate() == 0
@@ -187,6 +231,8 @@ def test_every_offset_is_answered_around_quarantined_records_and_a_gap(
     delete_before(source_cluster, scene.topics["gap"], 90)
     send(source_cluster, scene.topics["poison"], poison[100:], ledger=scene.sends, linger_ms=500)
     with Mm2py(scene.properties) as run:
+        with scene.under_load(cleaned=1):
+            scene.wait_for_copies(run, "cleaned", partitions=1)
         _wait_for_count(scene, run, "gap", 80)
         _wait_for_count(scene, run, "poison", 200 - len(refused))
         wait_until(

@@ -269,3 +269,21 @@ def test_the_runs_of_pairs_are_the_longest() -> None:
     for run in runs:
         ledger.append(Run(*run))
     assert [tuple(entry) for entry in ledger.entries()] == runs
+
+
+def test_copies_of_records_that_the_source_has_no_more_count_or_do_not() -> None:
+    sends = [Dumped(offset, 1, offset, b"k%d" % (offset % 4), b"v") for offset in range(8)]
+    pairs = pair_up(
+        [*sends[:2], *sends[4:]],
+        sends,
+        source_bounds=(0, 8),
+        target_bounds=(0, 8),
+        sends=[sent(record) for record in sends],
+        source_cleaned=True,
+    )
+    assert pairs.gone == {2, 3}
+    assert pairs.cost(2, 4) == (2, 0)
+    assert pairs.without_gone.cost(2, 4) == EXACT
+    assert pairs.without_gone.cost(2, 5) == (1, 0)
+    assert pairs.without_gone.flipped.cost(4, 2) == EXACT
+    assert pairs.without_gone.partner(3) == 3
