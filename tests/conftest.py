@@ -21,7 +21,8 @@ settings.load_profile("ordinary")  # the long one: --hypothesis-profile long
 LONGEST_FIRST = tuple(
     f"test_{name}.py"
     for name in (
-        *("group", "mm2_positions", "repack", "starter", "crash", "quarantine", "isolation", "security", "gaps"),
+        *("group", "exact_offsets", "failover_drill", "mm2_positions", "repack", "starter", "crash", "quarantine"),
+        *("isolation", "security", "gaps"),
         *("checker_mutants", "fetch_sessions", "refusals", "proxy_faults", "heartbeats", "scale", "topic_sync"),
         *("zookeeper", "bad_input", "foreign_writers", "limits", "remote_topics", "policies_parity", "apply"),
         *("client", "checker_on_brokers", "heartbeats_parity", "status", "transactions_model_matches_broker"),
