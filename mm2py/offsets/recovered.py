@@ -7,7 +7,8 @@ as ``Run``, with that number in the place of the offset that it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 
@@ -44,6 +45,33 @@ def recovered_entries(
                 entries += _hole(source_offset + number - first, found, end, until, cause)
                 end = max(end, until)
             number += found
+    return entries
+
+
+def matched_entries(
+    matches: Sequence[Run], copies: Collection[int], start: tuple[int, int], end: tuple[int, int]
+) -> list[Entry]:
+    """Return the ledger's entries where the records themselves were compared, as the source was cleaned meanwhile.
+
+    Between two records that were found on both sides there may be copies whose records are gone, or look like others.
+
+    Args:
+        matches: runs of records that were found on both sides.
+        copies: the target offsets of all copies; at least one where a part of the target was not read.
+        start: source and target offset of the position.
+        end: source and target offset behind the last record.
+    """
+    entries: list[Entry] = []
+    known = {run.target_offset + at for run in matches for at in range(run.record_count)}
+    others = sorted(set(copies) - known)
+    source, target = start
+    for run in (*matches, Run(*end, 0)):
+        between = bisect_left(others, run.target_offset) - bisect_left(others, target)
+        if between and run.source_offset > source:
+            entries += _hole(source, run.source_offset - source, target, run.target_offset, HoleCause.COUNTED)
+        if run.record_count:
+            entries.append(run)
+        source, target = run.source_end, run.target_end
     return entries
 
 

@@ -125,6 +125,8 @@ class Tail:
         """The target offset behind the writer's last record."""
         self.is_log_append_time = False
         self.records: list[Content] = []
+        self.copies: list[int] = []
+        """The target offset of each of these records."""
         self.foreign: dict[int, ForeignRecords] = {}
         """By producer id; -1 for records without one."""
         self._from_offset = from_offset
@@ -224,7 +226,9 @@ class Tail:
         self.is_log_append_time = header.is_log_append_time
         if self._keep_records and header.record_count:
             timed = not header.is_log_append_time
-            self.records += [_content(record, timed=timed) for record in read_records(bytes(batch))]
+            records = read_records(bytes(batch))
+            self.records += [_content(record, timed=timed) for record in records]
+            self.copies += [record.offset for record in records]
 
     def _is_too_near(self, header: BatchHeader) -> bool:
         """Whether the log has fewer offsets than the writer wrote records up to this batch: then it was cut back.
@@ -338,7 +342,9 @@ class Comparison:
         self._timed = not tail.is_log_append_time
         self._keys = {record.key for record in tail.records if record.key is not None}
         self._may_be_deleted = tail.is_trimmed
-        self._records = deque(tail.records)
+        self._records = deque(zip(tail.records, tail.copies, strict=True))
+        self.matches = NewRuns()
+        """Records that were found, and look like no other."""
         self._where: dict[Content, int] = {}
         for record in tail.records:
             self._where[record] = self._where.get(record, 0) + 1
@@ -372,9 +378,12 @@ class Comparison:
     def _look_up(self, record: Record, offset: int, next_offset: int, epoch: int) -> bool:
         """Return False if this record is to be copied."""
         content = _content(record, timed=self._timed)
-        found, is_below = self._find(content), offset < self._copied_to
-        if found:
+        copy = self._find(content)
+        found, is_below = copy is not None, offset < self._copied_to
+        if copy is not None:
             self._may_be_deleted = False
+            if self._timed and content in self._unique:
+                self.matches.add(offset, copy, 1)
         elif is_below and not self._is_explained(record):
             self._rewritten = True  # another record replaces a copied one: the source was cut back
             self._certain_to, self._epoch = offset, -1
@@ -393,15 +402,15 @@ class Comparison:
             return False  # the target still has all that was copied
         return record.key in self._keys or (record.key is not None and record.value is None) or self._may_be_deleted
 
-    def _find(self, wanted: Content) -> bool:
-        """Remove records up to the wanted one, if it is there."""
+    def _find(self, wanted: Content) -> int | None:
+        """Remove records up to the wanted one, and return its target offset; None if it is not there."""
         if not self._where.get(wanted):
-            return False
+            return None
         while True:
-            found = self._records.popleft()
+            found, copy = self._records.popleft()
             self._where[found] -= 1
             if found == wanted:
-                return True
+                return copy
 
 
 def _content(record: Record, *, timed: bool) -> Content:

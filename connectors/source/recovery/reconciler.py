@@ -23,8 +23,8 @@ from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
-from mm2py.offsets.recovered import recovered_entries
-from mm2py.offsets.runs import Entry, Hole, HoleCause
+from mm2py.offsets.recovered import matched_entries, recovered_entries
+from mm2py.offsets.runs import Entry, HoleCause
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
@@ -258,18 +258,16 @@ async def find_bounds(brokers: Brokers, partitions: Sequence[TopicPartition]) ->
 
 
 def _entries(job: Job, tail: Tail, walk: Walk | Comparison) -> tuple[Entry, ...]:
-    """Return what the ledger says of the records that were found. A comparison does not tell which copy is which."""
+    """Return what the ledger says of the records that were found."""
     if isinstance(walk, Walk):
         cause = HoleCause.TRIMMED if tail.is_trimmed else HoleCause.COUNTED
         counted, places = walk.counted.runs, tail.places.runs
         return tuple(
             recovered_entries(counted, places, target_start=job.target_offset, target_end=tail.record_end, cause=cause)
         )
-    source_count = walk.resume_offset - job.position.source_offset
-    target_count = tail.record_end - job.target_offset
-    if source_count <= 0 or target_count <= 0:
-        return ()
-    return (Hole(job.position.source_offset, job.target_offset, source_count, target_count, HoleCause.COUNTED),)
+    copies = [*tail.copies, job.target_offset] if tail.is_trimmed else tail.copies
+    start, end = (job.position.source_offset, job.target_offset), (walk.resume_offset, tail.record_end)
+    return tuple(matched_entries(walk.matches.runs, copies, start, end))
 
 
 def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, entries: tuple[Entry, ...] = ()) -> Outcome:
