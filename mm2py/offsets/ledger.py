@@ -19,7 +19,16 @@ from typing import Final
 
 from mm2py.errors import Mm2Error
 from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
-from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, TARGET, entries_behind, fault_of, write_entry
+from mm2py.offsets.run_codec import (
+    OFFSET_MOST,
+    SOURCE,
+    TARGET,
+    CorruptRuns,
+    divide,
+    entries_behind,
+    fault_of,
+    write_entry,
+)
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 
 BLOCK_ENTRIES: Final = 128
@@ -109,6 +118,34 @@ class Ledger:
         self._last = entry
         self.source_end = self.copied_to = entry.source_end
         self.target_end = entry.target_end
+
+    def append_encoded(self, source_offset: int, target_offset: int, data: bytes, copied_to: int) -> None:
+        """Take in entries as the bytes that they are written as, then ``advance``. They do not join the last entry.
+
+        The chunks of a long ledger come so, in a tenth of the time that ``append`` would take.
+
+        Args:
+            source_offset: the offset that the first entry's gap counts from, as ``target_offset``.
+            data: at least one entry.
+        Raises:
+            EntryOutOfOrder: it begins before ``copied_to`` or ``target_end``.
+            CorruptRuns: somewhere the data is no entry, or it ends behind ``copied_to``.
+        """
+        if source_offset < self.copied_to or target_offset < self.target_end:
+            raise EntryOutOfOrder(f"entries from {source_offset} and {target_offset} on begin before it ends")
+        blocks, last = divide(data, source_offset, target_offset, entries_most=BLOCK_ENTRIES)
+        if not last.source_end <= copied_to <= OFFSET_MOST:
+            raise CorruptRuns(f"the entries end at {last.source_end}, and it is complete up to {copied_to}")
+        if self._last is not None:
+            self._encode(self._last)
+        if self._open_entries:
+            self._close_block()
+        for block in blocks:
+            self._source_starts.append(block.source_start)
+            self._target_starts.append(block.target_start)
+            self._blocks.append(block.data)
+        self._last = last
+        self.source_end, self.target_end, self.copied_to = last.source_end, last.target_end, copied_to
 
     def catch_up(self, entries: Iterable[Entry]) -> None:
         """Take in what is new of entries that may repeat the end of the ledger.
@@ -244,9 +281,12 @@ class Ledger:
         self._coded_source, self._coded_target = entry.source_end, entry.target_end
         self._open_entries += 1
         if self._open_entries == BLOCK_ENTRIES:
-            self._blocks.append(bytes(self._open))
-            self._open = bytearray()
-            self._open_entries = 0
+            self._close_block()
+
+    def _close_block(self) -> None:
+        self._blocks.append(bytes(self._open))
+        self._open = bytearray()
+        self._open_entries = 0
 
     def _entries_of(self, block: int, side: int = SOURCE, behind: int = -1) -> Iterator[Entry]:
         data = self._blocks[block] if block < len(self._blocks) else self._open

@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import uuid
 from bisect import bisect_left
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mm2py.offsets.answers import BEFORE_LEDGER, Answer, AnswerKind
 from mm2py.offsets.ledger import EntryOutOfOrder, Ledger
-from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE
-from mm2py.records.ledger_record import LedgerChunk
+from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, CorruptRuns
+from mm2py.records.ledger_record import EncodedChunk, LedgerChunk
 
 TopicId = uuid.UUID | None
 _BEHIND: Final = {AnswerKind.END, AnswerKind.NOT_YET}
@@ -93,6 +94,23 @@ class PartitionLedger:
             self.ledgers[-1] = replace(last, ledger=_ledger_from(chunk))
             raise
         last.ledger.advance(chunk.copied_to)
+
+    def take_encoded(self, chunk: EncodedChunk) -> None:
+        """As ``take``. Most chunks of a long ledger begin where the one before them was complete: their entries stay
+        bytes.
+
+        Raises:
+            EntryOutOfOrder: as ``take``.
+            MalformedRecord: somewhere its data is no entry. It is not taken in.
+        """
+        last, begin = self.ledgers[-1] if self.ledgers else None, (chunk.key.source_offset, chunk.target_offset)
+        if last is not None and last.number == chunk.key.number and chunk.data:
+            ledger = last.ledger
+            if begin[0] == ledger.copied_to and begin[1] >= ledger.target_end:
+                with suppress(CorruptRuns):  # then ``decoded`` says what is wrong
+                    ledger.append_encoded(*begin, chunk.data, chunk.copied_to)
+                    return
+        self.take(chunk.decoded())
 
     def note_replayed(self, source_offset: int, target_offset: int) -> None:
         """Note that ``mm2py replay`` appended the record of a source offset. It is known from the quarantine."""

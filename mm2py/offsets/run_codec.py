@@ -16,7 +16,7 @@ So a run of up to 31 records behind a marker is one byte, and behind records tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 
@@ -152,6 +152,52 @@ def entries_behind(
         source, target = entry.source_end, entry.target_end
         if (target if side else source) > offset:
             yield entry
+
+
+class Block(NamedTuple):
+    """Neighbouring entries as bytes."""
+
+    source_start: int
+    """The offset that the first entry's gap counts from, as ``target_start``."""
+    target_start: int
+    data: bytes
+
+
+def divide(data: bytes, source_end: int, target_end: int, *, entries_most: int) -> tuple[list[Block], Entry]:
+    """Return blocks of so many entries, at most, and the last entry, which is in no block.
+
+    Blocks are slices of the data. So this takes a tenth of the time of ``entries_behind``, which makes each entry.
+
+    Args:
+        data: at least one entry.
+        source_end: the offset that the first entry's gap counts from, as ``target_end``.
+    Raises:
+        CorruptRuns: somewhere the data is no entry.
+    """
+    blocks: list[Block] = []
+    at, size, count = 0, len(data), 0
+    source, target = source_end, target_end
+    first, first_source, first_target = at, source, target
+    while True:
+        last, last_source, last_target = at, source, target
+        head = data[at]
+        gap = data[at + 1] if head & 1 and at + 1 < size else 1
+        if 4 <= head < 0x80 and not head & 2 and gap < 0x80 and at + (head & 1) < size:
+            at += 1 + (head & 1)
+            source += gap + (head >> 2)
+            target += head >> 2
+        else:
+            entry, at = read_entry(data, at, source, target)
+            source, target = entry.source_end, entry.target_end
+        if at >= size:
+            break
+        count += 1
+        if count == entries_most:
+            blocks.append(Block(first_source, first_target, data[first:at]))
+            first, first_source, first_target, count = at, source, target, 0
+    if first < last:
+        blocks.append(Block(first_source, first_target, data[first:last]))
+    return blocks, read_entry(data, last, last_source, last_target)[0]
 
 
 def fault_of(entry: Entry) -> str | None:

@@ -109,6 +109,26 @@ class LedgerChunk:
             raise CorruptRuns(f"the entries end at {source} and {target}, and it is complete up to {self.copied_to}")
 
 
+class EncodedChunk(NamedTuple):
+    """A chunk whose entries are still bytes, and not checked. The fields are those of ``LedgerChunk``."""
+
+    key: ChunkKey
+    target_offset: int
+    data: bytes
+    copied_to: int
+    is_whole: bool
+    source_topic_id: uuid.UUID | None
+    target_topic_id: uuid.UUID | None
+
+    def decoded(self) -> LedgerChunk:
+        """Raises: MalformedRecord."""
+        try:
+            entries = tuple(entries_behind(self.data, self.key.source_offset, self.target_offset))
+            return LedgerChunk(self.key, self.target_offset, entries, *self[3:])
+        except CorruptRuns as error:
+            raise MalformedRecord(_KIND, f"{error}"[:400]) from error
+
+
 def encode(chunk: LedgerChunk, timestamp_ms: int) -> NewRecord:
     """Return the record of a chunk.
 
@@ -194,6 +214,11 @@ def decode_start(key: bytes | None, value: bytes | None) -> ChunkKey | None:
 
 def decode_value(key: ChunkKey, value: bytes) -> LedgerChunk:
     """Return the chunk of a record that ``decode_start`` has looked at. Raises: MalformedRecord."""
+    return encoded_chunk(key, value).decoded()
+
+
+def encoded_chunk(key: ChunkKey, value: bytes) -> EncodedChunk:
+    """As ``decode_value``, and leave its entries for later. Raises: MalformedRecord."""
     try:
         return _read(key, value)
     except CorruptRuns as error:
@@ -237,21 +262,14 @@ def _read_head(value: bytes) -> _Head:
     return _Head(bool(flags & _WHOLE), source_id, target_id, copied_to, target_offset, at)
 
 
-def _read(key: ChunkKey, value: bytes) -> LedgerChunk:
+def _read(key: ChunkKey, value: bytes) -> EncodedChunk:
     head = _read_head(value)
     size, at = read_number(value, head.at)
     end = at + size
     if end > len(value) or (value[0] == FORMAT_VERSION and end < len(value)):
         raise CorruptRuns(f"{size} bytes of entries begin at byte {at} of {len(value)}")
-    return LedgerChunk(
-        key=key,
-        target_offset=head.target_offset,
-        entries=tuple(entries_behind(value[at:end], key.source_offset, head.target_offset)),
-        copied_to=head.copied_to,
-        is_whole=head.is_whole,
-        source_topic_id=head.source_topic_id,
-        target_topic_id=head.target_topic_id,
-    )
+    ids = head.source_topic_id, head.target_topic_id
+    return EncodedChunk(key, head.target_offset, value[at:end], head.copied_to, head.is_whole, *ids)
 
 
 def _topic_id(value: bytes, at: int, is_there: int) -> tuple[uuid.UUID | None, int]:

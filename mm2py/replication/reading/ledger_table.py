@@ -21,7 +21,7 @@ from mm2py.offsets.answers import Answer
 from mm2py.offsets.ledger import EntryOutOfOrder
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records.java_struct import MalformedRecord
-from mm2py.records.ledger_record import ChunkKey, NewerLedgerFormat, bounds_of, decode_start, decode_value
+from mm2py.records.ledger_record import ChunkKey, NewerLedgerFormat, bounds_of, decode_start, encoded_chunk
 from mm2py.replication.reading.internal_table import RECORDS_AT_ONCE, each_placed_record
 from mm2py.replication.reading.offset_tables import FollowedTopic
 
@@ -30,7 +30,7 @@ BYTES_MOST: Final = 3 << 20
 PLAIN_BYTES_MOST: Final = 512
 """A partition whose only chunk is no larger has nothing that would be worth forgetting."""
 BYTES_AT_ONCE: Final = 4 << 10
-"""Other tasks run after so many bytes of chunks. A byte is an entry at most, and an entry takes 3 microseconds."""
+"""Other tasks run after so many bytes of chunks. A byte is an entry at most, and that takes 3 microseconds at most."""
 
 ChunkId = tuple[int, int]
 """Number of the ledger, first source offset."""
@@ -225,16 +225,17 @@ class LedgerTable(FollowedTopic):
             if chunks.ledger is None:
                 chunks.ledger = PartitionLedger()
             try:
-                decoded = decode_value(ChunkKey(TopicName(key[0]), key[1], *chunk), value)
+                encoded = encoded_chunk(ChunkKey(TopicName(key[0]), key[1], *chunk), value)
+                try:
+                    chunks.ledger.take_encoded(encoded)
+                except EntryOutOfOrder as error:
+                    if not chunks.is_contradicted:
+                        chunks.is_contradicted = True
+                        self._log.warning("ledger.contradicted", topic=key[0], partition=key[1], why=str(error))
                 chunks.taken.pop(chunk, None)
-                chunks.taken[chunk] = _Outline(decoded.copied_to, decoded.target_offset, len(value))
-                chunks.ledger.take(decoded)
+                chunks.taken[chunk] = _Outline(encoded.copied_to, encoded.target_offset, len(value))
             except MalformedRecord as error:
                 self._pass_over(error)
-            except EntryOutOfOrder as error:
-                if not chunks.is_contradicted:
-                    chunks.is_contradicted = True
-                    self._log.warning("ledger.contradicted", topic=key[0], partition=key[1], why=str(error))
             yield len(value)
 
 

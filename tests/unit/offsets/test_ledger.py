@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
 from mm2py.offsets.ledger import BLOCK_ENTRIES, EntryOutOfOrder, Ledger
 from mm2py.offsets.partition_ledger import PartitionLedger
-from mm2py.offsets.run_codec import OFFSET_MOST
+from mm2py.offsets.run_codec import OFFSET_MOST, CorruptRuns, write_entry
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
-from mm2py.records.ledger_record import ChunkKey, LedgerChunk
+from mm2py.records.java_struct import MalformedRecord
+from mm2py.records.ledger_record import ChunkKey, LedgerChunk, encode, encoded_chunk
 
 SOURCE, TARGET = 0, 1
 KIND = {
@@ -105,11 +106,21 @@ def histories(draw: st.DrawFn, start: tuple[int, int] = (0, 0), entries_most: in
     return history
 
 
-def make(history: list[Entry], start: tuple[int, int], *, is_whole: bool, advance: int) -> tuple[Ledger, PlainTable]:
+def make(
+    history: list[Entry], start: tuple[int, int], *, is_whole: bool, advance: int, bytes_of: int = 0
+) -> tuple[Ledger, PlainTable]:
+    """``bytes_of`` so many entries are taken in at once; 0: each entry by itself."""
     ledger, table = Ledger(*start, is_whole=is_whole), PlainTable(start, is_whole)
     for entry in history:
-        ledger.append(entry)
         table.add(entry)
+        if not bytes_of:
+            ledger.append(entry)
+    for first in range(0, len(history) if bytes_of else 0, bytes_of or 1):
+        data, source, target = bytearray(), ledger.copied_to, ledger.target_end
+        for entry in history[first : first + bytes_of]:
+            write_entry(data, entry, source, target)
+            source, target = entry.source_end, entry.target_end
+        ledger.append_encoded(ledger.copied_to, ledger.target_end, bytes(data), source)
     table.copied_to += advance
     ledger.advance(table.copied_to)
     return ledger, table
@@ -124,15 +135,17 @@ def check(ledger: Ledger, table: PlainTable) -> None:
 
 STARTS = st.tuples(st.integers(0, 4), st.integers(0, 4))
 SMALL_BLOCKS = st.sampled_from([1, 2, 3, BLOCK_ENTRIES])
+BYTES_OF = st.sampled_from([0, 1, 4, 100])
 
 
-@given(st.data(), STARTS, st.booleans(), st.integers(0, 2), SMALL_BLOCKS)
+@given(st.data(), STARTS, st.booleans(), st.integers(0, 2), SMALL_BLOCKS, BYTES_OF)
 def test_every_offset_of_every_history_is_answered_as_by_a_table_of_all_records(
-    data: st.DataObject, start: tuple[int, int], is_whole: bool, advance: int, block_entries: int
+    data: st.DataObject, start: tuple[int, int], is_whole: bool, advance: int, block_entries: int, bytes_of: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mm2py.offsets.ledger.BLOCK_ENTRIES", block_entries)
-        ledger, table = make(data.draw(histories(start)), start, is_whole=is_whole, advance=advance)
+        history = data.draw(histories(start))
+        ledger, table = make(history, start, is_whole=is_whole, advance=advance, bytes_of=bytes_of)
     check(ledger, table)
 
 
@@ -151,14 +164,14 @@ def test_a_ledger_gives_its_entries_back_with_neighbours_joined(history: list[En
         assert not (are_runs and (one.source_end, one.target_end) == other[:2]), "neighbours are joined"
 
 
-@given(st.data(), STARTS, st.booleans(), SMALL_BLOCKS)
+@given(st.data(), STARTS, st.booleans(), SMALL_BLOCKS, BYTES_OF)
 def test_history_that_both_logs_have_deleted_is_forgotten_and_the_rest_is_answered_as_before(
-    data: st.DataObject, start: tuple[int, int], is_whole: bool, block_entries: int
+    data: st.DataObject, start: tuple[int, int], is_whole: bool, block_entries: int, bytes_of: int
 ) -> None:
     history = data.draw(histories(start))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mm2py.offsets.ledger.BLOCK_ENTRIES", block_entries)
-        ledger, table = make(history, start, is_whole=is_whole, advance=1)
+        ledger, table = make(history, start, is_whole=is_whole, advance=1, bytes_of=bytes_of)
         source = target = 0
         for _ in range(data.draw(st.integers(1, 3))):
             source = data.draw(st.integers(source, table.end[SOURCE] + 2))
@@ -182,14 +195,14 @@ def test_history_that_both_logs_have_deleted_is_forgotten_and_the_rest_is_answer
                 assert answer[:2] == (AnswerKind.EXPIRED, ledger.first_copied(AnswerKind.EXPIRED, 1 - side).offset)
 
 
-@given(st.data(), STARTS, SMALL_BLOCKS)
+@given(st.data(), STARTS, SMALL_BLOCKS, BYTES_OF)
 def test_what_a_ledger_that_is_too_large_forgets_is_left_to_the_offset_syncs_and_the_rest_is_answered_as_before(
-    data: st.DataObject, start: tuple[int, int], block_entries: int
+    data: st.DataObject, start: tuple[int, int], block_entries: int, bytes_of: int
 ) -> None:
     history = data.draw(histories(start))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("mm2py.offsets.ledger.BLOCK_ENTRIES", block_entries)
-        ledger, table = make(history, start, is_whole=True, advance=1)
+        ledger, table = make(history, start, is_whole=True, advance=1, bytes_of=bytes_of)
         forgotten = data.draw(st.integers(0, table.end[SOURCE] + 2))
         ledger.forget_before(forgotten)
         more = data.draw(histories((table.copied_to, table.end[TARGET])))
@@ -443,6 +456,51 @@ def test_chunks_of_the_ledger_topic_that_grow_and_come_again_make_the_ledger_tha
     assert partition.newest is not None
     assert list(partition.newest.entries()) == list(ledger.entries())
     check(partition.newest, table)
+
+
+@given(st.data(), st.integers(1, 4), st.booleans())
+def test_chunks_answer_the_same_whether_their_entries_are_taken_in_as_bytes_or_one_by_one(
+    data: st.DataObject, chunk_entries: int, flips: bool
+) -> None:
+    """Also if bytes were flipped: then both refuse the same chunks."""
+    history = data.draw(histories())
+    by_bytes, one_by_one = PartitionLedger(), PartitionLedger()
+    begins = (0, 0)
+    for first in range(0, len(history), chunk_entries):
+        chunk = _chunk(1, begins, tuple(history[first : first + chunk_entries]))
+        encoded = encoded_chunk(chunk.key, encode(chunk, 0).value or b"")
+        if flips:
+            at = data.draw(st.integers(0, len(encoded.data) - 1))
+            flipped = encoded.data[at] ^ data.draw(st.integers(0, 255))
+            encoded = encoded._replace(data=encoded.data[:at] + bytes([flipped]) + encoded.data[at + 1 :])
+        faults = []
+        for take in (lambda: one_by_one.take(encoded.decoded()), lambda: by_bytes.take_encoded(encoded)):  # noqa: B023
+            try:
+                take()
+                faults.append("")
+            except (EntryOutOfOrder, MalformedRecord) as error:
+                faults.append(str(error))
+        assert faults[0] == faults[1]
+        begins = (chunk.entries[-1].source_end, chunk.entries[-1].target_end)
+    for offset in range(begins[0] + 3):
+        assert by_bytes.forward(offset) == one_by_one.forward(offset)
+    for offset in range(begins[1] + 3):
+        assert by_bytes.reverse(offset) == one_by_one.reverse(offset)
+
+
+def test_entries_as_bytes_that_contradict_the_ledger_are_refused_and_change_nothing() -> None:
+    ledger, table = make([Run(0, 0, 9), Run(10, 9, 9)], (0, 0), is_whole=True, advance=1)
+    data = bytes([9 << 2, 9 << 2])
+    with pytest.raises(EntryOutOfOrder):
+        ledger.append_encoded(19, 18, data, 40)
+    with pytest.raises(EntryOutOfOrder):
+        ledger.append_encoded(20, 17, data, 41)
+    for wrong in (data + b"\x80", data + b"\x00\x09", data + bytes([9 << 2])):
+        with pytest.raises(CorruptRuns):
+            ledger.append_encoded(20, 18, wrong, 41)
+    check(ledger, table)
+    ledger.append_encoded(20, 18, data, 41)
+    assert ledger.forward(33) == Answer(AnswerKind.COPIED, 29, True)
 
 
 def test_a_late_chunk_of_an_older_ledger_changes_nothing() -> None:
