@@ -25,6 +25,7 @@ from mm2py.offsets.run_codec import (
     TARGET,
     CorruptRuns,
     divide,
+    encode_entries,
     entries_behind,
     fault_of,
     write_entry,
@@ -305,10 +306,7 @@ class Ledger:
         """Write the first block anew."""
         source, target = kept[0][:2]
         self._source_starts[0], self._target_starts[0] = source, target
-        data = bytearray()
-        for entry in kept:
-            write_entry(data, entry, source, target)
-            source, target = entry.source_end, entry.target_end
+        data = encode_entries(kept, source, target)
         if self._blocks:
             self._blocks[0] = bytes(data)
         else:

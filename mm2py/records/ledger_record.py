@@ -30,13 +30,13 @@ from mm2py.errors import Mm2Error
 from mm2py.offsets.run_codec import (
     OFFSET_MOST,
     CorruptRuns,
+    encode_entries,
     entries_behind,
     fault_of,
     read_number,
-    write_entry,
     write_number,
 )
-from mm2py.offsets.runs import Entry
+from mm2py.offsets.runs import Entry, Run
 from mm2py.records.batch import NewRecord
 from mm2py.records.java_struct import MalformedRecord
 
@@ -100,8 +100,11 @@ class LedgerChunk:
         if min(source, target) < 0:
             raise CorruptRuns(f"a chunk begins at {source} and {target}")
         for entry in self.entries:
-            if entry.source_offset < source or entry.target_offset < target:
+            if entry[0] < source or entry[1] < target:
                 raise CorruptRuns(f"{entry} begins before {source} or {target}")
+            if type(entry) is Run and (count := entry[2]) > 0:  # the last one tells if offsets are too high
+                source, target = entry[0] + count, entry[1] + count
+                continue
             if (fault := fault_of(entry)) is not None:
                 raise CorruptRuns(fault)
             source, target = entry.source_end, entry.target_end
@@ -142,11 +145,7 @@ def encode(chunk: LedgerChunk, timestamp_ms: int) -> NewRecord:
         value += b"" if topic_id is None else topic_id.bytes
     for number in (chunk.copied_to, chunk.target_offset):
         write_number(value, number)
-    entries = bytearray()
-    source, target = chunk.key.source_offset, chunk.target_offset
-    for entry in chunk.entries:
-        write_entry(entries, entry, source, target)
-        source, target = entry.source_end, entry.target_end
+    entries = encode_entries(chunk.entries, chunk.key.source_offset, chunk.target_offset)
     write_number(value, len(entries))
     return NewRecord(encode_key(chunk.key), bytes(value + entries), timestamp_ms)
 

@@ -143,7 +143,7 @@ class LedgerKeeper:
             return
         ledger.add(entries, self._clock.wall_ms())
         part.ledger_number = ledger.number
-        self._runs.setdefault(part, []).extend(one for one in entries if isinstance(one, Run))
+        self._runs.setdefault(part, []).extend([one for one in entries if type(one) is Run])
 
     def _number_of(self, key: TopicPartition) -> int:
         """Return the partition of the ledger topic, that of the positions if both topics have as many."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
 from mm2py.offsets.ledger import BLOCK_ENTRIES, EntryOutOfOrder, Ledger
 from mm2py.offsets.partition_ledger import PartitionLedger
-from mm2py.offsets.run_codec import OFFSET_MOST, CorruptRuns, write_entry
+from mm2py.offsets.run_codec import OFFSET_MOST, CorruptRuns, encode_entries
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 from mm2py.records.java_struct import MalformedRecord
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk, encode, encoded_chunk
@@ -116,11 +116,8 @@ def make(
         if not bytes_of:
             ledger.append(entry)
     for first in range(0, len(history) if bytes_of else 0, bytes_of or 1):
-        data, source, target = bytearray(), ledger.copied_to, ledger.target_end
-        for entry in history[first : first + bytes_of]:
-            write_entry(data, entry, source, target)
-            source, target = entry.source_end, entry.target_end
-        ledger.append_encoded(ledger.copied_to, ledger.target_end, bytes(data), source)
+        some, begin = history[first : first + bytes_of], (ledger.copied_to, ledger.target_end)
+        ledger.append_encoded(*begin, bytes(encode_entries(some, *begin)), some[-1].source_end)
     table.copied_to += advance
     ledger.advance(table.copied_to)
     return ledger, table
