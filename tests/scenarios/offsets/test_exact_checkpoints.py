@@ -249,6 +249,29 @@ def test_chunks_whose_records_both_clusters_have_deleted_are_deleted_from_the_le
     run_virtual(scenario())
 
 
+def test_a_look_at_which_nothing_is_due_costs_a_list_of_groups_and_a_round_a_request_for_200_groups() -> None:
+    async def scenario() -> None:
+        world = make(extra={"emit.checkpoints.interval.seconds": "60"})
+        write_chunks(world.target, [chunk(*holed(50))])
+        for number in range(500):
+            world.source.groups.commit(f"g{number}", {("orders", 0): (100, "")})
+        counts = world.source.counts, world.target.counts
+        async with emitting(world):
+            await asyncio.sleep(30)
+            before = [one.copy() for one in counts]
+            await asyncio.sleep(20)
+            source, target = (one - earlier for one, earlier in zip(counts, before, strict=True))
+            assert source == {"request Metadata": 10, "request ListGroups": 10}
+            assert not target
+            before = [one.copy() for one in counts]
+            await asyncio.sleep(12)
+            source, target = (one - earlier for one, earlier in zip(counts, before, strict=True))
+            assert source["request OffsetFetch"] == 3
+            assert target["request Fetch"] <= 4, "checkpoints twice, the ledger once, and once by its upkeep"
+
+    run_virtual(scenario())
+
+
 def test_checkpoints_of_groups_and_topics_that_are_gone_are_neither_emitted_nor_synced_nor_deleted() -> None:
     """Also not by a worker that starts later, and finds them in the checkpoints topic."""
 
