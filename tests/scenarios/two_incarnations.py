@@ -14,6 +14,7 @@ from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 
 OFFSETS = "mm2-offsets.A.internal"
+LEDGER = "mm2-ledger.A.internal"
 
 
 def is_position(request: Request) -> bool:
@@ -21,7 +22,11 @@ def is_position(request: Request) -> bool:
 
 
 def is_data(request: Request) -> bool:
-    return isinstance(request, ProduceRequest) and request.topics[0].name != OFFSETS
+    return isinstance(request, ProduceRequest) and request.topics[0].name not in {OFFSETS, LEDGER}
+
+
+def is_ledger(request: Request) -> bool:
+    return isinstance(request, ProduceRequest) and request.topics[0].name == LEDGER
 
 
 class Source:

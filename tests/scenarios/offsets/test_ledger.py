@@ -16,7 +16,7 @@ from tests.scenarios.gaps.test_gaps import ORDERS, STOP, accept, expired_while_d
 from tests.scenarios.shared_world import SharedWorld
 from tests.scenarios.shared_world import run as run_shared
 from tests.scenarios.true_ledger import ledgers_in, wrong_answers
-from tests.scenarios.two_incarnations import killed_ahead, make
+from tests.scenarios.two_incarnations import LEDGER, is_ledger, killed_ahead, make
 from tests.scenarios.world import World
 
 SETTLED_S = 4.0
@@ -228,3 +228,38 @@ def test_a_lost_ledger_topic_is_made_again_and_known_from_there_on() -> None:
             assert "ledger.topic_recreated" in world.log_text.getvalue()
 
     run_virtual(scenario())
+
+
+@pytest.mark.parametrize("control_log_is_lost", [False, True])
+def test_a_late_chunk_of_a_worker_that_was_replaced_is_refused(control_log_is_lost: bool) -> None:
+    """After compaction it could be all that is left of an older ledger, and seem to be the newest."""
+
+    async def scenario() -> None:
+        world, source, _ = make(8)
+        source.fill(5)
+        async with world.worker():
+            await world.copied(ORDERS)
+            await asyncio.sleep(SETTLED_S)
+            before = producers_of_chunks(world)
+            world.processes[0].late_s = lambda _, request: 30.0 if is_ledger(request) else 0.0
+            source.fill(5)
+            await until(lambda: bool(world.processes[0].under_way))
+        if control_log_is_lost:
+            world.target.delete_topic("mm2-cluster.mm2py.internal")
+        async with world.worker():
+            source.fill(5)
+            await world.copied(ORDERS)
+            await asyncio.sleep(SETTLED_S)
+            await asyncio.sleep(40)
+            after = producers_of_chunks(world)
+            assert after[: len(before)] == before and len(after) > len(before)
+            assert not set(before) & set(after[len(before) :])
+            assert_complete(world)
+
+    run_virtual(scenario())
+
+
+def producers_of_chunks(world: World) -> list[int]:
+    topic = world.target.topics[LEDGER]
+    batches = [batch for part in topic.partitions for batch in world.target.batches(LEDGER, part.index)]
+    return [batch.producer_id for batch in batches if not batch.control]
