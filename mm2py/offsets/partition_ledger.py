@@ -3,6 +3,9 @@
 An operator, or ``--allow-recopy``, can set a position back. The remote partition then holds records twice, and a ledger
 knows one target offset a record. So a new ledger begins, with the next number; one begins also when the topic was
 recreated on either side. MirrorMaker 2 forgets all syncs of a partition when a sync goes back.
+
+What was copied before the first of them was kept may be in a rebuilt ledger (``rebuilt_ledger.py``). It goes before all
+others, whenever it was written, and never becomes the newest.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Final
 
 from mm2py.offsets.answers import BEFORE_LEDGER, Answer, AnswerKind
 from mm2py.offsets.ledger import EntryOutOfOrder, Ledger
-from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, CorruptRuns
+from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, TARGET, CorruptRuns
 from mm2py.records.ledger_record import EncodedChunk, LedgerChunk
 
 TopicId = uuid.UUID | None
@@ -33,6 +36,7 @@ class NumberedLedger:
     source_topic_id: TopicId = None
     """None if the brokers have no topic ids. Then the topic counts as the same."""
     target_topic_id: TopicId = None
+    is_rebuilt: bool = False
 
     def is_of(self, source_topic_id: TopicId, target_topic_id: TopicId) -> bool:
         """Whether its offsets are those of these topics."""
@@ -44,13 +48,23 @@ class PartitionLedger:
     """The ledgers of one partition, and its replayed records."""
 
     ledgers: list[NumberedLedger] = field(default_factory=list)
-    """In the order in which they were begun."""
+    """The rebuilt one, if there is one; then the others, in the order in which they were begun."""
     _replayed: list[tuple[int, int]] = field(default_factory=list)
     """Target and source offset of each, ascending."""
 
     @property
     def newest(self) -> Ledger | None:
         return self.ledgers[-1].ledger if self.ledgers else None
+
+    @property
+    def rebuilt(self) -> NumberedLedger | None:
+        """The ledger of what was copied before the first of ``kept``."""
+        return self.ledgers[0] if self.ledgers and self.ledgers[0].is_rebuilt else None
+
+    @property
+    def kept(self) -> list[NumberedLedger]:
+        """Those that owners of the partition have written, the newest last."""
+        return self.ledgers[1:] if self.rebuilt is not None else self.ledgers
 
     def start(
         self, number: int, ledger: Ledger, *, source_topic_id: TopicId = None, target_topic_id: TopicId = None
@@ -62,7 +76,7 @@ class PartitionLedger:
         Raises:
             EntryOutOfOrder: there is one with this number.
         """
-        if any(one.number == number for one in self.ledgers):
+        if any(one.number == number for one in self.kept):
             raise EntryOutOfOrder(f"ledger {number} was begun before")
         kept = [one for one in self.ledgers if one.is_of(source_topic_id, target_topic_id)]
         if len(kept) < len(self.ledgers):
@@ -72,28 +86,22 @@ class PartitionLedger:
     def take(self, chunk: LedgerChunk) -> None:
         """Take in a chunk of the ledger topic. Chunks come in the order of the topic, and may come again.
 
-        A chunk of an older ledger than the newest is passed over. If a chunk begins behind all that is known, those
+        A chunk of an older ledger than the newest is passed over; and of rebuilt ones, of a lower number than the one
+        that is known, or of other topics than the newest ledger's. If a chunk begins behind all that is known, those
         before it were deleted or lost, and the ledger begins with it.
 
         Raises:
             EntryOutOfOrder: it contradicts an earlier one. The ledger now begins with it.
         """
-        number, last = chunk.key.number, self.ledgers[-1] if self.ledgers else None
-        if last is not None and number != last.number and any(one.number == number for one in self.ledgers):
+        if chunk.is_rebuilt:
+            self._take_rebuilt(chunk)
             return
-        if last is None or number != last.number:
+        number, kept = chunk.key.number, self.kept
+        if kept and number == kept[-1].number:
+            self._continue(len(self.ledgers) - 1, chunk)
+        elif all(number != one.number for one in kept):
             ids = {"source_topic_id": chunk.source_topic_id, "target_topic_id": chunk.target_topic_id}
             self.start(number, _ledger_from(chunk), **ids)
-            return
-        if chunk.key.source_offset > last.ledger.copied_to:
-            self.ledgers[-1] = replace(last, ledger=_ledger_from(chunk))
-            return
-        try:
-            last.ledger.catch_up(chunk.entries)
-        except EntryOutOfOrder:
-            self.ledgers[-1] = replace(last, ledger=_ledger_from(chunk))
-            raise
-        last.ledger.advance(chunk.copied_to)
 
     def take_encoded(self, chunk: EncodedChunk) -> None:
         """As ``take``. Most chunks of a long ledger begin where the one before them was complete: their entries stay
@@ -104,7 +112,7 @@ class PartitionLedger:
             MalformedRecord: somewhere its data is no entry. It is not taken in.
         """
         last, begin = self.ledgers[-1] if self.ledgers else None, (chunk.key.source_offset, chunk.target_offset)
-        if last is not None and last.number == chunk.key.number and chunk.data:
+        if last is not None and last.number == chunk.key.number and chunk.data and not chunk.is_rebuilt:
             ledger = last.ledger
             if begin[0] == ledger.copied_to and begin[1] >= ledger.target_end:
                 with suppress(CorruptRuns):  # then ``decoded`` says what is wrong
@@ -121,9 +129,10 @@ class PartitionLedger:
     def forward(self, source_offset: int) -> Answer:
         """Return where to go on in the remote partition: see ``Ledger.forward``.
 
-        The newest ledger answers. The story of the exception: a position is set back from 100 to 50 while a group lags
-        at 30. The new ledger begins at 50 and does not know 30, the one before it does. There the group goes on, and
-        reads 50 to 99 again further on, as every reader of this remote partition does.
+        The newest ledger answers, and where it does not reach back, the one before it. The story: a position is set
+        back from 100 to 50 while a group lags at 30. The new ledger begins at 50 and does not know 30, the one before
+        it does. There the group goes on, and reads 50 to 99 again further on, as every reader of this remote partition
+        does.
         """
         return self._answer(source_offset, is_forward=True)
 
@@ -155,6 +164,29 @@ class PartitionLedger:
         ledgers = sum(sys.getsizeof(one) + sys.getsizeof(one.ledger) for one in self.ledgers)
         return object.__sizeof__(self) + sys.getsizeof(self.ledgers) + sys.getsizeof(self._replayed) + ledgers
 
+    def _take_rebuilt(self, chunk: LedgerChunk) -> None:
+        number, known, kept = chunk.key.number, self.rebuilt, self.kept
+        ids = (chunk.source_topic_id, chunk.target_topic_id)
+        if kept and not kept[-1].is_of(*ids):
+            return
+        if known is None or number > known.number:
+            self.ledgers = [NumberedLedger(number, _ledger_from(chunk), *ids, is_rebuilt=True), *kept]
+        elif number == known.number:
+            self._continue(0, chunk)
+
+    def _continue(self, at: int, chunk: LedgerChunk) -> None:
+        """Take in a chunk of the ledger at a place of ``ledgers``. Raises: EntryOutOfOrder."""
+        one = self.ledgers[at]
+        if chunk.key.source_offset > one.ledger.copied_to:
+            self.ledgers[at] = replace(one, ledger=_ledger_from(chunk))
+            return
+        try:
+            one.ledger.catch_up(chunk.entries)
+        except EntryOutOfOrder:
+            self.ledgers[at] = replace(one, ledger=_ledger_from(chunk))
+            raise
+        one.ledger.advance(chunk.copied_to)
+
     def _answer(self, offset: int, *, is_forward: bool) -> Answer:
         newer: Ledger | None = None
         unknown, lowest = BEFORE_LEDGER, OFFSET_MOST
@@ -162,15 +194,26 @@ class PartitionLedger:
             ledger = one.ledger
             answer = ledger.forward(offset) if is_forward else ledger.reverse(offset)
             if newer is not None and answer.kind in _BEHIND:
-                if not is_forward and newer.source_start <= ledger.copied_to:
-                    return newer.first_copied(AnswerKind.NOT_OURS, SOURCE)  # no other copy is between the two
+                if newer.source_start <= ledger.copied_to:  # no other copy is between the two
+                    return _first_of(newer, answer, is_forward=is_forward)
                 return unknown if answer.offset is None else answer
+            if one.is_rebuilt and answer.kind is AnswerKind.NOT_YET:
+                return unknown  # it does not grow, and its end may be missing still
             if answer.kind not in _BEFORE:
                 if is_forward and answer.offset is not None and answer.offset > lowest:
                     return Answer(AnswerKind.GAP, lowest, False)  # the target lost its copies, and newer ones are there
                 return answer
             newer, unknown, lowest = ledger, answer, min(lowest, ledger.target_start)
         return unknown
+
+
+def _first_of(newer: Ledger, answer: Answer, *, is_forward: bool) -> Answer:
+    """Answer for an offset behind all copies of an older ledger, before those of the next one."""
+    if not is_forward:
+        return newer.first_copied(AnswerKind.NOT_OURS, SOURCE)
+    if newer.source_end == newer.source_start:
+        return answer  # nothing was copied since: the end of both
+    return newer.first_copied(AnswerKind.DROPPED, TARGET)
 
 
 def _ledger_from(chunk: LedgerChunk) -> Ledger:

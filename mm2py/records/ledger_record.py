@@ -4,7 +4,7 @@ MirrorMaker 2 has no such record. A chunk is many entries of one ledger, one aft
 
     key    ["runs",topic,partition,ledger number,first source offset]      JSON, names as on the source cluster
     value  u8 format, u8 oldest format whose readers may read it
-           u8 flags: 1 copying began here, 2 a source topic id follows, 4 a target topic id follows
+           u8 flags: 1 copying began here, 2 a source topic id follows, 4 a target topic id follows, 8 rebuilt
            16 bytes of each topic id that follows
            copied to; first target offset
            size of the entries in bytes, then the entries as mm2py/offsets/run_codec.py lays them out
@@ -13,6 +13,9 @@ Numbers of the last two lines are LEB128. The first source offset is part of the
 itself, and compaction keeps the chunks before it. Each chunk begins where the one before it was complete, or before
 that, when another worker has found out again what was stored last. A null value deletes a chunk, after both logs have
 deleted its records.
+
+The owner of a partition writes its ledgers; the newest is the one that appears last in the topic. ``mm2py
+rebuild-ledger`` writes what those lack, with flag 8: it goes before all of them. The highest number of these counts.
 
 A newer format may append fields, which we ignore if it says that our format may read it. Keys of other kinds than
 "runs" may follow in a newer format; their values begin with the same two bytes.
@@ -46,7 +49,9 @@ _RUNS: Final = "runs"
 _WHOLE: Final = 1
 _SOURCE_ID: Final = 2
 _TARGET_ID: Final = 4
-_FLAGS: Final = _WHOLE | _SOURCE_ID | _TARGET_ID
+_REBUILT: Final = 8
+_FLAGS: Final = _WHOLE | _SOURCE_ID | _TARGET_ID | _REBUILT
+_FLAGS_AT: Final = 2
 _ID_BYTES: Final = 16
 _PARTITION_MOST: Final = (1 << 31) - 1
 
@@ -70,8 +75,8 @@ class ChunkKey:
     """As the source cluster names it; likewise ``partition``."""
     partition: int
     number: int
-    """Of the ledger: when it was begun, in epoch milliseconds. It tells the ledgers of a partition apart and orders
-    nothing; the newest is the one that appears last in the topic."""
+    """Of the ledger: when it was begun, in epoch milliseconds. It tells the ledgers of a partition apart. Only among
+    rebuilt ones it orders them."""
     source_offset: int
     """Where the chunk begins, at most where its first entry does."""
 
@@ -94,6 +99,8 @@ class LedgerChunk:
     """Copying began where this chunk begins: nothing was copied before."""
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
+    is_rebuilt: bool = False
+    """It is of a ledger that goes before those that the owners of the partition have kept."""
 
     def __post_init__(self) -> None:
         source, target = self.key.source_offset, self.target_offset
@@ -122,6 +129,7 @@ class EncodedChunk(NamedTuple):
     is_whole: bool
     source_topic_id: uuid.UUID | None
     target_topic_id: uuid.UUID | None
+    is_rebuilt: bool
 
     def decoded(self) -> LedgerChunk:
         """Raises: MalformedRecord."""
@@ -140,6 +148,7 @@ def encode(chunk: LedgerChunk, timestamp_ms: int) -> NewRecord:
     """
     source_id, target_id = chunk.source_topic_id, chunk.target_topic_id
     flags = chunk.is_whole * _WHOLE | (source_id is not None) * _SOURCE_ID | (target_id is not None) * _TARGET_ID
+    flags |= chunk.is_rebuilt * _REBUILT
     value = bytearray((FORMAT_VERSION, FORMAT_VERSION, flags))
     for topic_id in (source_id, target_id):
         value += b"" if topic_id is None else topic_id.bytes
@@ -224,6 +233,11 @@ def encoded_chunk(key: ChunkKey, value: bytes) -> EncodedChunk:
         raise MalformedRecord(_KIND, f"{error}"[:400]) from error
 
 
+def is_rebuilt(value: bytes) -> bool:
+    """Tell whether a chunk is of a rebuilt ledger. A malformed one is not."""
+    return len(value) > _FLAGS_AT and bool(value[_FLAGS_AT] & _REBUILT)
+
+
 def bounds_of(value: bytes) -> tuple[int, int]:
     """Return ``copied_to`` and ``target_offset`` of a chunk, without a look at its entries.
 
@@ -240,7 +254,7 @@ def bounds_of(value: bytes) -> tuple[int, int]:
 class _Head(NamedTuple):
     """What stands before the entries, and where they begin."""
 
-    is_whole: bool
+    flags: int
     source_topic_id: uuid.UUID | None
     target_topic_id: uuid.UUID | None
     copied_to: int
@@ -249,16 +263,16 @@ class _Head(NamedTuple):
 
 
 def _read_head(value: bytes) -> _Head:
-    if len(value) < 3:
+    if len(value) <= _FLAGS_AT:
         raise CorruptRuns("it ends before its flags")
-    flags, at = value[2], 3
+    flags, at = value[_FLAGS_AT], _FLAGS_AT + 1
     if value[0] == FORMAT_VERSION and flags & ~_FLAGS:
         raise CorruptRuns(f"its flags are {flags}")
     source_id, at = _topic_id(value, at, flags & _SOURCE_ID)
     target_id, at = _topic_id(value, at, flags & _TARGET_ID)
     copied_to, at = read_number(value, at)
     target_offset, at = read_number(value, at)
-    return _Head(bool(flags & _WHOLE), source_id, target_id, copied_to, target_offset, at)
+    return _Head(flags, source_id, target_id, copied_to, target_offset, at)
 
 
 def _read(key: ChunkKey, value: bytes) -> EncodedChunk:
@@ -267,8 +281,16 @@ def _read(key: ChunkKey, value: bytes) -> EncodedChunk:
     end = at + size
     if end > len(value) or (value[0] == FORMAT_VERSION and end < len(value)):
         raise CorruptRuns(f"{size} bytes of entries begin at byte {at} of {len(value)}")
-    ids = head.source_topic_id, head.target_topic_id
-    return EncodedChunk(key, head.target_offset, value[at:end], head.copied_to, head.is_whole, *ids)
+    return EncodedChunk(
+        key,
+        head.target_offset,
+        value[at:end],
+        head.copied_to,
+        bool(head.flags & _WHOLE),
+        head.source_topic_id,
+        head.target_topic_id,
+        bool(head.flags & _REBUILT),
+    )
 
 
 def _topic_id(value: bytes, at: int, is_there: int) -> tuple[uuid.UUID | None, int]:

@@ -187,6 +187,14 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
+def partition_for(partition: SourcePartition, partitions: int) -> int:
+    """Return the partition of the offsets topic that has the position of a source partition.
+
+    The ledger topic keeps its ledger in the same one, if both have as many partitions.
+    """
+    return partition_of(encode_key(partition), partitions)
+
+
 def murmur2(data: bytes) -> int:
     """Return the 32-bit hash, unsigned."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995

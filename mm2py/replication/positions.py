@@ -24,6 +24,7 @@ from mm2py.records.source_offset import (
     decode_value,
     encode_key,
     encode_value,
+    partition_for,
     partition_of,
 )
 from mm2py.replication.reading.internal_table import TopicTable
@@ -177,7 +178,7 @@ class PositionStore:
 
     def number_of(self, key: tuple[str, int]) -> int:
         """Return the partition of the topic that has the position of a (source topic, partition)."""
-        return partition_of(self._key(key), self._partitions)
+        return partition_for(SourcePartition(self._source_alias, *key), self._partitions)
 
     def trouble(self, number: int) -> str | None:
         """Return why the last attempt to write to a partition of the topic failed; None if it did not."""

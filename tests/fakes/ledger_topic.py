@@ -22,6 +22,7 @@ def chunk(
     begin: tuple[int, int] = (0, 0),
     copied_to: int | None = None,
     is_whole: bool | None = None,
+    is_rebuilt: bool = False,
 ) -> LedgerChunk:
     """Return a chunk; without ``is_whole`` it is if it begins at the first offset."""
     end = entries[-1].source_end if entries else begin[0]
@@ -31,6 +32,7 @@ def chunk(
         entries,
         end if copied_to is None else copied_to,
         is_whole=begin == (0, 0) if is_whole is None else is_whole,
+        is_rebuilt=is_rebuilt,
     )
 
 

@@ -23,7 +23,7 @@ from mm2py.offsets.own_ledger import LedgerOf, OwnLedger
 from mm2py.offsets.runs import Run
 from mm2py.records.batch import NewRecord
 from mm2py.records.ledger_record import LedgerChunk, encode
-from mm2py.records.source_offset import SourcePartition, encode_key, partition_of
+from mm2py.records.source_offset import SourcePartition, partition_for
 from mm2py.replication.copying.copied_partition import CopiedPartition
 
 BATCH_BYTES: Final = 256 * 1024
@@ -147,4 +147,4 @@ class LedgerKeeper:
 
     def _number_of(self, key: TopicPartition) -> int:
         """Return the partition of the ledger topic, that of the positions if both topics have as many."""
-        return partition_of(encode_key(SourcePartition(self._source_alias, *key)), self._partitions)
+        return partition_for(SourcePartition(self._source_alias, *key), self._partitions)

@@ -21,7 +21,14 @@ from mm2py.offsets.answers import Answer
 from mm2py.offsets.ledger import EntryOutOfOrder
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records.java_struct import MalformedRecord
-from mm2py.records.ledger_record import ChunkKey, NewerLedgerFormat, bounds_of, decode_start, encoded_chunk
+from mm2py.records.ledger_record import (
+    ChunkKey,
+    NewerLedgerFormat,
+    bounds_of,
+    decode_start,
+    encoded_chunk,
+    is_rebuilt,
+)
 from mm2py.replication.reading.internal_table import RECORDS_AT_ONCE, each_placed_record
 from mm2py.replication.reading.offset_tables import FollowedTopic
 
@@ -49,6 +56,7 @@ class _Outline(NamedTuple):
     copied_to: int
     target_offset: int
     size: int
+    is_rebuilt: bool
 
 
 class _Chunks:
@@ -60,7 +68,7 @@ class _Chunks:
         self.ledger_partition = ledger_partition
         self.ledger: PartitionLedger | None = None
         self.newest: int | None = None
-        """Number of the newest ledger."""
+        """Number of the newest ledger. It is not a rebuilt one."""
         self.taken: dict[ChunkId, _Outline] = {}
         """Those that are part of ``ledger``."""
         self.waiting: dict[ChunkId, bytes] = {}
@@ -68,9 +76,10 @@ class _Chunks:
 
     def add(self, chunk: ChunkId, value: bytes) -> None:
         number = chunk[0]
-        if number != self.newest and any(number == other for other, _ in (*self.taken, *self.waiting)):
-            return  # it is of an older ledger, and late
-        self.newest = number
+        if not is_rebuilt(value):
+            if number != self.newest and any(number == other for other, _ in (*self.taken, *self.waiting)):
+                return  # it is of an older ledger, and late
+            self.newest = number
         self.waiting.pop(chunk, None)
         self.waiting[chunk] = value
 
@@ -79,17 +88,17 @@ class _Chunks:
         self.waiting.pop(chunk, None)
 
     def outlines(self) -> list[tuple[ChunkId, _Outline]]:
-        """Return all chunks, the oldest ledger first."""
+        """Return all chunks, those of rebuilt ledgers first, then the oldest ledger's."""
         found = dict(self.taken)
         for chunk, value in self.waiting.items():
             try:
-                found[chunk] = _Outline(*bounds_of(value), len(value))
+                found[chunk] = _Outline(*bounds_of(value), len(value), is_rebuilt(value))
             except MalformedRecord:
                 found.pop(chunk, None)
         ranks = {number: at for at, number in enumerate(dict.fromkeys(number for number, _ in found))}
         if self.newest is not None:
             ranks[self.newest] = len(ranks)
-        return sorted(found.items(), key=lambda each: (ranks[each[0][0]], each[0][1]))
+        return sorted(found.items(), key=lambda each: (not each[1].is_rebuilt, ranks[each[0][0]], each[0][1]))
 
 
 class LedgerTable(FollowedTopic):
@@ -233,7 +242,8 @@ class LedgerTable(FollowedTopic):
                         chunks.is_contradicted = True
                         self._log.warning("ledger.contradicted", topic=key[0], partition=key[1], why=str(error))
                 chunks.taken.pop(chunk, None)
-                chunks.taken[chunk] = _Outline(encoded.copied_to, encoded.target_offset, len(value))
+                outline = _Outline(encoded.copied_to, encoded.target_offset, len(value), encoded.is_rebuilt)
+                chunks.taken[chunk] = outline
             except MalformedRecord as error:
                 self._pass_over(error)
             yield len(value)

@@ -23,6 +23,7 @@ from mm2py.records.ledger_record import (
     encode,
     encode_deletion,
     encode_key,
+    is_rebuilt,
 )
 
 CHUNK = LedgerChunk(
@@ -35,6 +36,7 @@ CHUNK = LedgerChunk(
     None,
 )
 IDS = st.none() | st.uuids()
+FLAG = st.booleans()
 GAPS = st.sampled_from([0, 1, 2, 127, 128, 1 << 20, 1 << 40])
 COUNTS = st.sampled_from([1, 9, 31, 32, 4095, 4096, 1 << 50])
 
@@ -54,7 +56,7 @@ def chunks(draw: st.DrawFn) -> LedgerChunk:
     topic = TopicName(draw(st.text(st.characters(codec="utf-8"), max_size=8)))
     key = ChunkKey(topic, draw(st.integers(0, 2**31 - 1)), draw(st.integers(0, 2**40)), begin[0])
     copied_to = source + draw(GAPS)
-    return LedgerChunk(key, begin[1], tuple(entries), copied_to, draw(st.booleans()), draw(IDS), draw(IDS))
+    return LedgerChunk(key, begin[1], tuple(entries), copied_to, *(draw(one) for one in (FLAG, IDS, IDS, FLAG)))
 
 
 @given(chunks())
@@ -119,6 +121,9 @@ def test_a_chunk_has_the_bytes_that_every_version_reads() -> None:
     assert encode(CHUNK, 0).value == (
         b"\1\1\3" + uuid.UUID(int=1).bytes + b"\x86\x08\x90\x03" + b"\x09" + b"\x25\0\x24\0\3\1\2\3\0"
     )
+    rebuilt = encode(replace(CHUNK, is_rebuilt=True), 0).value
+    assert rebuilt is not None and rebuilt[:3] == b"\1\1\x0b"
+    assert is_rebuilt(rebuilt) and not is_rebuilt(rebuilt[:2])
 
 
 def test_a_transactional_topic_costs_less_than_three_bytes_a_run() -> None:

@@ -205,6 +205,31 @@ def test_a_set_back_position_leaves_chunks_of_an_older_ledger_that_are_told_when
     run_virtual(scenario())
 
 
+def test_chunks_of_a_rebuilt_ledger_go_before_all_others_and_never_stop_those_of_the_newest() -> None:
+    async def scenario() -> None:
+        cluster, table, _ = make()
+        live, grown = (chunk(Run(100, 100, count), begin=(100, 100), is_whole=False) for count in (50, 80))
+        older = [
+            chunk(Run(0, 0, 60), number=7, is_rebuilt=True),
+            chunk(Run(61, 60, 39), number=7, begin=(60, 60), is_rebuilt=True),
+        ]
+        write_chunks(cluster, [live, *older, grown])
+        write_chunks(cluster, [chunk(Run(200, 200, 9), number=8, begin=(200, 200), is_whole=False)])
+        await table.follow()
+        assert table.forward(ORDERS, 70) == Answer(AnswerKind.COPIED, 69, True)
+        assert table.forward(ORDERS, 170) == Answer(AnswerKind.COPIED, 170, True)
+        assert table.reverse(ORDERS, 99) == Answer(AnswerKind.NOT_OURS, 100, True)
+        assert table.forward(ORDERS, 205).offset == 205
+        assert [one.key for one in table.trim(ORDERS, 60, 50)] == []
+        assert [one.key.number for one in table.trim(ORDERS, 100, 100)] == [7, 7]
+        assert [one.key.number for one in table.trim(ORDERS, 200, 200)] == [7, 7, 1]
+        write_chunks(cluster, [chunk(Run(200, 200, 30), number=8, begin=(200, 200), is_whole=False)])
+        await table.follow()
+        assert table.forward(ORDERS, 220).offset == 220
+
+    run_virtual(scenario())
+
+
 def starts(found: list[PlacedChunk]) -> list[int]:
     return [one.key.source_offset for one in found]
 
