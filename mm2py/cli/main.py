@@ -66,6 +66,7 @@ COMMANDS: Final = {
     "apply": "change the settings of flows that run; prints the difference first",
     "gaps": "list what could not be copied and waits for you, and let it go on",
     "groups": "show where consumer groups may go on on the target, and which are not ready",
+    "rebuild-ledger": "write what the ledger of offsets lacks, after comparing both logs",
     "replay": "take records out of quarantine",
     "status": "show how it stands with workers, flows and lag; works when none runs",
     "translate": "tell where an offset of one log is in the other, both ways",
@@ -73,7 +74,7 @@ COMMANDS: Final = {
 
 
 def _commands_told() -> str:
-    lines = [f"  mm2py {name:10}{told}" for name, told in COMMANDS.items()]
+    lines = [f"  mm2py {name:16}{told}" for name, told in COMMANDS.items()]
     helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
     return "\n".join(["other commands, each with FILE behind it:", *lines, "", fill(f"See {helps}.", 100)])
 
@@ -228,6 +229,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import groups  # noqa: PLC0415
 
             return groups.run
+        case "rebuild-ledger":
+            from mm2py.cli import rebuild_ledger  # noqa: PLC0415
+
+            return rebuild_ledger.run
         case "replay":
             from mm2py.cli import replay  # noqa: PLC0415
 

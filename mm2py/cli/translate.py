@@ -68,8 +68,10 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
     parser.add_argument("--topic", required=True, metavar="T", help="as the source names it")
-    parser.add_argument("--partition", required=True, metavar="P", type=_up_to(PARTITION_MOST))
-    parser.add_argument("--offset", required=True, metavar="O", nargs="+", action="extend", type=_up_to(OFFSET_MOST))
+    parser.add_argument("--partition", required=True, metavar="P", type=number_up_to(PARTITION_MOST))
+    parser.add_argument(
+        "--offset", required=True, metavar="O", nargs="+", action="extend", type=number_up_to(OFFSET_MOST)
+    )
     parser.add_argument(
         "--reverse", action="store_true", help="the offsets are the target's; --topic may be its name there, too"
     )
@@ -77,10 +79,12 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     return parser.parse_args(arguments, namespace=Arguments())
 
 
-def _up_to(most: int) -> Callable[[str], int]:
+def number_up_to(most: int, *, least: int = 0) -> Callable[[str], int]:
+    """Return what reads a number of the command line."""
+
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal()) or int(text) > most:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {most}")
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
         return int(text)
 
     return read

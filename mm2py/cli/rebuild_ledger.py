@@ -1,0 +1,277 @@
+"""``mm2py rebuild-ledger FILE A->B``: makes the ledger of what was copied before one was kept, from both logs.
+
+It is for records that MirrorMaker 2 has copied, and for a ledger that was lost. Workers may run meanwhile.
+MirrorMaker 2 has no ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_WAITS,
+    CommandParser,
+    Write,
+    as_workers_run,
+    connect,
+    flow_of,
+    within_deadline,
+    write_out,
+)
+from mm2py.cli.translate import PARTITION_MOST, number_up_to, source_topic
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import until_answered
+from mm2py.kafka.port import Brokers
+from mm2py.logs import make_logger
+from mm2py.rebuilding.pairing import NotRebuildable
+from mm2py.rebuilding.rebuild import LedgerRebuild
+from mm2py.rebuilding.survey import MissingPart, Outcome, PartitionReport, Selection, Survey
+from mm2py.secret import printable
+
+FORMAT: Final = 1
+"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
+MB: Final = 1_000_000
+MB_PER_SECOND: Final = 20
+PROGRESS_EVERY_S: Final = 0.5
+LEADERS_S: Final = 10.0
+AGAIN_S: Final = 0.5
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``rebuild-ledger`` on the command line."""
+
+    file: Path
+    flow: str
+    topic: list[str]
+    partition: int | None
+    max_mb_per_second: int
+    dry_run: bool
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what follows ``rebuild-ledger`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        prog="mm2py rebuild-ledger",
+        description="Makes the ledger of what was copied before one was kept, so that groups that lag behind go on "
+        "exactly. It reads both logs from their start, compares every record, and writes only where all agree. Workers "
+        "may run meanwhile. Exit codes: 0 rebuilt, or nothing was missing; 1 a cluster did not answer; 2 wrong file or "
+        "arguments; 3 at least one partition cannot be rebuilt.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow")
+    parser.add_argument(
+        "--topic", nargs="+", action="extend", default=[], metavar="T", help="only these, as the source names them"
+    )
+    parser.add_argument(
+        "--partition", metavar="N", type=number_up_to(PARTITION_MOST), help="only this partition of each topic"
+    )
+    parser.add_argument(
+        "--max-mb-per-second",
+        metavar="N",
+        type=number_up_to(1_000_000, least=1),
+        default=MB_PER_SECOND,
+        help="read at most so much of both clusters together (default: %(default)s)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be compared")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``flow_of``; or a cluster does not tell.
+    """
+    options = parse_arguments(arguments)
+    file = read_settings_file(options.file, None)
+    settings = flow_of(file, options.flow)
+    tell: Write = write_out
+    if options.json:
+        tell = _nothing
+    reports = asyncio.run(_work(file, settings, options, tell))
+    code = exit_code_of(reports)
+    if options.json:
+        found = {
+            "format": FORMAT,
+            "exit_code": code,
+            "flow": str(settings.flow),
+            "is_dry_run": options.dry_run,
+            "partitions": [*map(asdict, reports)],
+        }
+        write_out(json.dumps(found, indent=2) + "\n")
+    else:
+        counts = Counter(one.outcome for one in reports)
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        write_out(f"{len(reports)} partition(s): {told or 'nothing to do'}\n")
+    return code
+
+
+def exit_code_of(reports: Sequence[PartitionReport]) -> int:
+    outcomes = {one.outcome for one in reports}
+    if Outcome.FAILED in outcomes:
+        return EXIT_FAILED
+    return EXIT_WAITS if Outcome.REFUSED in outcomes else EXIT_DONE
+
+
+def line_of(report: PartitionReport) -> str:
+    """Return what people read of one partition."""
+    return f"{report.topic}-{report.partition}: {report.outcome}" + (f", {report.text}" if report.text else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the command line asks for, between two clusters."""
+
+    settings: FlowSettings
+    source: Brokers
+    target: Brokers
+    selection: Selection
+    bytes_per_second: int | None
+    is_dry_run: bool = False
+
+    async def do(
+        self, tell: Callable[[PartitionReport], object], progress: Callable[[MissingPart, int], object], clock: Clock
+    ) -> list[PartitionReport]:
+        """Rebuild what is missing, one partition after another.
+
+        After a cluster has not answered, the other partitions are not tried.
+
+        Args:
+            tell: gets the report of each partition as soon as there is one, but for those of which nothing is missing.
+            progress: is told up to which source offset a partition was compared.
+        Raises:
+            ConfigError: the selection names what is not there.
+            CommandFailed: a cluster does not tell what is missing.
+        Cancelling loses the work on the present partition.
+        """
+        rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+        alias = self.settings.flow.target
+        survey = await within_deadline(alias, until_answered(lambda: self._survey(clock), rng=rng), "reading ledgers")
+        reports = survey.reports
+        for report in reports:
+            if report.outcome is not Outcome.WHOLE:
+                tell(report)
+        rebuild = LedgerRebuild(
+            self.settings,
+            self.source,
+            self.target,
+            clock=clock,
+            rng=rng,
+            bytes_per_second=self.bytes_per_second,
+            within=within_deadline,
+        )
+        is_over = False
+        for part in survey.missing:
+            if is_over:
+                report = part.report(Outcome.FAILED, "not tried")
+            else:
+                report = await self._one(rebuild, part, progress)
+            is_over = report.outcome is Outcome.FAILED
+            reports.append(report)
+            tell(report)
+        return reports
+
+    async def _survey(self, clock: Clock) -> Survey:
+        """Return what is missing. A leader that moves is back within ``LEADERS_S``."""
+        log, until_s = make_logger("warning", "text"), clock.monotonic() + LEADERS_S
+        while True:
+            survey = Survey(self.settings, self.source, self.target, clock)
+            await survey.look(self.selection, log)
+            if clock.monotonic() >= until_s or all(one.outcome is not Outcome.FAILED for one in survey.reports):
+                return survey
+            await asyncio.sleep(AGAIN_S)
+
+    async def _one(
+        self, rebuild: LedgerRebuild, part: MissingPart, progress: Callable[[MissingPart, int], object]
+    ) -> PartitionReport:
+        if self.is_dry_run:
+            end = "the end" if part.target_end is None else f"offset {part.target_end}"
+            text = f"would be compared up to source offset {part.source_end}, and {part.remote_topic} up to {end}"
+            return part.report(Outcome.MISSING, text)
+        try:
+            ledger = await rebuild.rebuild(part, lambda offset: progress(part, offset))
+        except NotRebuildable as error:
+            return part.report(Outcome.REFUSED, error.why)
+        except Mm2Error as error:
+            return part.report(Outcome.FAILED, str(error))
+        text = f"{ledger.record_count:,} records up to source offset {part.source_end}"
+        return part.report(Outcome.REBUILT, text, ledger.record_count)
+
+
+async def _work(file: SettingsFile, settings: FlowSettings, options: Arguments, write: Write) -> list[PartitionReport]:
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    source, target = (
+        connect("rebuild-ledger", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
+        for cluster, timeout_s in (
+            (settings.source, settings.source_request_timeout_s),
+            (settings.target, settings.target_request_timeout_s),
+        )
+    )
+    shown = _Progress()
+    try:
+        alias = settings.flow.target
+        settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
+        topics = [source_topic(settings, topic, is_reverse=False) for topic in options.topic]
+        selection = Selection(topics, options.partition)
+        rate = options.max_mb_per_second * MB
+        job = Job(settings, source, target, selection, rate, is_dry_run=options.dry_run)
+
+        def tell(report: PartitionReport) -> None:
+            shown.clear()
+            write(f"{printable(line_of(report))}\n")
+
+        return await job.do(tell, shown.show, SystemClock())
+    finally:
+        shown.clear()
+        await source.close()
+        await target.close()
+
+
+class _Progress:
+    """One line on a terminal that is written again and again."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._width = 0
+        self._clock = SystemClock()
+        self._again_at_s = 0.0
+
+    def show(self, part: MissingPart, offset: int) -> None:
+        now_s = self._clock.monotonic()
+        if self._is_terminal and now_s >= self._again_at_s:
+            self._again_at_s = now_s + PROGRESS_EVERY_S
+            self._write(f"{part.of.topic}-{part.of.partition}: source offset {offset:,} of {part.source_end:,}")
+
+    def clear(self) -> None:
+        if self._width:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write("\r" + printable(text).ljust(self._width) + ("" if text else "\r"))
+        sys.stderr.flush()
+        self._width = len(text)
+
+
+def _nothing(_: str) -> None:
+    """Say nothing."""
