@@ -24,7 +24,9 @@ from mm2py.clock import Clock
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
 from mm2py.kafka import internal_topic
+from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups
+from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION as UNKNOWN
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
@@ -100,6 +102,10 @@ class CheckpointConnector(RoundsConnector):
         self._sync_interval_s = 0.0 if sync is None else sync.interval_s
         self._synced: dict[str, set[TopicPartition]] = {}
         """Of each group, the remote partitions of which it had a commit on the source when it was asked last."""
+        self._waiting: dict[GroupPartition, Commit] = {}
+        """The oldest commit of each group that the ledger had not reached. The story: the copy lags by three seconds
+        for an hour, and a group commits ten times a second what was written just before. Whatever it has committed when
+        a round asks is not copied yet; what it had committed in a round before is."""
         self._writer: TopicWriter | None = None
         self._groups: dict[str, ListedGroup] = {}
         """The groups that the last round knew."""
@@ -135,6 +141,7 @@ class CheckpointConnector(RoundsConnector):
         await self._upkeep.run_if_due()
         self._groups = groups
         if all_due:
+            self._waiting = {at: commit for at, commit in self._waiting.items() if at[0] in groups}
             self._due_s = max(self._due_s + self._settings.interval_s, now_s)
         next_s = min(self._due_s, self._sync_due_s) if self._group_sync is not None else self._due_s
         return max(0.0, min(LOOK_EVERY_S, next_s - self._clock.monotonic()))
@@ -206,11 +213,12 @@ class CheckpointConnector(RoundsConnector):
         }
         await self._checkpoints.follow()
         translated = await self._translated(wanted, ledger_reads)
+        recreated = await self._recreated({key for _, key in wanted})
         self._synced |= {group: set() for group, commits in committed.items() if not isinstance(commits, BrokerRefused)}
         new = [
             found
-            for (group, key), commit in wanted.items()
-            if (found := self._checkpoint(group, key, commit, translated[key, commit.offset])) is not None
+            for at, commit in wanted.items()
+            if at[1] not in recreated and (found := self._checkpoint(at, commit, translated)) is not None
         ]
         if new:
             now_ms = self._clock.wall_ms()
@@ -247,6 +255,7 @@ class CheckpointConnector(RoundsConnector):
         later. At the moment in which a round reads both, the ledger would never reach its commit.
         """
         left = dict.fromkeys((key, commit.offset) for (_, key), commit in wanted.items())
+        left |= dict.fromkeys((at[1], self._waiting[at].offset) for at in wanted if at in self._waiting)
         found: dict[tuple[TopicPartition, int], Translation] = {}
         for read in range(reads):
             if read:
@@ -261,11 +270,47 @@ class CheckpointConnector(RoundsConnector):
                 break
         return found
 
-    def _checkpoint(
-        self, group: str, key: TopicPartition, commit: Commit, translation: Translation
-    ) -> Checkpoint | None:
-        """Return the checkpoint of a commit, if it is to be emitted."""
+    async def _recreated(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions whose ledger is of another topic than those that have their names now.
+
+        Until the new topic is copied nothing tells where a group may go on there.
+        """
+        known = {key for key in keys if self._offsets.ledger(key).ledgers}
+        names = {topic: self._remote_name(topic) for topic, _ in known}
+        if not names:
+            return set()
+        upstreams = (await fetch_metadata(self._source, sorted(names))).topics
+        remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
+        found = set()
+        for key in known:
+            upstream, remote = upstreams.get(key[0]), remotes.get(names[key[0]])
+            if (
+                upstream is None
+                or remote is None
+                or UNKNOWN in {upstream.error_code, remote.error_code}
+                or not self._offsets.ledger(key).is_of(upstream.topic_id, remote.topic_id)
+            ):
+                found.add(key)
+        return found
+
+    def _remote_name(self, topic: str) -> str:
         settings = self._flow_settings
+        return str(remote_topic_of(TopicName(topic), settings.policy, settings.flow))
+
+    def _checkpoint(
+        self, at: GroupPartition, commit: Commit, translated: Mapping[tuple[TopicPartition, int], Translation]
+    ) -> Checkpoint | None:
+        """Return the checkpoint of a commit, or of one before that the ledger has reached, if it is to be emitted."""
+        settings, (group, key) = self._flow_settings, at
+        waiting, translation = self._waiting.pop(at, None), translated[key, commit.offset]
+        if translation.kind is AnswerKind.NOT_YET:
+            self._waiting[at] = commit
+            if waiting is not None and waiting.offset < commit.offset:
+                earlier = translated[key, waiting.offset]
+                if earlier.kind is AnswerKind.NOT_YET:
+                    self._waiting[at] = waiting
+                else:
+                    commit, translation = waiting, earlier
         topic, partition = remote_topic_of(TopicName(key[0]), settings.policy, settings.flow), key[1]
         last = self._checkpoints.last.get((group, (topic, partition)))
         is_behind = last is not None and last.upstream_offset <= commit.offset

@@ -66,6 +66,10 @@ class PartitionLedger:
         """Those that owners of the partition have written, the newest last."""
         return self.ledgers[1:] if self.rebuilt is not None else self.ledgers
 
+    def is_of(self, source_topic_id: TopicId, target_topic_id: TopicId) -> bool:
+        """Whether the newest ledger is of these topics, not of others that had their names before."""
+        return not self.ledgers or self.ledgers[-1].is_of(source_topic_id, target_topic_id)
+
     def start(
         self, number: int, ledger: Ledger, *, source_topic_id: TopicId = None, target_topic_id: TopicId = None
     ) -> None:

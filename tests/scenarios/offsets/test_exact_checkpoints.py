@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -112,7 +114,7 @@ def test_a_group_that_keeps_up_gets_its_checkpoints_although_the_ledger_is_a_sec
                 if at > 9:
                     write_chunks(world.target, [chunk(Run(0, 0, at - 9))])
                 await asyncio.sleep(0.1)
-            assert len(checkpoints(world)) in {5, 6}
+            assert len(checkpoints(world)) >= 5
             assert all(one.upstream_offset == one.downstream_offset for one in checkpoints(world))
 
     run_virtual(scenario())
@@ -305,5 +307,41 @@ def test_checkpoints_of_groups_and_topics_that_are_gone_are_neither_emitted_nor_
         assert checkpoints(world)[len(before) :] == [Checkpoint("stays", TopicName("A.orders"), 0, 200, 180, "")]
         assert on_target(world, "gone") == {}
         assert on_target(world, "stays") == {("A.orders", 0): (180, "")}
+
+    run_virtual(scenario())
+
+
+def test_a_group_that_keeps_up_gets_checkpoints_also_while_the_copy_lags_for_long() -> None:
+    """Each round finds a commit that is not copied yet; what was committed in an earlier round is."""
+
+    async def scenario() -> None:
+        world = make(0, 0)
+        write_chunks(world.target, [chunk()])
+        async with emitting(world):
+            for at in range(1, 1200):
+                world.source.append("orders", 0, [b"%d" % at])
+                world.target.append("A.orders", 0, [b"%d" % at])
+                world.source.groups.commit("keeps up", {("orders", 0): (at, "")})
+                if at > 30:
+                    write_chunks(world.target, [chunk(Run(0, 0, at - 30))])
+                await asyncio.sleep(0.1)
+                if at in {400, 1000}:
+                    upstream, downstream = last_of(world, "keeps up")["A.orders", 0]
+                    assert upstream == downstream
+                    assert at - 350 < upstream <= at - 30, "one round, and what the copy lags, behind"
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_that_was_recreated_gets_no_checkpoint_before_it_is_copied(side: str) -> None:
+    async def scenario() -> None:
+        world = make(1000, 1000)
+        of_another = {f"{side}_topic_id": uuid.uuid4()}
+        write_chunks(world.target, [replace(chunk(Run(0, 0, 1000)), **of_another)])
+        world.source.groups.commit("moves", {("orders", 0): (800, "")})
+        async with emitting(world):
+            await asyncio.sleep(30)
+            assert last_of(world, "moves") == {}
 
     run_virtual(scenario())
