@@ -55,6 +55,7 @@ class OwnLedger:
         *,
         is_whole: bool = False,
         continues: bool = False,
+        run: tuple[int, int, bool] | None = None,
         skipped: Iterable[tuple[int, int]] = (),
     ) -> None:
         """Begin at a position.
@@ -64,6 +65,7 @@ class OwnLedger:
             start: source and target offset of the position. The target offset may not be known yet.
             is_whole: the ledger is new, and nothing was copied before.
             continues: the ledger was written up to the position.
+            run: of the position, see ``StoredPosition.ledger_run``.
             skipped: ranges (first, last) of source offsets up to the position that were skipped since the last copied
                 record. They are noted once more, as the position may have been set behind them by an operator.
         """
@@ -81,6 +83,9 @@ class OwnLedger:
         self.advance(source_offset, target_offset)
         if continues and not ranges:
             self._written = source_offset
+            if run is not None and run[0] < source_offset:
+                self._begin(run[0], run[1], is_whole=run[2])
+                self._take(Run(run[0], run[1], source_offset - run[0]))
 
     def add(self, entries: Iterable[Entry], now_ms: int) -> None:
         """Take in what was stored next. What is known already is passed over.
@@ -119,6 +124,16 @@ class OwnLedger:
         if self._target is None or (self._written is not None and self._written >= self._copied_to):
             return tuple(self._full)
         return (*self._full, self._chunk(self._entries, self._copied_to))
+
+    @property
+    def run(self) -> tuple[int, int, bool] | None:
+        """See ``StoredPosition.ledger_run``."""
+        entries = self._entries
+        if len(entries) != 1 or type(entries[0]) is not Run or self._source_end != self._copied_to:
+            return None
+        source_offset, target_offset, _ = entries[0]
+        is_all = (source_offset, target_offset) == (self._source, self._target)
+        return (source_offset, target_offset, self._is_whole) if is_all else None
 
     def written(self, chunks: Sequence[LedgerChunk]) -> None:
         """Note that the topic has these chunks."""

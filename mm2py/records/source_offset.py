@@ -38,6 +38,7 @@ _OWN_FIELDS: Final = frozenset(
         "skipped",
         "drained",
         "ledger",
+        "ledger_run",
     }
 )
 
@@ -78,6 +79,9 @@ class StoredPosition:
     """Everything that the producer sent was answered, and it sends nothing more. It needs no fence."""
     ledger: int | None = None
     """The number of the ledger that was written up to this position; see ``records/ledger_record.py``."""
+    ledger_run: tuple[int, int, bool] | None = None
+    """Source and target offset where the last chunk of that ledger begins, and whether copying began there, if all from
+    there up to this position is one run. The next owner writes this chunk on, instead of another one."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -131,6 +135,7 @@ def encode_value(position: StoredPosition) -> bytes:
         "skipped": ",".join(f"{first}-{last}" for first, last in position.skipped),
         "drained": position.drained,
         "ledger": position.ledger,
+        "ledger_run": None if position.ledger_run is None else ",".join(str(int(part)) for part in position.ledger_run),
     }
     return _dump(fields)
 
@@ -173,6 +178,7 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             skipped=_ranges(_text(fields, "skipped") or ""),
             drained=fields.get("drained") is True,
             ledger=_int(fields, "ledger"),
+            ledger_run=_run(_text(fields, "ledger_run")),
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -240,6 +246,13 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 def _id(fields: Mapping[str, Any], name: str) -> uuid.UUID | None:
     text = _text(fields, name)
     return None if text is None else uuid.UUID(text)
+
+
+def _run(text: str | None) -> tuple[int, int, bool] | None:
+    if not text:
+        return None
+    source_offset, target_offset, is_whole = map(int, text.split(","))
+    return source_offset, target_offset, bool(is_whole)
 
 
 def _ranges(text: str) -> tuple[tuple[int, int], ...]:

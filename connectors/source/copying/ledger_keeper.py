@@ -66,6 +66,7 @@ class LedgerKeeper:
             (position.source_offset, position.target_offset),
             is_whole=stored is None,
             continues=stored is not None and stored.ledger is not None,
+            run=None if stored is None else stored.ledger_run,
             skipped=() if stored is None else stored.skipped,
         )
 
@@ -86,6 +87,7 @@ class LedgerKeeper:
             return ()
         self._collect(part)
         ledger.advance(part.copier.position.source_offset, part.copier.position.target_offset)
+        part.ledger_run = ledger.run
         return ledger.chunks()
 
     def written(self, part: CopiedPartition, chunks: Sequence[LedgerChunk]) -> None:

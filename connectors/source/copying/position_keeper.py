@@ -130,6 +130,7 @@ class PositionKeeper:
             by=identity.transactional_id,
             skipped=position.skipped,
             ledger=part.ledger_number,
+            ledger_run=part.ledger_run,
             unknown={} if part.stored is None else part.stored.unknown,
         )
 

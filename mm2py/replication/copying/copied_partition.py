@@ -61,6 +61,8 @@ class CopiedPartition:
     written back unchanged."""
     ledger_number: int | None = None
     """The ledger that is written of it; None before it starts."""
+    ledger_run: tuple[int, int, bool] | None = None
+    """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
 
     @property
     def lacks_leader(self) -> str | None:

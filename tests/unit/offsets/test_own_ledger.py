@@ -41,6 +41,32 @@ def test_a_partition_that_starts_again_where_it_stood_writes_nothing_until_it_ha
     assert (chunk.key.source_offset, chunk.target_offset, chunk.is_whole) == (100, 90, False)
 
 
+def test_a_plain_partition_keeps_one_chunk_however_often_its_owner_changes() -> None:
+    reader, keys = PartitionLedger(), set()
+    own = OwnLedger(OF, 1, (0, 0), is_whole=True)
+    for at in range(0, 1000, 10):
+        own.add([Run(at, at, 10)], 5)
+        keys |= {chunk.key for chunk in write(own, reader)}
+        own = OwnLedger(OF, 1, (at + 10, at + 12), continues=True, run=own.run)
+        assert own.chunks() == ()
+    assert len(keys) == 1
+    assert reader.forward(995) == Answer(AnswerKind.COPIED, 995, True)
+    alone = PartitionLedger()
+    own.write_again()
+    (chunk,) = write(own, alone)
+    assert chunk.is_whole
+    assert alone.forward(5) == Answer(AnswerKind.COPIED, 5, True)
+
+
+def test_a_partition_with_a_marker_begins_a_chunk_where_its_next_owner_starts() -> None:
+    own = OwnLedger(OF, 1, (0, 0), is_whole=True)
+    own.add([Run(0, 0, 10)], 5)
+    own.advance(11, 10)
+    assert own.run is None, "what it says would not reach the position"
+    own.add([Run(11, 10, 10)], 5)
+    assert own.run is None, "there are two runs"
+
+
 def test_a_write_that_failed_is_part_of_the_next_one() -> None:
     own, reader = OwnLedger(OF, 1, (0, 0), is_whole=True), PartitionLedger()
     own.add([Run(at * 2, at, 1) for at in range(CHUNK_ENTRIES)], 5)
@@ -140,7 +166,7 @@ def test_a_reader_knows_all_that_was_copied_however_often_the_owner_dies(
     reader, truth = PartitionLedger(), Ledger(0, 0, is_whole=True)
     own = OwnLedger(OF, 1, (0, 0), is_whole=True)
     write(own, reader)
-    position, stored_to, done = (0, 0), 0, 0
+    position, stored_to, done, run = (0, 0), 0, 0, own.run
     while done < len(history):
         upto = data.draw(st.integers(done + 1, len(history)))
         own.add(history[done:upto], 5)
@@ -151,9 +177,9 @@ def test_a_reader_knows_all_that_was_copied_however_often_the_owner_dies(
             own.advance(*ends)
             write(own, reader)
         if what == "stores":
-            position, stored_to = ends, done
+            position, stored_to, run = ends, done, own.run
         if "dies" in what:
-            own = OwnLedger(OF, 1, position, continues=True)
+            own = OwnLedger(OF, 1, position, continues=True, run=run)
             own.add(history[stored_to:done], 5)  # what is found out behind the position
     own.advance(*(history[-1].source_end, history[-1].target_end))
     write(own, reader)

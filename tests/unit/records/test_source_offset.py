@@ -41,6 +41,7 @@ OURS = StoredPosition(
     by="mm2py-mm2py-45854f8c194d-0-A->B",
     skipped=((10, 12), (20, 20)),
     ledger=1_760_000_000_000,
+    ledger_run=(40, 30, True),
 )
 
 
@@ -64,6 +65,7 @@ positions = st.builds(
     skipped=st.lists(st.tuples(int64s, int64s), max_size=4).map(tuple),
     drained=st.booleans(),
     ledger=st.none() | int64s,
+    ledger_run=st.none() | st.tuples(int64s, int64s, st.booleans()),
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
 )
 
@@ -151,6 +153,7 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "skipped": "10-12,20-20",
         "drained": False,
         "ledger": 1_760_000_000_000,
+        "ledger_run": "40,30,1",
     }
 
 
