@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.kafka.consumer_groups import Commits, ListedGroup
+from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup
 from mm2py.kafka.port import TopicPartition
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.group_sync import why_not_moved
@@ -73,7 +73,8 @@ class PartitionReport:
     goes_on_at: int | None
     """Where it would go on on the target; None: no checkpoint tells."""
     reads_again_at_most: int | None
-    """How many records it would read twice, at most. 0: it goes on at the exact record. None: not known."""
+    """How many records it would read twice, at most. 0: it goes on at the exact record. None: not known, or it would
+    skip records."""
     committed_on_target: int | None
     waits_for: str
     """What is missing before the group can go on there; empty if nothing is."""
@@ -181,6 +182,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     ledger = facts.ledgers.get(key, PartitionLedger())
     translated = forward(ledger, facts.syncs, key, commit.offset)
     again, basis = None, Basis.NOTHING
+    skips = any(_is_ahead(one, translated) for one in _places(checkpoint, on_target))
     waits_for = ""
     if checkpoint is None or (translated.offset is not None and checkpoint.downstream_offset < translated.offset):
         waits_for = _why_no_checkpoint(translated, key, facts)
@@ -190,7 +192,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         waits_for = TARGET_AHEAD
     elif facts.is_synced and (on_target is None or on_target.offset < checkpoint.downstream_offset):
         waits_for = "not committed on the target yet"
-    if checkpoint is not None:
+    if checkpoint is not None and not skips:
         again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint)
     return PartitionReport(
         key[0],
@@ -205,6 +207,12 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         again == 0,
         str(basis),
     )
+
+
+def _places(checkpoint: Checkpoint | None, on_target: Commit | None) -> list[int]:
+    """Return the target offsets at which a group may go on."""
+    at = [] if checkpoint is None else [checkpoint.downstream_offset]
+    return at if on_target is None else [*at, on_target.offset]
 
 
 def _is_ahead(target_offset: int, translated: Translation) -> bool:

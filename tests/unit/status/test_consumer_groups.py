@@ -154,6 +154,17 @@ def test_a_group_that_would_skip_records_by_its_offset_on_the_target_is_told() -
     assert "its offset on the target is ahead of it" in ahead.why
 
 
+def test_a_group_that_would_skip_records_is_not_said_to_be_exact() -> None:
+    """It was set back from 100 to 40, and its checkpoint and its commit on the target are still those of 100."""
+    (waits,) = report_of(facts(40, checkpoint=(100, 85), on_target=85, ledger=ledger(*WHOLE)))
+    assert waits.why == "orders-0: its next checkpoint is not emitted yet"
+    (ahead,) = report_of(facts(40, checkpoint=(40, 40), on_target=85, ledger=ledger(*WHOLE)))
+    assert ahead.why.startswith("orders-0: its offset on the target is ahead of it")
+    for report in (waits, ahead):
+        assert (report.is_exact, report.reads_again_at_most) == (False, None)
+        assert in_short([report], is_synced=True).exact == 0
+
+
 def test_an_offset_in_a_counted_stretch_is_no_sign_of_skipped_records() -> None:
     counted = PartitionLedger()
     counted.take(chunk(Run(0, 0, 40), Hole(40, 40, 90, 80, HoleCause.COUNTED)))
