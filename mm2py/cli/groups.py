@@ -116,7 +116,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
                 one.state_on_target or "-",
                 _number(one.lag),
                 _at_most(one.reads_again_at_most),
-                "yes" if one.ready else one.why,
+                one.why or "; ".join(filter(None, ("yes", one.note))),
             )
             for one in reports
         ],
@@ -126,7 +126,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
     for one in reports if partitions else ():
         lines += ["", one.group]
         lines += table_of(
-            ("TOPIC", "PARTITION", "COMMITTED", "LAG", "GOES ON AT", "READS AGAIN", "ON TARGET", "WAITS FOR"),
+            ("TOPIC", "PARTITION", "COMMITTED", "LAG", "GOES ON AT", "READS AGAIN", "ON TARGET", "NOTE"),
             [
                 (
                     part.remote_topic,
@@ -136,7 +136,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
                     _number(part.goes_on_at),
                     _at_most(part.reads_again_at_most, by_syncs=part.basis == Basis.OFFSET_SYNCS),
                     _number(part.committed_on_target),
-                    part.waits_for,
+                    part.waits_for or part.note,
                 )
                 for part in one.partitions
             ],

@@ -11,7 +11,7 @@ from mm2py.connector import TopicName
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.list_offsets import LATEST, find_offsets
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.checkpoint_rule import remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS
@@ -53,6 +53,9 @@ class ConsumerGroupInquiry:
         on_target = {name: one for name, one in (await list_groups(target)).items() if name in committed}
         committed_there = await _commits(target, on_target)
         keys = sorted({key for commits in committed.values() for key in commits})
+        remote = {
+            key: (str(remote_topic_of(TopicName(key[0]), settings.policy, settings.flow)), key[1]) for key in keys
+        }
         await self._offsets.follow(keys)  # after the commits, so that it reaches them
         await self._checkpoints.follow()
         return ConsumerGroupsFacts(
@@ -61,8 +64,9 @@ class ConsumerGroupInquiry:
                 for name, commits in committed.items()
                 if commits
             ],
-            {key: (str(remote_topic_of(TopicName(key[0]), settings.policy, settings.flow)), key[1]) for key in keys},
-            await _ends(source, keys),
+            remote,
+            await _offsets(source, keys, LATEST),
+            await _offsets(target, [*remote.values()], EARLIEST),
             {key: self._offsets.ledger(key) for key in keys},
             self._offsets.syncs,
             self._checkpoints.last,
@@ -96,8 +100,8 @@ async def _commits(brokers: Brokers, groups: dict[str, ListedGroup]) -> dict[str
     return found
 
 
-async def _ends(source: Brokers, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
+async def _offsets(brokers: Brokers, keys: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
     if not keys:
         return {}
-    metadata = await fetch_metadata(source, sorted({topic for topic, _ in keys}))
-    return await find_offsets(source, {key: metadata.leader_of(*key) for key in keys}, LATEST)
+    metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in keys}))
+    return await find_offsets(brokers, {key: metadata.leader_of(*key) for key in keys}, when)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup
+from mm2py.kafka.consumer_groups import Commits, ListedGroup
 from mm2py.kafka.port import TopicPartition
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.group_sync import why_not_moved
@@ -51,6 +51,8 @@ class ConsumerGroupsFacts:
     """The remote partition of each source partition that a group has a commit in."""
     ends: Mapping[TopicPartition, int]
     """Where source partitions end, as far as they tell."""
+    remote_starts: Mapping[TopicPartition, int]
+    """Where the logs of remote partitions begin, as far as they tell."""
     ledgers: Mapping[TopicPartition, PartitionLedger]
     """Of the same source partitions."""
     syncs: SyncStore | None
@@ -82,6 +84,8 @@ class PartitionReport:
     """It goes on at the exact record."""
     basis: str
     """What ``reads_again_at_most`` rests on: ``ledger``, ``offset-syncs`` or empty text."""
+    note: str
+    """What an operator should know although nothing is waited for; empty if there is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ class ConsumerGroupReport:
     partitions: tuple[PartitionReport, ...]
     is_exact: bool
     """In each partition it goes on at the exact record."""
+    note: str
+    """The first of its partitions' notes; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,9 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         first = waiting[0]
         more = f", and {len(waiting) - 1} more partition(s) wait" if len(waiting) > 1 else ""
         why = f"{first.topic}-{first.partition}: {first.waits_for}{more}"
+    noted = [one for one in partitions if one.note]
+    more = f", and {len(noted) - 1} more partition(s)" if len(noted) > 1 else ""
+    note = f"{noted[0].topic}-{noted[0].partition}: {noted[0].note}{more}" if noted else ""
     return ConsumerGroupReport(
         group.source.group,
         group.source.state,
@@ -172,6 +181,7 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         why,
         partitions,
         all(one.is_exact for one in partitions),
+        note,
     )
 
 
@@ -179,21 +189,27 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     commit, remote, end = group.committed[key], facts.remote[key], facts.ends.get(key)
     checkpoint = facts.checkpoints.get((group.source.group, remote))
     on_target = group.committed_on_target.get(remote)
+    there = None if on_target is None else on_target.offset
     ledger = facts.ledgers.get(key, PartitionLedger())
     translated = forward(ledger, facts.syncs, key, commit.offset)
     again, basis = None, Basis.NOTHING
-    skips = any(_is_ahead(one, translated) for one in _places(checkpoint, on_target))
-    waits_for = ""
-    if checkpoint is None or (translated.offset is not None and checkpoint.downstream_offset < translated.offset):
+    waits_for = note = ""
+    start = facts.remote_starts.get(remote, 0)
+    if translated.offset is not None and translated.offset < start:
+        note = f"the target has deleted the copies before offset {start}"
+        translated = translated._replace(offset=start, is_exact=False)
+    at = None if checkpoint is None else max(checkpoint.downstream_offset, start)  # as group sync commits it
+    skips = any(one is not None and _is_ahead(one, translated) for one in (at, there))
+    if at is None or (translated.offset is not None and at < translated.offset):
         waits_for = _why_no_checkpoint(translated, key, facts)
-    elif _is_ahead(checkpoint.downstream_offset, translated):
+    elif _is_ahead(at, translated):
         waits_for = NEXT_CHECKPOINT
-    elif on_target is not None and _is_ahead(on_target.offset, translated):
+    elif there is not None and _is_ahead(there, translated):
         waits_for = TARGET_AHEAD
-    elif facts.is_synced and (on_target is None or on_target.offset < checkpoint.downstream_offset):
+    elif facts.is_synced and (there is None or there < at):
         waits_for = "not committed on the target yet"
-    if checkpoint is not None and not skips:
-        again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint)
+    if checkpoint is not None and at is not None and not skips and not note:
+        again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint.upstream_offset, at)
     return PartitionReport(
         key[0],
         key[1],
@@ -202,17 +218,12 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         remote[0],
         None if checkpoint is None else checkpoint.downstream_offset,
         again,
-        None if on_target is None else on_target.offset,
+        there,
         waits_for,
         again == 0,
         str(basis),
+        note,
     )
-
-
-def _places(checkpoint: Checkpoint | None, on_target: Commit | None) -> list[int]:
-    """Return the target offsets at which a group may go on."""
-    at = [] if checkpoint is None else [checkpoint.downstream_offset]
-    return at if on_target is None else [*at, on_target.offset]
 
 
 def _is_ahead(target_offset: int, translated: Translation) -> bool:
@@ -223,17 +234,21 @@ def _is_ahead(target_offset: int, translated: Translation) -> bool:
 
 
 def _reads_again(
-    ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartition, committed: int, checkpoint: Checkpoint
+    ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartition, committed: int, upstream: int, at: int
 ) -> tuple[int | None, Basis]:
-    """Return how many records a group would read twice that goes on at its checkpoint, and how that is known."""
+    """Return how many records a group would read twice that goes on at ``at``, and how that is known.
+
+    Args:
+        upstream: what its checkpoint translates.
+    """
     there = ledger.forward(committed)
     if there.offset is not None and there.is_exact:
-        return max(0, there.offset - checkpoint.downstream_offset), Basis.LEDGER
-    back = ledger.reverse(checkpoint.downstream_offset)
+        return max(0, there.offset - at), Basis.LEDGER
+    back = ledger.reverse(at)
     if back.offset is not None:
         return max(0, committed - back.offset), Basis.LEDGER
     pairs = [] if syncs is None else syncs.syncs(key)
-    known = [upstream for upstream, _ in pairs if upstream <= checkpoint.upstream_offset]
+    known = [synced for synced, _ in pairs if synced <= upstream]
     return (max(0, committed - known[0] - 1), Basis.OFFSET_SYNCS) if known else (None, Basis.NOTHING)
 
 

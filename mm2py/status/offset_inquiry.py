@@ -9,8 +9,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
-from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.list_offsets import EARLIEST, end_of
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.translation import Basis, Translation
@@ -22,7 +23,7 @@ from mm2py.replication.reading.flow_offsets import FlowOffsets
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import OffsetSyncTable
-from mm2py.status.offset_report import MAY_BE_REPLAYED, OffsetReport, may_be_lost, report_of, with_gaps
+from mm2py.status.offset_report import MAY_BE_REPLAYED, OffsetReport, may_be_lost, report_of, with_gaps, with_log_start
 from mm2py.topics.names import ledger_topic, quarantine
 
 REPLAYED_NOTE = "mm2py replay has appended it since"
@@ -67,12 +68,16 @@ async def ask_where(
     if question.is_reverse:
         found = {offset: offsets.reverse(key, offset) for offset in question.offsets}
         found = await target_log.with_replayed(found)
+        log_start = await _log_start(source, key)
+        found = {offset: with_log_start(one, log_start) for offset, one in found.items()}
         return [report_of(remote, key[1], offset, key[0], found[offset]) for offset in question.offsets]
     found = {offset: offsets.forward(key, offset) for offset in question.offsets}
     if any(map(may_be_lost, found.values())):
         gaps = await target_log.gaps()
         found = {offset: with_gaps(one, gaps, offset) for offset, one in found.items()}
     found, replayed = await target_log.with_quarantine(found)
+    log_start = await _log_start(target, (remote, key[1]))
+    found = {offset: with_log_start(one, log_start) for offset, one in found.items()}
     return [
         report_of(key[0], key[1], offset, remote, found[offset], note=REPLAYED_NOTE if offset in replayed else "")
         for offset in question.offsets
@@ -131,7 +136,8 @@ class _TargetLog:
         """
         kept: set[int] = set()
         replayed: set[int] = set()
-        topic = await self._topic(quarantine(self._settings.flow.source).name) if offsets is None or offsets else None
+        name = quarantine(self._settings.flow.source).name
+        topic = await _topic(self._target, name) if offsets is None or offsets else None
         if topic is None:
             return kept, replayed
         async for record in each_record(self._target, topic):
@@ -150,7 +156,7 @@ class _TargetLog:
         return kept, replayed
 
     async def _record_at(self, target_offset: int) -> Record | None:
-        topic = await self._topic(self._remote)
+        topic = await _topic(self._target, self._remote)
         partition = None if topic is None else topic.partitions.get(self._key[1])
         if topic is None or partition is None:
             return None
@@ -163,13 +169,26 @@ class _TargetLog:
                 raise
         return None
 
-    async def _topic(self, name: str) -> TopicMetadata | None:
-        found = (await fetch_metadata(self._target, [name])).topics.get(name)
-        if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        if found.error_code:
-            raise BrokerRefused(f"Reading {name}", found.error_code, remedy=f"mm2py needs READ on {name}.")
-        return found
+
+async def _topic(brokers: Brokers, name: str) -> TopicMetadata | None:
+    """Return what a topic is; None if it does not exist."""
+    found = (await fetch_metadata(brokers, [name])).topics.get(name)
+    if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    if found.error_code:
+        raise BrokerRefused(f"Reading {name}", found.error_code, remedy=f"mm2py needs READ on {name}.")
+    return found
+
+
+async def _log_start(brokers: Brokers, key: TopicPartition) -> int:
+    """Return the first offset of a partition; 0 if it does not exist."""
+    topic = await _topic(brokers, key[0])
+    partition = None if topic is None else topic.partitions.get(key[1])
+    if partition is None:
+        return 0
+    if partition.leader is None:
+        raise BrokerRefused(f"Finding where {key[0]}-{key[1]} begins", partition.error_code or LEADER_NOT_AVAILABLE)
+    return await end_of(brokers, partition.leader, key, EARLIEST)
 
 
 def _is_like(kept: Quarantined, record: Record) -> bool:

@@ -28,6 +28,8 @@ WORDS: Final = {
     AnswerKind.NOT_OURS: "not this flow's: a marker, or a foreign writer's; the next copied record",
 }
 """In the other direction NOT_YET and END mean the same of the remote partition."""
+_DELETED: Final = "expired; the records before it were deleted there"
+"""Of EXPIRED that is not exact."""
 _LOST: Final = frozenset({GapKind.EXPIRED, GapKind.TRUNCATED})
 """Gaps whose offsets are of the same topic as the ledger's, and that were not copied."""
 _NEXT_COPY: Final = frozenset({AnswerKind.DROPPED, AnswerKind.END, AnswerKind.EXPIRED})
@@ -61,7 +63,8 @@ def report_of(
     topic: str, partition: int, offset: int, other_topic: str, translation: Translation, *, note: str = ""
 ) -> OffsetReport:
     """Return the report of a translation. ``note`` is what else is known of the record."""
-    text = WORDS[translation.kind] + (f"; {note}" if note else "")
+    is_deleted = translation.kind is AnswerKind.EXPIRED and not translation.is_exact
+    text = (_DELETED if is_deleted else WORDS[translation.kind]) + (f"; {note}" if note else "")
     if translation.basis is Basis.OFFSET_SYNCS:
         text += "; by offset syncs, records may be read again"
     elif translation.kind is AnswerKind.BEFORE_LEDGER:
@@ -89,6 +92,17 @@ def with_gaps(translation: Translation, gaps: Iterable[Gap], source_offset: int)
     if may_be_lost(translation) and any(_covers(gap, source_offset) for gap in gaps):
         return translation._replace(kind=AnswerKind.GAP)
     return translation
+
+
+def with_log_start(translation: Translation, log_start: int) -> Translation:
+    """Return the translation, as EXPIRED if the other log has deleted the record at its offset.
+
+    Args:
+        log_start: the first offset of the other log.
+    """
+    if translation.offset is None or translation.offset >= log_start:
+        return translation
+    return translation._replace(kind=AnswerKind.EXPIRED, offset=log_start, is_exact=False)
 
 
 def _covers(gap: Gap, offset: int) -> bool:

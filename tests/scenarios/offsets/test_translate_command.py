@@ -37,6 +37,8 @@ def make() -> World:
     world = World(1)
     world.target.create_topic("A.orders", 1)
     world.target.append("A.orders", 0, [b"%d" % number for number in range(100)])
+    world.source.create_topic("orders", 1)
+    world.source.append("orders", 0, [b"%d" % number for number in range(200)])
     return world
 
 
@@ -94,6 +96,26 @@ def test_what_the_ledger_does_not_know_is_answered_by_offset_syncs_and_said_to_b
         )
         (back,) = await ask(world, 12, is_reverse=True)
         assert (back.other_offset, back.is_exact, back.basis) == (11, False, "offset-syncs")
+
+    run_virtual(scenario())
+
+
+def test_a_copy_that_was_deleted_is_not_where_the_ledger_says_and_not_exact() -> None:
+    async def scenario() -> None:
+        world = make()
+        write_chunks(world.target, [chunk(Run(0, 0, 100), begin=(0, 0), is_whole=True)])
+        world.target.delete_records("A.orders", 0, 90)
+        world.source.delete_records("orders", 0, 95)
+        assert await lines(world, 10, 90, 89) == [
+            "orders-0 offset 10 -> A.orders-0 offset 90, not exact (expired; the records before it were deleted there)",
+            "orders-0 offset 90 -> A.orders-0 offset 90, exact (copied)",
+            "orders-0 offset 89 -> A.orders-0 offset 90, not exact (expired; the records before it were deleted there)",
+        ]
+        found = await ask(world, 94, 95, is_reverse=True)
+        assert [(one.kind, one.other_offset, one.is_exact) for one in found] == [
+            ("expired", 95, False),
+            ("copied", 95, True),
+        ]
 
     run_virtual(scenario())
 

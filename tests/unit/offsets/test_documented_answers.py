@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from mm2py.offsets.answers import Answer, AnswerKind
+from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.ledger import Ledger
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
-from mm2py.status.offset_report import WORDS
+from mm2py.offsets.translation import Basis, Translation, forward, reverse
+from mm2py.status.offset_report import WORDS, with_log_start
 
 PAGE = (Path(__file__).parents[3] / "docs" / "offsets.md").read_text()
 _HISTORY = re.compile(r"^    (?:source (\d+)(?:-(\d+))?)?\s*(?:target (\d+)(?:-(\d+))?)?\s{2,}(\S.*)$", re.MULTILINE)
 _ROW = re.compile(r"^\| `(\w+)` \|([^|]+)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+_STARTS = re.compile(r"starts at (\d+), the source's at (\d+)")
 _EXAMPLE = re.compile(r"`(\d+) -> (\d+|none)`")
 
 
@@ -51,24 +54,36 @@ def _entry(what: str, source: int, target: int, count: int, copies: int) -> Entr
     return Hole(source, target, count, copies, cause.get(what.split(maxsplit=1)[0], HoleCause.TRIMMED))
 
 
-def rows() -> Iterator[tuple[AnswerKind, bool, str, str]]:
-    for name, _, forward, reverse, exact in _ROW.findall(PAGE):
-        yield AnswerKind[name.upper()], exact.strip() == "yes", forward, reverse
+class Row(NamedTuple):
+    kind: AnswerKind
+    is_exact: bool
+    forward: str
+    reverse: str
+    starts: tuple[int, int]
+    """The first offsets of the target's log and of the source's."""
+
+
+def rows() -> Iterator[Row]:
+    for name, what, there, back, exact in _ROW.findall(PAGE):
+        starts = _STARTS.search(what)
+        first = (int(starts[1]), int(starts[2])) if starts is not None else (0, 0)
+        yield Row(AnswerKind[name.upper()], exact.strip() == "yes", there, back, first)
 
 
 def test_each_kind_of_answer_has_a_row_and_words_of_its_own() -> None:
-    assert sorted(kind.name for kind, *_ in rows()) == sorted(kind.name for kind in AnswerKind)
+    assert {row.kind for row in rows()} == set(AnswerKind)
     assert WORDS.keys() == set(AnswerKind)
 
 
-@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0].name.lower())
-def test_the_examples_of_the_page_are_what_the_ledger_answers(row: tuple[AnswerKind, bool, str, str]) -> None:
-    kind, is_exact, forward, reverse = row
-    partition = example(is_whole=kind is not AnswerKind.BEFORE_LEDGER)
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row.kind.name.lower())
+def test_the_examples_of_the_page_are_what_the_ledger_answers(row: Row) -> None:
+    partition = example(is_whole=row.kind is not AnswerKind.BEFORE_LEDGER)
     asked = 0
-    for cell, ask in ((forward, partition.forward), (reverse, partition.reverse)):
+    for cell, ask, start in zip((row.forward, row.reverse), (forward, reverse), row.starts, strict=True):
         for offset, answer in _EXAMPLE.findall(cell):
-            assert ask(int(offset)) == Answer(kind, None if answer == "none" else int(answer), is_exact)
+            to, basis = (None, Basis.NOTHING) if answer == "none" else (int(answer), Basis.LEDGER)
+            found = with_log_start(ask(partition, None, ("orders", 0), int(offset)), start)
+            assert found == Translation(row.kind, to, row.is_exact, basis)
             asked += 1
     assert asked, "a row without an example"
 

@@ -36,6 +36,7 @@ def facts(
     pairs: tuple[tuple[int, int], ...] = ((0, 0), (99, 49)),
     is_synced: bool = True,
     ledger: PartitionLedger | None = None,
+    start: int = 0,
 ) -> ConsumerGroupsFacts:
     group = ConsumerGroupFacts(
         ListedGroup("pay", "consumer", "Stable"),
@@ -48,6 +49,7 @@ def facts(
         [group],
         {KEY: REMOTE},
         {KEY: 130},
+        {REMOTE: start},
         {} if ledger is None else {KEY: ledger},
         syncs(*pairs),
         {} if found is None else {("pay", REMOTE): found},
@@ -59,7 +61,7 @@ def test_a_group_whose_sync_is_just_before_its_commit_goes_on_at_the_exact_recor
     (report,) = report_of(facts())
     assert (report.ready, report.why, report.lag, report.reads_again_at_most) == (True, "", 30, 0)
     assert report.partitions == (
-        PartitionReport("orders", 0, 100, 30, "A.orders", 50, 0, 50, "", True, "offset-syncs"),
+        PartitionReport("orders", 0, 100, 30, "A.orders", 50, 0, 50, "", True, "offset-syncs", ""),
     )
 
 
@@ -163,6 +165,19 @@ def test_a_group_that_would_skip_records_is_not_said_to_be_exact() -> None:
     for report in (waits, ahead):
         assert (report.is_exact, report.reads_again_at_most) == (False, None)
         assert in_short([report], is_synced=True).exact == 0
+
+
+def test_a_group_whose_copies_the_target_has_deleted_is_ready_and_not_exact() -> None:
+    """Group sync commits nothing below the first offset of the target's log."""
+    for checkpoint in ((40, 40), (38, 38)):
+        (report,) = report_of(facts(40, checkpoint=checkpoint, on_target=90, start=90, ledger=ledger(*WHOLE)))
+        assert (report.ready, report.why, report.is_exact, report.reads_again_at_most) == (True, "", False, None)
+        assert report.note == "orders-0: the target has deleted the copies before offset 90"
+        assert "yes; orders-0: the target has deleted" in text_of([report])
+    (waits,) = report_of(facts(40, checkpoint=(40, 40), on_target=40, start=90, ledger=ledger(*WHOLE)))
+    assert waits.why == "orders-0: not committed on the target yet"
+    (ahead,) = report_of(facts(40, checkpoint=(40, 40), on_target=95, start=90, ledger=ledger(*WHOLE)))
+    assert "its offset on the target is ahead of it" in ahead.why
 
 
 def test_an_offset_in_a_counted_stretch_is_no_sign_of_skipped_records() -> None:
