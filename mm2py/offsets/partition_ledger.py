@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mm2py.offsets.answers import BEFORE_LEDGER, Answer, AnswerKind
+from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
 from mm2py.offsets.ledger import EntryOutOfOrder, Ledger
 from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, TARGET, CorruptRuns
 from mm2py.records.ledger_record import EncodedChunk, LedgerChunk
@@ -146,7 +146,10 @@ class PartitionLedger:
         at = bisect_left(self._replayed, (target_offset,))
         if at < len(self._replayed) and self._replayed[at][0] == target_offset:
             return Answer(AnswerKind.REPLAYED, self._replayed[at][1], True)
-        return self._answer(target_offset, is_forward=False)
+        answer = self._answer(target_offset, is_forward=False)
+        if answer == NOT_YET and self.newest is not None:  # a fence's marker, or a foreign record, is behind the copies
+            return Answer(AnswerKind.NOT_YET, self.newest.source_end, False)
+        return answer
 
     def trim(self, source_log_start: int, target_log_start: int) -> None:
         """Forget what both logs have deleted: see ``Ledger.trim``. An older ledger without entries is forgotten."""
