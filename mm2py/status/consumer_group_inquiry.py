@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Mapping
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
-from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.checkpoint_rule import remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS
+from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.replication.reading.offset_tables import CheckpointTable
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
+from mm2py.status.ledger_topics import missing, recreated, side_of
 from mm2py.status.offset_inquiry import offsets_of
 from mm2py.topics.filters import PatternTooSlow
 
@@ -58,6 +61,8 @@ class ConsumerGroupInquiry:
         }
         await self._offsets.follow(keys)  # after the commits, so that it reaches them
         await self._checkpoints.follow()
+        of_source, of_target = await _topics(source, keys), await _topics(target, remote.values())  # after the ledgers
+        stale = self._stale(remote, of_source, of_target)
         return ConsumerGroupsFacts(
             [
                 ConsumerGroupFacts(listed[name], on_target.get(name), commits, committed_there.get(name, {}))
@@ -65,13 +70,32 @@ class ConsumerGroupInquiry:
                 if commits
             ],
             remote,
-            await _offsets(source, keys, LATEST),
-            await _offsets(target, [*remote.values()], EARLIEST),
-            {key: self._offsets.ledger(key) for key in keys},
+            await _offsets(source, of_source, keys, LATEST),
+            await _offsets(target, of_target, remote.values(), EARLIEST),
+            {key: PartitionLedger() if key in stale else self._offsets.ledger(key) for key in keys},
+            stale,
             self._offsets.syncs,
             self._checkpoints.last,
             self._checkpoint_settings.group_sync is not None,
         )
+
+    def _stale(
+        self,
+        remote: Mapping[TopicPartition, TopicPartition],
+        of_source: ClusterMetadata | None,
+        of_target: ClusterMetadata | None,
+    ) -> dict[TopicPartition, str]:
+        """Return the partitions whose ledger does not count, and why."""
+        found: dict[TopicPartition, str] = {}
+        if of_source is None or of_target is None:
+            return found
+        for key, there in remote.items():
+            source = side_of(key, self._settings.flow.source, of_source.topics.get(key[0]))
+            target = side_of(there, self._settings.flow.target, of_target.topics.get(there[0]))
+            why = missing(source, target) or recreated(self._offsets.ledger(key), source, target)
+            if why:
+                found[key] = why
+        return found
 
 
 def _is_mirrored(group: ListedGroup, settings: CheckpointSettings) -> bool:
@@ -100,8 +124,13 @@ async def _commits(brokers: Brokers, groups: dict[str, ListedGroup]) -> dict[str
     return found
 
 
-async def _offsets(brokers: Brokers, keys: list[TopicPartition], when: int) -> dict[TopicPartition, int]:
-    if not keys:
+async def _topics(brokers: Brokers, keys: Collection[TopicPartition]) -> ClusterMetadata | None:
+    return await fetch_metadata(brokers, sorted({topic for topic, _ in keys})) if keys else None
+
+
+async def _offsets(
+    brokers: Brokers, metadata: ClusterMetadata | None, keys: Collection[TopicPartition], when: int
+) -> dict[TopicPartition, int]:
+    if metadata is None:
         return {}
-    metadata = await fetch_metadata(brokers, sorted({topic for topic, _ in keys}))
     return await find_offsets(brokers, {key: metadata.leader_of(*key) for key in keys}, when)

@@ -55,6 +55,9 @@ class ConsumerGroupsFacts:
     """Where the logs of remote partitions begin, as far as they tell."""
     ledgers: Mapping[TopicPartition, PartitionLedger]
     """Of the same source partitions."""
+    stale: Mapping[TopicPartition, str]
+    """Source partitions whose ledger is of a topic that is gone, or whose topics do not exist, and which it is. Their
+    ledger counts as empty."""
     syncs: SyncStore | None
     """None: the flow emits none."""
     checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint]
@@ -200,7 +203,9 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         translated = translated._replace(offset=start, is_exact=False)
     at = None if checkpoint is None else max(checkpoint.downstream_offset, start)  # as group sync commits it
     skips = any(one is not None and _is_ahead(one, translated) for one in (at, there))
-    if at is None or (translated.offset is not None and at < translated.offset):
+    if why := facts.stale.get(key, ""):
+        waits_for, note = why, ""
+    elif at is None or (translated.offset is not None and at < translated.offset):
         waits_for = _why_no_checkpoint(translated, key, facts)
     elif _is_ahead(at, translated):
         waits_for = NEXT_CHECKPOINT
@@ -208,7 +213,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
         waits_for = TARGET_AHEAD
     elif facts.is_synced and (there is None or there < at):
         waits_for = "not committed on the target yet"
-    if checkpoint is not None and at is not None and not skips and not note:
+    if checkpoint is not None and at is not None and not (skips or note or why):
         again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint.upstream_offset, at)
     return PartitionReport(
         key[0],

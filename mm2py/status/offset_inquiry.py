@@ -14,7 +14,8 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, end_of
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.answers import AnswerKind
-from mm2py.offsets.translation import Basis, Translation
+from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.offsets.translation import Basis, Translation, forward, reverse
 from mm2py.records.batch import NewRecord, Record
 from mm2py.records.gap_record import Gap
 from mm2py.records.quarantined import NotQuarantined, Quarantined, Replayed, decode
@@ -23,6 +24,7 @@ from mm2py.replication.reading.flow_offsets import FlowOffsets
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import OffsetSyncTable
+from mm2py.status.ledger_topics import missing, recreated, side_of
 from mm2py.status.offset_report import MAY_BE_REPLAYED, OffsetReport, may_be_lost, report_of, with_gaps, with_log_start
 from mm2py.topics.names import ledger_topic, quarantine
 
@@ -64,22 +66,33 @@ async def ask_where(
     offsets, key = offsets_of(settings, source, target, log), question.key
     await offsets.follow([key])
     remote = settings.remote_topic(key[0])
+    there = (remote, key[1])
+    source_topic, target_topic = await _topic(source, key[0]), await _topic(target, remote)  # after the ledger
+    source_side = side_of(key, settings.flow.source, source_topic)
+    target_side = side_of(there, settings.flow.target, target_topic)
+    asked, other = (there, key) if question.is_reverse else (key, there)
+    if why := missing(source_side, target_side):
+        nothing = Translation(AnswerKind.BEFORE_LEDGER, None, False, Basis.NOTHING)
+        return [report_of(*asked, offset, other[0], nothing, why=why) for offset in question.offsets]
+    ledger = offsets.ledger(key)
+    why = recreated(ledger, source_side, target_side)
+    translate = reverse if question.is_reverse else forward
+    ledger = PartitionLedger() if why else ledger
+    found = {offset: translate(ledger, offsets.syncs, key, offset) for offset in question.offsets}
     target_log = _TargetLog(settings, key, remote, target)
+    replayed: set[int] = set()
     if question.is_reverse:
-        found = {offset: offsets.reverse(key, offset) for offset in question.offsets}
         found = await target_log.with_replayed(found)
-        log_start = await _log_start(source, key)
-        found = {offset: with_log_start(one, log_start) for offset, one in found.items()}
-        return [report_of(remote, key[1], offset, key[0], found[offset]) for offset in question.offsets]
-    found = {offset: offsets.forward(key, offset) for offset in question.offsets}
-    if any(map(may_be_lost, found.values())):
-        gaps = await target_log.gaps()
-        found = {offset: with_gaps(one, gaps, offset) for offset, one in found.items()}
-    found, replayed = await target_log.with_quarantine(found)
-    log_start = await _log_start(target, (remote, key[1]))
+        log_start = await _log_start(source, key, source_topic)
+    else:
+        if any(map(may_be_lost, found.values())):
+            gaps = await target_log.gaps()
+            found = {offset: with_gaps(one, gaps, offset) for offset, one in found.items()}
+        found, replayed = await target_log.with_quarantine(found)
+        log_start = await _log_start(target, there, target_topic)
     found = {offset: with_log_start(one, log_start) for offset, one in found.items()}
     return [
-        report_of(key[0], key[1], offset, remote, found[offset], note=REPLAYED_NOTE if offset in replayed else "")
+        report_of(*asked, offset, other[0], found[offset], note=REPLAYED_NOTE if offset in replayed else "", why=why)
         for offset in question.offsets
     ]
 
@@ -180,12 +193,11 @@ async def _topic(brokers: Brokers, name: str) -> TopicMetadata | None:
     return found
 
 
-async def _log_start(brokers: Brokers, key: TopicPartition) -> int:
-    """Return the first offset of a partition; 0 if it does not exist."""
-    topic = await _topic(brokers, key[0])
-    partition = None if topic is None else topic.partitions.get(key[1])
-    if partition is None:
-        return 0
+async def _log_start(brokers: Brokers, key: TopicPartition, topic: TopicMetadata | None) -> int:
+    """Return the first offset of a partition that exists."""
+    if topic is None:
+        raise AssertionError("the topic does not exist")
+    partition = topic.partitions[key[1]]
     if partition.leader is None:
         raise BrokerRefused(f"Finding where {key[0]}-{key[1]} begins", partition.error_code or LEADER_NOT_AVAILABLE)
     return await end_of(brokers, partition.leader, key, EARLIEST)

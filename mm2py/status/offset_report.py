@@ -60,14 +60,26 @@ class OffsetReport:
 
 
 def report_of(
-    topic: str, partition: int, offset: int, other_topic: str, translation: Translation, *, note: str = ""
+    topic: str,
+    partition: int,
+    offset: int,
+    other_topic: str,
+    translation: Translation,
+    *,
+    note: str = "",
+    why: str = "",
 ) -> OffsetReport:
-    """Return the report of a translation. ``note`` is what else is known of the record."""
+    """Return the report of a translation.
+
+    Args:
+        note: what else is known of the record.
+        why: why the ledger does not count, empty if it does.
+    """
     is_deleted = translation.kind is AnswerKind.EXPIRED and not translation.is_exact
-    text = (_DELETED if is_deleted else WORDS[translation.kind]) + (f"; {note}" if note else "")
+    text = why or (_DELETED if is_deleted else WORDS[translation.kind]) + (f"; {note}" if note else "")
     if translation.basis is Basis.OFFSET_SYNCS:
         text += "; by offset syncs, records may be read again"
-    elif translation.kind is AnswerKind.BEFORE_LEDGER:
+    elif translation.kind is AnswerKind.BEFORE_LEDGER and not why:
         text += ", and no offset sync is as old"
     return OffsetReport(
         topic,

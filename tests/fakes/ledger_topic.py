@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 
 from mm2py.connector import TopicName
+from mm2py.offsets.partition_ledger import TopicId
 from mm2py.offsets.runs import Entry
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk, encode
 from tests.fakes.broker.broker_model import ClusterModel
@@ -23,6 +24,8 @@ def chunk(
     copied_to: int | None = None,
     is_whole: bool | None = None,
     is_rebuilt: bool = False,
+    source_topic_id: TopicId = None,
+    target_topic_id: TopicId = None,
 ) -> LedgerChunk:
     """Return a chunk; without ``is_whole`` it is if it begins at the first offset."""
     end = entries[-1].source_end if entries else begin[0]
@@ -32,6 +35,8 @@ def chunk(
         entries,
         end if copied_to is None else copied_to,
         is_whole=begin == (0, 0) if is_whole is None else is_whole,
+        source_topic_id=source_topic_id,
+        target_topic_id=target_topic_id,
         is_rebuilt=is_rebuilt,
     )
 

@@ -17,7 +17,7 @@ from mm2py.replication.reading.offset_tables import OffsetSyncTable
 
 
 class FlowOffsets:
-    """Translates offsets of one flow, both ways. Partitions are named as on the source."""
+    """Translates offsets of one flow. Partitions are named as on the source."""
 
     def __init__(self, ledgers: LedgerTable, syncs: OffsetSyncTable | None) -> None:
         self.ledgers = ledgers
@@ -46,7 +46,3 @@ class FlowOffsets:
     def forward(self, key: TopicPartition, source_offset: int) -> Translation:
         """See ``translation.forward``."""
         return translation.forward(self.ledgers.of(key), self.syncs, key, source_offset)
-
-    def reverse(self, key: TopicPartition, target_offset: int) -> Translation:
-        """See ``translation.reverse``."""
-        return translation.reverse(self.ledgers.of(key), self.syncs, key, target_offset)

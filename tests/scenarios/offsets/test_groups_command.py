@@ -34,9 +34,9 @@ def test_before_anything_is_copied_no_group_is_ready() -> None:
         world.source.groups.commit("pay", {("orders", 0): (10, "")})
         world.source.groups.commit("elsewhere", {("mm2-offsets.X.internal", 0): (10, "")})
         found = await reports(world)
-        assert {name: one.why for name, one in found.items()} == {
-            "pay": "orders-0: nothing of it is known to be copied"
-        }
+        assert {name: one.why for name, one in found.items()} == {"pay": "orders-0: A.orders-0 does not exist on B"}
+        world.target.create_topic("A.orders", 2)
+        assert (await reports(world))["pay"].why == "orders-0: nothing of it is known to be copied"
 
     run_virtual(scenario())
 
@@ -71,6 +71,24 @@ def test_the_ledger_makes_a_group_exact_that_offset_syncs_would_let_read_records
         assert (found.ready, found.is_exact, found.reads_again_at_most) == (True, True, 0)
         (part,) = found.partitions
         assert (part.goes_on_at, part.committed_on_target, part.basis) == (40, 40, "ledger")
+
+    run_virtual(scenario())
+
+
+def test_a_group_of_a_remote_topic_that_was_recreated_is_neither_ready_nor_exact() -> None:
+    async def scenario() -> None:
+        world = synced_world()
+        world.source.groups.commit("pay", {("orders", 0): (50, "")})
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(15)
+        assert (await reports(world))["pay"].is_exact
+        world.target.delete_topic("A.orders")
+        assert (await reports(world))["pay"].why == "orders-0: A.orders-0 does not exist on B"
+        world.target.create_topic("A.orders", 2)
+        found = (await reports(world))["pay"]
+        assert found.why == "orders-0: A.orders was recreated on B, and the ledger is of the topic before"
+        assert (found.is_exact, found.reads_again_at_most) == (False, None)
 
     run_virtual(scenario())
 

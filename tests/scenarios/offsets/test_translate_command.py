@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import pytest
@@ -116,6 +117,35 @@ def test_a_copy_that_was_deleted_is_not_where_the_ledger_says_and_not_exact() ->
             ("expired", 95, False),
             ("copied", 95, True),
         ]
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_the_ledger_of_a_topic_that_was_recreated_answers_nothing(side: str) -> None:
+    async def scenario() -> None:
+        world = make()
+        ids = world.source.topics["orders"].id, world.target.topics["A.orders"].id
+        of_these = chunk(Run(0, 0, 100), is_whole=True, source_topic_id=ids[0], target_topic_id=ids[1])
+        write_chunks(world.target, [of_these])
+        assert [one.is_exact for one in await ask(world, 10)] == [True]
+        cluster, name = (world.source, "orders") if side == "A" else (world.target, "A.orders")
+        cluster.delete_topic(name)
+        await asyncio.sleep(5)  # until all brokers know
+        for is_reverse in (False, True):
+            (found,) = await ask(world, 10, is_reverse=is_reverse)
+            assert (found.other_offset, found.is_exact, found.basis) == (None, False, "")
+            assert found.text == f"{name}-0 does not exist on {side}"
+        cluster.create_topic(name, 1)
+        cluster.append(name, 0, [b"new"])
+        await asyncio.sleep(5)  # until all brokers know
+        for is_reverse in (False, True):
+            (found,) = await ask(world, 10, is_reverse=is_reverse)
+            assert (found.kind, found.other_offset, found.is_exact) == ("before_ledger", None, False)
+            assert found.text == f"{name} was recreated on {side}, and the ledger is of the topic before"
+        sync(world, (0, 0))
+        (found,) = await ask(world, 10)
+        assert (found.is_exact, found.basis) == (False, "offset-syncs") and found.text.startswith(name)
 
     run_virtual(scenario())
 

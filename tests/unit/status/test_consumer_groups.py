@@ -37,6 +37,7 @@ def facts(
     is_synced: bool = True,
     ledger: PartitionLedger | None = None,
     start: int = 0,
+    stale: str = "",
 ) -> ConsumerGroupsFacts:
     group = ConsumerGroupFacts(
         ListedGroup("pay", "consumer", "Stable"),
@@ -51,6 +52,7 @@ def facts(
         {KEY: 130},
         {REMOTE: start},
         {} if ledger is None else {KEY: ledger},
+        {KEY: stale} if stale else {},
         syncs(*pairs),
         {} if found is None else {("pay", REMOTE): found},
         is_synced,
@@ -178,6 +180,12 @@ def test_a_group_whose_copies_the_target_has_deleted_is_ready_and_not_exact() ->
     assert waits.why == "orders-0: not committed on the target yet"
     (ahead,) = report_of(facts(40, checkpoint=(40, 40), on_target=95, start=90, ledger=ledger(*WHOLE)))
     assert "its offset on the target is ahead of it" in ahead.why
+
+
+def test_a_group_of_a_topic_that_was_recreated_is_neither_ready_nor_exact() -> None:
+    (report,) = report_of(facts(stale="orders was recreated"))
+    assert (report.ready, report.why, report.is_exact) == (False, "orders-0: orders was recreated", False)
+    assert (report.reads_again_at_most, report.note) == (None, "")
 
 
 def test_an_offset_in_a_counted_stretch_is_no_sign_of_skipped_records() -> None:
