@@ -56,10 +56,6 @@ class PartitionLedger:
     def newest(self) -> Ledger | None:
         return self.ledgers[-1].ledger if self.ledgers else None
 
-    def is_of(self, source_topic_id: TopicId, target_topic_id: TopicId) -> bool:
-        """Whether the newest ledger is of these topics, not of others that had their names before."""
-        return not self.ledgers or self.ledgers[-1].is_of(source_topic_id, target_topic_id)
-
     @property
     def rebuilt(self) -> NumberedLedger | None:
         """The ledger of what was copied before the first of ``kept``."""
