@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -139,8 +139,21 @@ async def each_placed_record(
         while readings:
             for part in await _fetch(brokers, leader, topic, readings):
                 for step in _steps_of(topic, part, readings, read_to):
-                    for record in read_records(step.data):
+                    for record in _records_of(step):
                         yield part.partition, record
+
+
+def _records_of(step: Outgoing) -> Iterator[Record]:
+    """Yield the records of a batch, each with its offset. A batch that was rebuilt begins at 0 itself."""
+    records = read_records(step.data)
+    if step.reason is None:
+        yield from records
+        return
+    jumps, offset = dict(step.runs()), step.first_offset
+    for index, record in enumerate(records):
+        offset = jumps.get(index, offset)
+        yield record._replace(offset=offset)
+        offset += 1
 
 
 async def _fetch(

@@ -210,6 +210,23 @@ def test_a_replayed_record_is_found_by_what_it_says(behind: int) -> None:
     run_virtual(scenario())
 
 
+def test_a_replayed_record_is_found_in_the_middle_of_a_batch() -> None:
+    async def scenario() -> None:
+        world = make()
+        big = Record(b"big", b"k", (("h", b"1"),))
+        world.target.append("A.orders", 0, [Record(b"foreign"), big, Record(b"foreign")])
+        write_chunks(world.target, [chunk(Run(0, 0, 10), Run(11, 10, 90), Run(101, 103, 5))])
+        put(world.target, QUARANTINE, quarantined(10, b"big"), replayed(10))
+        found = await ask(world, 100, 101, 102, is_reverse=True)
+        assert [(one.kind, one.other_offset) for one in found] == [
+            ("not_ours", 101),
+            ("replayed", 10),
+            ("not_ours", 101),
+        ]
+
+    run_virtual(scenario())
+
+
 def test_back_again_the_topic_may_be_named_as_on_either_side() -> None:
     settings = World(1).settings
     assert source_topic(settings, "orders", is_reverse=False) == "orders"
