@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import uuid
-from bisect import bisect_left
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -45,12 +44,10 @@ class NumberedLedger:
 
 @dataclass(slots=True)
 class PartitionLedger:
-    """The ledgers of one partition, and its replayed records."""
+    """The ledgers of one partition."""
 
     ledgers: list[NumberedLedger] = field(default_factory=list)
     """The rebuilt one, if there is one; then the others, in the order in which they were begun."""
-    _replayed: list[tuple[int, int]] = field(default_factory=list)
-    """Target and source offset of each, ascending."""
 
     @property
     def newest(self) -> Ledger | None:
@@ -83,8 +80,6 @@ class PartitionLedger:
         if any(one.number == number for one in self.kept):
             raise EntryOutOfOrder(f"ledger {number} was begun before")
         kept = [one for one in self.ledgers if one.is_of(source_topic_id, target_topic_id)]
-        if len(kept) < len(self.ledgers):
-            self._replayed.clear()
         self.ledgers = [*kept, NumberedLedger(number, ledger, source_topic_id, target_topic_id)]
 
     def take(self, chunk: LedgerChunk) -> None:
@@ -124,12 +119,6 @@ class PartitionLedger:
                     return
         self.take(chunk.decoded())
 
-    def note_replayed(self, source_offset: int, target_offset: int) -> None:
-        """Note that ``mm2py replay`` appended the record of a source offset. It is known from the quarantine."""
-        at = bisect_left(self._replayed, (target_offset,))
-        if at == len(self._replayed) or self._replayed[at][0] != target_offset:
-            self._replayed.insert(at, (target_offset, source_offset))
-
     def forward(self, source_offset: int) -> Answer:
         """Return where to go on in the remote partition: see ``Ledger.forward``.
 
@@ -143,9 +132,6 @@ class PartitionLedger:
     def reverse(self, target_offset: int) -> Answer:
         """Return where to go on in the source partition: see ``Ledger.reverse``. All ledgers answer, the newest
         first."""
-        at = bisect_left(self._replayed, (target_offset,))
-        if at < len(self._replayed) and self._replayed[at][0] == target_offset:
-            return Answer(AnswerKind.REPLAYED, self._replayed[at][1], True)
         answer = self._answer(target_offset, is_forward=False)
         if answer == NOT_YET and self.newest is not None:  # a fence's marker, or a foreign record, is behind the copies
             return Answer(AnswerKind.NOT_YET, self.newest.source_end, False)
@@ -157,7 +143,6 @@ class PartitionLedger:
             one.ledger.trim(source_log_start, target_log_start)
         newest = self.ledgers[-1:]
         self.ledgers = [one for one in self.ledgers[:-1] if any(True for _ in one.ledger.entries())] + newest
-        del self._replayed[: bisect_left(self._replayed, (target_log_start,))]
 
     def forget_before(self, number: int, source_offset: int) -> None:
         """Forget the ledgers before one, and what that has before an offset: see ``Ledger.forget_before``."""
@@ -169,7 +154,7 @@ class PartitionLedger:
     def __sizeof__(self) -> int:
         """Return the bytes in memory, of all that belongs to it."""
         ledgers = sum(sys.getsizeof(one) + sys.getsizeof(one.ledger) for one in self.ledgers)
-        return object.__sizeof__(self) + sys.getsizeof(self.ledgers) + sys.getsizeof(self._replayed) + ledgers
+        return object.__sizeof__(self) + sys.getsizeof(self.ledgers) + ledgers
 
     def _take_rebuilt(self, chunk: LedgerChunk) -> None:
         number, known, kept = chunk.key.number, self.rebuilt, self.kept

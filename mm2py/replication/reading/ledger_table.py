@@ -17,7 +17,6 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.connector import TopicName
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.offsets.answers import Answer
 from mm2py.offsets.ledger import EntryOutOfOrder
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records.java_struct import MalformedRecord
@@ -139,14 +138,6 @@ class LedgerTable(FollowedTopic):
             pass
         chunks = self._partitions.get(key)
         return PartitionLedger() if chunks is None or chunks.ledger is None else chunks.ledger
-
-    def forward(self, key: TopicPartition, source_offset: int) -> Answer:
-        """See ``PartitionLedger.forward``."""
-        return self.of(key).forward(source_offset)
-
-    def reverse(self, key: TopicPartition, target_offset: int) -> Answer:
-        """See ``PartitionLedger.reverse``."""
-        return self.of(key).reverse(target_offset)
 
     def large(self) -> list[TopicPartition]:
         """Return the partitions with entries that may be worth forgetting."""

@@ -413,18 +413,6 @@ def test_ledgers_of_a_recreated_topic_answer_no_more() -> None:
         partition.start(1, second)
 
 
-def test_a_replayed_record_is_found_by_its_copy_and_its_offset_gives_the_next_record() -> None:
-    partition = PartitionLedger()
-    history = [Run(0, 0, 5), Hole(5, 5, 1, 0, HoleCause.QUARANTINED), Run(6, 5, 4), Run(10, 10, 5)]
-    partition.start(0, make(history, (0, 0), is_whole=True, advance=0)[0])
-    partition.note_replayed(5, 9)
-    partition.note_replayed(5, 9)
-    assert partition.reverse(9) == Answer(AnswerKind.REPLAYED, 5, True)
-    assert partition.forward(5) == Answer(AnswerKind.QUARANTINED, 5, True)
-    partition.trim(12, 12)
-    assert partition.reverse(9).kind is AnswerKind.EXPIRED
-
-
 def test_a_partition_without_a_ledger_leaves_every_offset_to_the_offset_syncs() -> None:
     assert PartitionLedger().forward(5) == PartitionLedger().reverse(5) == BEFORE_LEDGER
 

@@ -36,16 +36,16 @@ def test_without_a_topic_every_offset_is_left_to_the_offset_syncs_and_a_topic_th
     async def scenario() -> None:
         cluster, table, _ = make()
         await table.follow()
-        assert table.forward(ORDERS, 5) == BEFORE_LEDGER
+        assert table.of(ORDERS).forward(5) == BEFORE_LEDGER
         write_chunks(cluster, [chunk(Run(0, 0, 10)), chunk(Run(0, 0, 7), topic="other", partition=3)])
         await table.follow()
-        assert table.forward(ORDERS, 5) == Answer(AnswerKind.COPIED, 5, True)
-        assert table.forward(ORDERS, 11) == NOT_YET
+        assert table.of(ORDERS).forward(5) == Answer(AnswerKind.COPIED, 5, True)
+        assert table.of(ORDERS).forward(11) == NOT_YET
         write_chunks(cluster, [chunk(Run(0, 0, 10), Run(11, 10, 9))])
         await table.follow()
-        assert table.forward(ORDERS, 12) == Answer(AnswerKind.COPIED, 11, True)
-        assert table.reverse(("other", 3), 6) == Answer(AnswerKind.COPIED, 6, True)
-        assert table.forward(("other", 0), 6) == BEFORE_LEDGER
+        assert table.of(ORDERS).forward(12) == Answer(AnswerKind.COPIED, 11, True)
+        assert table.of(("other", 3)).reverse(6) == Answer(AnswerKind.COPIED, 6, True)
+        assert table.of(("other", 0)).forward(6) == BEFORE_LEDGER
 
     run_virtual(scenario())
 
@@ -58,14 +58,14 @@ def test_a_topic_that_was_deleted_or_recreated_takes_its_ledgers_with_it() -> No
         cluster.recreate_topic(LEDGER)
         await asyncio.sleep(5)  # until all brokers know
         await table.follow()
-        assert table.forward(ORDERS, 5) == BEFORE_LEDGER
+        assert table.of(ORDERS).forward(5) == BEFORE_LEDGER
         write_chunks(cluster, [chunk(Run(0, 0, 10))])
         await table.follow()
-        assert table.forward(ORDERS, 5).offset == 5
+        assert table.of(ORDERS).forward(5).offset == 5
         cluster.delete_topic(LEDGER)
         await asyncio.sleep(5)
         await table.follow()
-        assert table.forward(ORDERS, 5) == BEFORE_LEDGER
+        assert table.of(ORDERS).forward(5) == BEFORE_LEDGER
 
     run_virtual(scenario())
 
@@ -80,8 +80,8 @@ def test_what_is_no_ledger_record_is_passed_over_and_named_once() -> None:
         broken = encode(chunk(Run(10, 10, 5), begin=(10, 10)), 0)
         cluster.append(LEDGER, 1, [Record(key=broken.key, value=(broken.value or b"")[:-1])])
         await table.follow()
-        assert table.forward(ORDERS, 5).offset == 5
-        assert table.forward(ORDERS, 12) == NOT_YET
+        assert table.of(ORDERS).forward(5).offset == 5
+        assert table.of(ORDERS).forward(12) == NOT_YET
         (line,) = [line for line in log.getvalue().splitlines() if "checkpoints.malformed_record" in line]
         assert LEDGER in line
 
@@ -107,7 +107,7 @@ def test_a_chunk_that_contradicts_what_is_known_replaces_it_and_is_named_once_fo
         write_chunks(cluster, [chunk(Run(0, 0, 100)), chunk(Run(50, 51, 100), begin=(50, 51))])
         write_chunks(cluster, [chunk(Run(100, 300, 100), begin=(100, 300))])
         await table.follow()
-        assert table.forward(ORDERS, 120) == Answer(AnswerKind.COPIED, 320, True)
+        assert table.of(ORDERS).forward(120) == Answer(AnswerKind.COPIED, 320, True)
         assert len([line for line in log.getvalue().splitlines() if "ledger.contradicted" in line]) == 1
 
     run_virtual(scenario())
@@ -143,9 +143,9 @@ def test_chunks_that_wait_are_read_as_if_each_had_been_taken_in_when_it_came(
             cluster.compact(LEDGER)
         await table.follow()
         for offset in range(at[0] + 3):
-            assert table.forward(ORDERS, offset) == plain.forward(offset)
+            assert table.of(ORDERS).forward(offset) == plain.forward(offset)
         for offset in range(at[1] + 3):
-            assert table.reverse(ORDERS, offset) == plain.reverse(offset)
+            assert table.of(ORDERS).reverse(offset) == plain.reverse(offset)
 
     run_virtual(scenario())
 
@@ -186,7 +186,7 @@ def test_chunks_of_which_both_logs_have_deleted_everything_are_told_and_never_th
             cluster.append(LEDGER, one.ledger_partition, [Record(key=record.key, value=None)])
         await table.follow()
         assert table.large() == [], "a tombstone in the chunk's own partition has removed each"
-        assert table.forward(ORDERS, 305).offset is not None
+        assert table.of(ORDERS).forward(305).offset is not None
 
     run_virtual(scenario())
 
@@ -197,7 +197,7 @@ def test_a_set_back_position_leaves_chunks_of_an_older_ledger_that_are_told_when
         write_chunks(cluster, [chunk(Run(0, 0, 100)), chunk(Run(50, 100, 100), number=2, begin=(50, 100))])
         write_chunks(cluster, [chunk(Run(0, 0, 90))])  # late, of the older one
         await table.follow()
-        assert table.forward(ORDERS, 60) == Answer(AnswerKind.COPIED, 110, True)
+        assert table.of(ORDERS).forward(60) == Answer(AnswerKind.COPIED, 110, True)
         assert table.trim(ORDERS, 100, 90) == []
         (outdated,) = table.trim(ORDERS, 100, 100)
         assert outdated.key.number == 1
@@ -216,16 +216,16 @@ def test_chunks_of_a_rebuilt_ledger_go_before_all_others_and_never_stop_those_of
         write_chunks(cluster, [live, *older, grown])
         write_chunks(cluster, [chunk(Run(200, 200, 9), number=8, begin=(200, 200), is_whole=False)])
         await table.follow()
-        assert table.forward(ORDERS, 70) == Answer(AnswerKind.COPIED, 69, True)
-        assert table.forward(ORDERS, 170) == Answer(AnswerKind.COPIED, 170, True)
-        assert table.reverse(ORDERS, 99) == Answer(AnswerKind.NOT_OURS, 100, True)
-        assert table.forward(ORDERS, 205).offset == 205
+        assert table.of(ORDERS).forward(70) == Answer(AnswerKind.COPIED, 69, True)
+        assert table.of(ORDERS).forward(170) == Answer(AnswerKind.COPIED, 170, True)
+        assert table.of(ORDERS).reverse(99) == Answer(AnswerKind.NOT_OURS, 100, True)
+        assert table.of(ORDERS).forward(205).offset == 205
         assert [one.key for one in table.trim(ORDERS, 60, 50)] == []
         assert [one.key.number for one in table.trim(ORDERS, 100, 100)] == [7, 7]
         assert [one.key.number for one in table.trim(ORDERS, 200, 200)] == [7, 7, 1]
         write_chunks(cluster, [chunk(Run(200, 200, 30), number=8, begin=(200, 200), is_whole=False)])
         await table.follow()
-        assert table.forward(ORDERS, 220).offset == 220
+        assert table.of(ORDERS).forward(220).offset == 220
 
     run_virtual(scenario())
 
@@ -252,9 +252,9 @@ def test_a_ledger_that_has_become_too_large_loses_its_older_half(
             cluster.append(LEDGER, one.ledger_partition, [Record(key=encode_deletion(one.key, 0).key, value=None)])
         await table.follow()
         assert table.limit(ORDERS) == []
-        assert table.forward(ORDERS, 3_000) == BEFORE_LEDGER
-        assert table.reverse(ORDERS, 3_000) == BEFORE_LEDGER
-        assert table.forward(ORDERS, 25_005) == Answer(AnswerKind.COPIED, 22_504, True)
+        assert table.of(ORDERS).forward(3_000) == BEFORE_LEDGER
+        assert table.of(ORDERS).reverse(3_000) == BEFORE_LEDGER
+        assert table.of(ORDERS).forward(25_005) == Answer(AnswerKind.COPIED, 22_504, True)
 
     run_virtual(scenario())
 
@@ -283,7 +283,7 @@ def test_fifty_thousand_partitions_fit_into_memory_ten_of_them_transactional_wit
             tracemalloc.stop()
         assert read < 80 << 20
         assert asked < 120 << 20
-        assert table.forward(("plain", 77), 1_005).offset == 1_000
-        assert table.forward(("orders", 7), 500_005).offset == 450_004
+        assert table.of(("plain", 77)).forward(1_005).offset == 1_000
+        assert table.of(("orders", 7)).forward(500_005).offset == 450_004
 
     run_virtual(scenario(), limit_s=600)
