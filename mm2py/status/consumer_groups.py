@@ -23,6 +23,10 @@ from mm2py.records.checkpoint import Checkpoint
 NOT_READY_MOST: Final = 5
 """How many groups that are not ready the status of a flow names."""
 NEXT_CHECKPOINT: Final = "its next checkpoint is not emitted yet"
+NOT_COMMITTED: Final = (
+    "not committed on the target yet; if it stays so, the worker's log tells why (group_offsets.skipped)"
+)
+"""A target that refuses commits for a group says so to the worker only."""
 TARGET_AHEAD: Final = (
     "its offset on the target is ahead of it: it has read there, or its remote topic was recreated or cut back"
 )
@@ -212,7 +216,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     elif there is not None and _is_ahead(there, translated):
         waits_for = TARGET_AHEAD
     elif facts.is_synced and (there is None or there < at):
-        waits_for = "not committed on the target yet"
+        waits_for = NOT_COMMITTED
     if checkpoint is not None and at is not None and not (skips or note or why):
         again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint.upstream_offset, at)
     return PartitionReport(

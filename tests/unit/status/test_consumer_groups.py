@@ -13,7 +13,14 @@ from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.offsets.sync_store import SyncStore
 from mm2py.records.checkpoint import Checkpoint
-from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts, PartitionReport, in_short, report_of
+from mm2py.status.consumer_groups import (
+    NOT_COMMITTED,
+    ConsumerGroupFacts,
+    ConsumerGroupsFacts,
+    PartitionReport,
+    in_short,
+    report_of,
+)
 from tests.fakes.ledger_topic import chunk
 
 KEY, REMOTE = ("orders", 0), ("A.orders", 0)
@@ -82,8 +89,8 @@ def test_a_group_between_two_syncs_reads_again_what_it_has_read_since_the_earlie
             "orders-0: it has committed an offset before the oldest offset sync",
         ),
         ({"checkpoint": (90, 45)}, "orders-0: its next checkpoint is not emitted yet"),
-        ({"on_target": 20}, "orders-0: not committed on the target yet"),
-        ({"on_target": None, "state": None}, "orders-0: not committed on the target yet"),
+        ({"on_target": 20}, f"orders-0: {NOT_COMMITTED}"),
+        ({"on_target": None, "state": None}, f"orders-0: {NOT_COMMITTED}"),
         ({"on_target": None, "state": None, "is_synced": False}, ""),
         ({"on_target": 60}, ""),  # it has gone on there
     ],
@@ -91,6 +98,11 @@ def test_a_group_between_two_syncs_reads_again_what_it_has_read_since_the_earlie
 def test_a_group_that_is_not_ready_says_why(given: dict[str, object], why: str) -> None:
     (report,) = report_of(facts(**given))  # type: ignore[arg-type]
     assert (report.ready, report.why) == (not why, why)
+
+
+def test_a_group_whose_commit_may_be_refused_says_where_the_reason_is() -> None:
+    (report,) = report_of(facts(on_target=20))
+    assert report.why.endswith("if it stays so, the worker's log tells why (group_offsets.skipped)")
 
 
 def test_groups_that_are_not_ready_come_first_and_an_end_that_is_not_known_is_no_lag_of_zero() -> None:
@@ -177,7 +189,7 @@ def test_a_group_whose_copies_the_target_has_deleted_is_ready_and_not_exact() ->
         assert report.note == "orders-0: the target has deleted the copies before offset 90"
         assert "yes; orders-0: the target has deleted" in text_of([report])
     (waits,) = report_of(facts(40, checkpoint=(40, 40), on_target=40, start=90, ledger=ledger(*WHOLE)))
-    assert waits.why == "orders-0: not committed on the target yet"
+    assert waits.why == f"orders-0: {NOT_COMMITTED}"
     (ahead,) = report_of(facts(40, checkpoint=(40, 40), on_target=95, start=90, ledger=ledger(*WHOLE)))
     assert "its offset on the target is ahead of it" in ahead.why
 
