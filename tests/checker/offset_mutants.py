@@ -289,7 +289,8 @@ def _end_too_early(answers: Answers, pairs: Pairs, _: Random) -> Answers | None:
     """A group that has read all is sent back to the last record."""
     if not pairs.there.copied:
         return None
-    return {**answers, pairs.here.end: answers[pairs.here.end]._replace(offset=pairs.there.copied[-1])}
+    wrong = answers[pairs.here.end]._replace(offset=pairs.there.copied[-1], is_exact=True)
+    return {**answers, pairs.here.end: wrong}
 
 
 def _end_too_far(answers: Answers, pairs: Pairs, _: Random) -> Answers | None:

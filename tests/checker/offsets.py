@@ -116,7 +116,8 @@ def judge_ledger(
 ) -> None:
     """Judge what a ledger answers for every offset of both logs, their ends included (L).
 
-    It has to answer all of them, except for target offsets behind the last copy and at least one other record.
+    It has to answer all of them, except for target offsets behind the last copy and at least one other record. There an
+    answer need not be exact: copies that the ledger does not know yet may be there.
 
     Args:
         forward: the answers by source offset, as ``backward`` by target offset.
@@ -126,12 +127,12 @@ def judge_ledger(
     for answers, ours, way in ((forward, pairs, 1), (backward, pairs.flipped, -1)):
         for offset in range(ours.here.start, ours.here.end + 1):
             answer = answers.get(offset)
+            is_behind = way < 0 and offset > (ours.here.copied[-1] if ours.here.copied else -1) + 1
             if answer is None or answer.offset is None:
-                if way < 0 and offset > (ours.here.copied[-1] if ours.here.copied else -1) + 1:
-                    continue  # behind a record of another writer: copies that the ledger does not know may be there
-                _add(verdict, "L", "no answer", (offset, None)[::way])
+                if not is_behind:
+                    _add(verdict, "L", "no answer", (offset, None)[::way])
                 continue
-            for what in _faults(offset, answer.offset, answer, ours, exact=exact):
+            for what in _faults(offset, answer.offset, answer, ours, exact=exact and not is_behind):
                 _add(verdict, "L", what, (offset, answer.offset)[::way])
 
 
