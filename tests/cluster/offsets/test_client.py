@@ -427,7 +427,8 @@ class Example:
 
     def records(self, topic: str) -> list[tuple[int, str]]:
         """Return offsets and values of the records of a topic that it has handled so far."""
-        lines = [line.split(" ", 3) for line in self._said.read_text().splitlines()]
+        whole, _, _ = self._said.read_text().rpartition("\n")  # it may be in the middle of a line
+        lines = [line.split(" ", 3) for line in whole.splitlines()]
         return [(int(offset), value) for name, _, offset, value in lines if name == topic]
 
     def complaints(self) -> str:
