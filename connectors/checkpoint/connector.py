@@ -26,7 +26,6 @@ from mm2py.connector import TopicName
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups
-from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION as UNKNOWN
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
@@ -38,6 +37,7 @@ from mm2py.records.checkpoint import Checkpoint, encode
 from mm2py.replication.reading.flow_offsets import FlowOffsets
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import CheckpointTable, OffsetSyncTable
+from mm2py.status.ledger_topics import missing, recreated, side_of
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import InternalTopic, ledger_topic
 
@@ -213,12 +213,12 @@ class CheckpointConnector(RoundsConnector):
         }
         await self._checkpoints.follow()
         translated = await self._translated(wanted, ledger_reads)
-        recreated = await self._recreated({key for _, key in wanted})
+        unclear = await self._of_other_topics({key for _, key in wanted})
         self._synced |= {group: set() for group, commits in committed.items() if not isinstance(commits, BrokerRefused)}
         new = [
             found
             for at, commit in wanted.items()
-            if at[1] not in recreated and (found := self._checkpoint(at, commit, translated)) is not None
+            if at[1] not in unclear and (found := self._checkpoint(at, commit, translated)) is not None
         ]
         if new:
             now_ms = self._clock.wall_ms()
@@ -270,8 +270,8 @@ class CheckpointConnector(RoundsConnector):
                 break
         return found
 
-    async def _recreated(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions whose ledger is of another topic than those that have their names now.
+    async def _of_other_topics(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions whose ledger is of another topic than those that have their names now, and name them.
 
         Until the new topic is copied nothing tells where a group may go on there.
         """
@@ -281,16 +281,16 @@ class CheckpointConnector(RoundsConnector):
             return set()
         upstreams = (await fetch_metadata(self._source, sorted(names))).topics
         remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
-        found = set()
+        flow, found = self._flow_settings.flow, set[TopicPartition]()
         for key in known:
-            upstream, remote = upstreams.get(key[0]), remotes.get(names[key[0]])
-            if (
-                upstream is None
-                or remote is None
-                or UNKNOWN in {upstream.error_code, remote.error_code}
-                or not self._offsets.ledger(key).is_of(upstream.topic_id, remote.topic_id)
-            ):
+            source = side_of(key, flow.source, upstreams.get(key[0]))
+            target = side_of((names[key[0]], key[1]), flow.target, remotes.get(names[key[0]]))
+            why = missing(source, target) or recreated(self._offsets.ledger(key), source, target)
+            if why:
                 found.add(key)
+                if why not in self._said:
+                    self._said.add(why)
+                    self._log.warning("checkpoints.stopped", topic=key[0], partition=key[1], why=why)
         return found
 
     def _remote_name(self, topic: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mm2py.errors import FirstErrorGroup, Mm2Error
@@ -30,7 +30,6 @@ from mm2py.kafka.error_codes import (
     name_of,
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
-from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
 from mm2py.kafka.producer.incarnation import Fenced, Incarnation, OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
@@ -124,7 +123,9 @@ async def read_settings(
 
 
 BATCH_RECORDS: Final = 500
-"""At about half a kilobyte a position, well below any broker's default ``max.message.bytes``."""
+BATCH_BYTES: Final = 256 * 1024
+"""A batch ends with the record that brings it to so many bytes or records: well below any broker's default
+``max.message.bytes``."""
 CLOCK_REMEDY: Final = (
     "The clocks of this machine and of the target's brokers differ by more than the topic takes"
     " (message.timestamp.after.max.ms, an hour by default): set them right."
@@ -189,7 +190,7 @@ class TopicWriter:
     async def _write_partition(self, partition: int, records: Sequence[NewRecord]) -> None:
         async with self._locks.setdefault(partition, asyncio.Lock()):
             left = self._left.get(partition)
-            for chunk in [*([] if left is None else [left]), *chunks(records, BATCH_RECORDS)]:
+            for chunk in [*([] if left is None else [left]), *_batches(records)]:
                 try:
                     await self._write_batch(partition, chunk)
                 except asyncio.CancelledError:
@@ -261,6 +262,17 @@ class TopicWriter:
         if answer.error_code and reaction_to(answer.error_code) is Reaction.REFRESH:
             self._leaders.pop(partition, None)
         return answer.error_code, answer.error_message
+
+
+def _batches(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
+    first = size = 0
+    for at, record in enumerate(records, 1):
+        size += len(record.key or b"") + len(record.value or b"")
+        if size >= BATCH_BYTES or at - first == BATCH_RECORDS:
+            yield records[first:at]
+            first, size = at, 0
+    if first < len(records):
+        yield records[first:]
 
 
 async def open_writer(

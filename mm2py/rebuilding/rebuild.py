@@ -30,8 +30,8 @@ from mm2py.topics.names import InternalTopic, ledger_topic
 CHANNEL: Final = "rebuild"
 PATIENCE_S: Final = 3.0
 """How long a log may seem shorter than it must be: a new leader's high watermark lags."""
-BATCH_BYTES: Final = 256 * 1024
-"""Chunks of so many bytes go into one batch, well below any broker's default ``max.message.bytes``."""
+RECORDS_AT_ONCE: Final = 100
+"""So many chunks are written within one deadline."""
 
 T = TypeVar("T")
 
@@ -114,14 +114,9 @@ class LedgerRebuild:
             self._writer = await self._within(self._settings.flow.target, opening, "opening the ledger topic")
         writer, partitions = self._writer
         to = partition_for(SourcePartition(self._settings.flow.source, *part.key), partitions)
-        batch: list[NewRecord] = []
-        size = 0
-        for record in records:
-            batch.append(record)
-            size += len(record.key or b"") + len(record.value or b"")
-            if size >= BATCH_BYTES or record is records[-1]:
-                await self._within(self._settings.flow.target, writer.write({to: batch}), f"writing to {writer.topic}")
-                batch, size = [], 0
+        for at in range(0, len(records), RECORDS_AT_ONCE):
+            work = writer.write({to: records[at : at + RECORDS_AT_ONCE]})
+            await self._within(self._settings.flow.target, work, f"writing to {writer.topic}")
 
     async def _open(self) -> tuple[TopicWriter, int]:
         settings = self._settings

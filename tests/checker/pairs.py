@@ -42,7 +42,7 @@ class Log:
     start: int
     end: int
     is_cleaned: bool = False
-    """A cleaner may have removed records that nobody knows of any more. Else every offset that belongs to no record
+    """A cleaner may have removed records of which no trace is left. Else every offset that belongs to no record
     here is a marker or aborted."""
 
     def may_have_had(self, offset: int) -> bool:

@@ -39,7 +39,7 @@ def cleaned_topic(
         keys=60,
         first_timestamp_ms=now_ms(),
         plain=plain,
-        twins=False,  # of two equal records nobody can tell which one was cleaned, and which one copied
+        twins=False,  # both logs together do not tell which of two equal records was cleaned
     )
     send(cluster, topic, islice(traffic.records(), records), ledger=ledger)
 

@@ -11,7 +11,6 @@ The copier notes what is acknowledged once, for the ledger and for the offset sy
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 from connectors.source.context import FlowContext
 from mm2py.connector import TopicName
@@ -25,9 +24,6 @@ from mm2py.records.batch import NewRecord
 from mm2py.records.ledger_record import LedgerChunk, encode
 from mm2py.records.source_offset import SourcePartition, partition_for
 from mm2py.replication.copying.copied_partition import CopiedPartition
-
-BATCH_BYTES: Final = 256 * 1024
-"""Chunks of so many bytes go into one batch, well below any broker's default ``max.message.bytes``."""
 
 Chunks = Mapping[TopicPartition, Sequence[LedgerChunk]]
 
@@ -108,15 +104,8 @@ class LedgerKeeper:
         """
         now_ms = self._clock.wall_ms()
         records: dict[int, list[NewRecord]] = {}
-        size = 0
         for key, ours in chunks.items():
-            for chunk in ours:
-                record = encode(chunk, now_ms)
-                size += len(record.key or b"") + len(record.value or b"")
-                records.setdefault(self._number_of(key), []).append(record)
-                if size >= BATCH_BYTES:
-                    await self._write(records)
-                    records, size = {}, 0
+            records.setdefault(self._number_of(key), []).extend(encode(chunk, now_ms) for chunk in ours)
         if records:
             await self._write(records)
 
@@ -144,7 +133,15 @@ class LedgerKeeper:
         if not entries or ledger is None:
             return
         ledger.add(entries, self._clock.wall_ms())
-        part.ledger_number = ledger.number
+        if part.ledger_number != ledger.number:
+            part.ledger_number = ledger.number
+            self._log.warning(
+                "ledger.another_begins",
+                topic=part.source_topic,
+                partition=part.partition,
+                why="the remote partition has lost its end, or the ledger could not be written for long",
+                effect="groups that lag behind its beginning may read some records again",
+            )
         self._runs.setdefault(part, []).extend([one for one in entries if type(one) is Run])
 
     def _number_of(self, key: TopicPartition) -> int:

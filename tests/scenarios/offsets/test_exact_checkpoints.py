@@ -343,5 +343,7 @@ def test_a_topic_that_was_recreated_gets_no_checkpoint_before_it_is_copied(side:
         async with emitting(world):
             await asyncio.sleep(30)
             assert last_of(world, "moves") == {}
+        (line,) = lines(world, "checkpoints.stopped")
+        assert "was recreated on" in line
 
     run_virtual(scenario())

@@ -384,7 +384,7 @@ class Silent(Brokers):
 def test_stopped_between_two_chunks_it_has_written_nothing_wrong_and_a_second_run_completes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mm2py.rebuilding.rebuild.BATCH_BYTES", 1)
+    monkeypatch.setattr("mm2py.rebuilding.rebuild.RECORDS_AT_ONCE", 1)
     monkeypatch.setattr("mm2py.rebuilding.rebuild.RebuiltLedger", partial(RebuiltLedger, chunk_entries=2))
 
     async def scenario() -> None:

@@ -9,7 +9,16 @@ import pytest
 from mm2py.connector import TopicName
 from mm2py.kafka.error_codes import INVALID_REPLICATION_FACTOR, LEADER_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.internal_topic import TopicNotMade, TopicUnsuitable, find_or_make, read_settings
+from mm2py.kafka.internal_topic import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    TopicNotMade,
+    TopicUnsuitable,
+    find_or_make,
+    open_writer,
+    read_settings,
+)
+from mm2py.records.batch import NewRecord
 from mm2py.topics.names import InternalTopic
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
@@ -58,5 +67,23 @@ def test_a_topic_with_other_settings_is_turned_down() -> None:
         with pytest.raises(TopicUnsuitable, match=r"it has cleanup\.policy=delete\. Set cleanup\.policy=compact on it"):
             await read_settings(cluster, TOPIC)
         assert await read_settings(cluster, TOPIC, must_be=()) == {"cleanup.policy": "delete"}
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize(("count", "size", "batches"), [(BATCH_RECORDS + 1, 10, 2), (9, BATCH_BYTES // 4, 3)])
+def test_many_records_and_large_ones_are_written_in_batches_that_brokers_take(
+    count: int, size: int, batches: int
+) -> None:
+    async def scenario() -> None:
+        cluster = a_cluster()
+        cluster.create_topic("kept", 1, {"cleanup.policy": "compact"})
+        topic = InternalTopic(TopicName("kept"), 1)
+        writer = await open_writer(
+            cluster, topic, 1, setting="x", made=list, rng=random.Random(1), timeout_ms=1000, channel="test"
+        )
+        await writer.write({0: [NewRecord(b"%d" % at, b"x" * size, 1) for at in range(count)]})
+        assert [record.key for record in cluster.records("kept", 0)] == [b"%d" % at for at in range(count)]
+        assert len(cluster.batches("kept", 0)) == batches
 
     run_virtual(scenario())
