@@ -80,6 +80,8 @@ def properties(plan: Plan, *, rest_port: int) -> dict[str, str]:
     for alias, replicas in ((source, plan.source_replicas), (target, plan.target_replicas)):
         for store in ("offset", "config", "status"):
             file[f"{alias}.{store}.storage.replication.factor"] = str(replicas)
+    if plan.mirror == MM2PY:
+        file["listeners"] = ""
     if plan.mirror == MM2_EOS:
         file |= {
             f"{target}.exactly.once.source.support": "enabled",

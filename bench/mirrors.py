@@ -107,7 +107,7 @@ def properties(launch: Launch, addresses: tuple[str, str], tls: Mapping[str, str
         "config.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         **{f"{alias}.{key}": value for alias in (source, target) for key, value in tls.items()},
-        **(own if launch.mirror == MM2PY else {}),
+        **({"listeners": "", **own} if launch.mirror == MM2PY else {}),  # MirrorMaker 2 serves no REST there either
     }
 
 

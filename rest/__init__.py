@@ -1,1 +1,4 @@
-"""The REST interface of a worker. Empty until the control API is built; the package holds its name."""
+"""REST, metrics and health of a worker: a process of its own beside it.
+
+Answers to the REST server of Kafka Connect's workers, which MirrorMaker 2's dedicated mode does not have.
+"""

@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors import wiring
 from mm2py import __version__
-from mm2py.cli import supervisor
+from mm2py.cli import rest_process, supervisor
 from mm2py.cli.command import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -32,8 +32,10 @@ from mm2py.cli.command import (
     LineFile,
     say,
 )
+from mm2py.cli.rest_process import Bound, RestProcess
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
@@ -60,6 +62,7 @@ class Arguments(argparse.Namespace):
     apply: bool
     workers: int
     worker_number: int | None
+    rest_sockets: str | None
 
 
 COMMANDS: Final = {
@@ -187,12 +190,17 @@ def make_herder(
         rng,
         MemoryBudget(memory_max_bytes),
         log,
-        name=f"{socket.gethostname()}:{os.getpid()}",
+        name=worker_name(),
     )
     return wiring.make_herder(file, recopies, context, apply=apply), lambda: opened
 
 
-async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]], log: FilteringBoundLogger) -> int:
+async def run_worker(
+    herder: Herder,
+    connections: Callable[[], Sequence[Cluster]],
+    log: FilteringBoundLogger,
+    rest: RestProcess | None = None,
+) -> int:
     """Run until a signal stops it; a second one ends the process at once."""
     loop = asyncio.get_running_loop()
     signals_seen = 0
@@ -207,9 +215,13 @@ async def run_worker(herder: Herder, connections: Callable[[], Sequence[Cluster]
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
+    serving = None if rest is None else asyncio.create_task(rest.run(), name="REST")
     try:
         return await herder.run()
     finally:
+        if serving is not None:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
         for cluster in connections():
             await cluster.close()
 
@@ -290,7 +302,7 @@ def run(arguments: Sequence[str]) -> int:
     for warning in configuration.warnings if options.worker_number is None else ():  # the parent has said them
         log.warning("config", why=warning)
     if options.workers > 1:
-        return supervisor.run_workers(arguments, options.workers, log)
+        return supervisor.run_workers(arguments, options.workers, configuration.rest, log)
     beyond = {settings.flow for settings in configuration.heartbeats} - flows
     log.info(
         "worker.starting",
@@ -307,14 +319,39 @@ def run(arguments: Sequence[str]) -> int:
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
 
+    bound = _bound(options, configuration.rest, log)
+
     async def main_task() -> int:
         herder, connections = make_herder(file, recopies, log, apply=options.apply)
         if options.worker_number is not None:
             supervisor.watch_parent(herder.stop, log)
-        return await run_worker(herder, connections, log)
+        return await run_worker(herder, connections, log, _rest_process(options, bound, herder, log))
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main_task())
+
+
+def _bound(options: Arguments, settings: RestSettings, log: FilteringBoundLogger) -> list[Bound]:
+    number = options.worker_number or 1
+    if options.rest_sockets is None:
+        return rest_process.bind(settings, log, number=number)
+    return rest_process.adopt(settings, [int(one) for one in options.rest_sockets.split(",") if one], number=number)
+
+
+def _rest_process(
+    options: Arguments, bound: Sequence[Bound], herder: Herder, log: FilteringBoundLogger
+) -> RestProcess | None:
+    if not bound:
+        return None
+    arguments = [str(options.file), "--worker", worker_name(), "--log-level", options.log_level]
+    arguments += ["--log-format", options.log_format, "--clusters", *(options.clusters or ())]
+    rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
+    return RestProcess(arguments, bound, lambda _: herder.facts(worker_name()), rng=rng, log=log)
+
+
+def worker_name() -> str:
+    """Return the name of this process, for logs and status."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def main() -> NoReturn:

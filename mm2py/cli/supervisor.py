@@ -20,12 +20,13 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from structlog.typing import FilteringBoundLogger
 
+from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets
 from mm2py.cli.supervision import (
     DRAINED,
     REFUSED,
@@ -42,6 +43,7 @@ from mm2py.cli.supervision import (
     Start,
     Supervision,
 )
+from mm2py.config.rest import RestSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.errors import Backoff
 
@@ -71,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run N worker processes, to use several cores; memory.max.bytes counts for each of them",
     )
     parser.add_argument(NUMBER_OPTION, type=int, help=argparse.SUPPRESS)
+    parser.add_argument(SOCKETS_OPTION, help=argparse.SUPPRESS)
 
 
 def worker_count(text: str) -> int:
@@ -80,12 +83,14 @@ def worker_count(text: str) -> int:
     return int(text)
 
 
-def worker_arguments(arguments: Sequence[str], number: int, *, again: bool = False) -> list[str]:
+def worker_arguments(
+    arguments: Sequence[str], number: int, *, again: bool = False, sockets: Sequence[int] = ()
+) -> list[str]:
     """Return the arguments of one worker: those of the parent, without ``--workers N``, and with the number.
 
     One that is begun ``again`` has no ``--apply``: it would undo what an operator has changed since.
     """
-    kept = [NUMBER_OPTION, str(number)]
+    kept = [NUMBER_OPTION, str(number), f"{SOCKETS_OPTION}={','.join(map(str, sockets))}"]
     given = iter(arguments)
     for argument in given:
         if argument == "--":
@@ -110,7 +115,7 @@ def own_command(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
     return [sys.executable, *original[1:before]]
 
 
-def run_workers(arguments: Sequence[str], count: int, log: FilteringBoundLogger) -> int:
+def run_workers(arguments: Sequence[str], count: int, rest: RestSettings, log: FilteringBoundLogger) -> int:
     """Run so many workers with these arguments until a signal stops them. Returns the exit code.
 
     0: all drained. 1: one of them did not, or none had a flow left to run. 2: a worker was refused at its first start
@@ -119,16 +124,18 @@ def run_workers(arguments: Sequence[str], count: int, log: FilteringBoundLogger)
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
     command = own_command(sys.orig_argv, arguments)
     begun: set[int] = set()
+    sockets = {number: open_sockets(rest, log, number=number) for number in range(1, count + 1)}
 
     def command_of(number: int) -> list[str]:
         again = number in begun
         begun.add(number)
-        return [*command, *worker_arguments(arguments, number, again=again)]
+        return [*command, *worker_arguments(arguments, number, again=again, sockets=sockets[number])]
 
     parent = Parent(
         command_of,
         Supervision(count, lambda: Backoff(rng, first_s=1.0, most_s=30.0)),
         log=log,
+        inherited=sockets,
     )
 
     async def run() -> int:
@@ -190,8 +197,10 @@ class Parent:
         *,
         log: FilteringBoundLogger,
         drain_most_s: float = WORKER_DRAIN_S,
+        inherited: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """``command`` gives the program and arguments of a worker by its number."""
+        """``command`` gives the program and arguments of a worker by its number, ``inherited`` its descriptors."""
+        self._inherited = inherited or {}
         self._command = command
         self._supervision = supervision
         self._log = log
@@ -257,7 +266,12 @@ class Parent:
     def _start(self, number: int) -> None:
         loop = asyncio.get_running_loop()
         try:
-            process = subprocess.Popen(self._command(number), stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
+            process = subprocess.Popen(  # noqa: S603
+                self._command(number),
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=[one for one in self._inherited.get(number, ()) if one >= 0],
+            )
         except OSError as error:
             self._events.put_nowait(Ended(number, None, 0.0, str(error)))
             return

@@ -28,6 +28,7 @@ from mm2py.config.layers import (
     origin,
 )
 from mm2py.config.properties import Entry
+from mm2py.config.rest import LISTENERS, RestSettings
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
@@ -122,7 +123,11 @@ class FlowsReading:
             MappingProxyType(groups),
             memory_max_bytes,
             tuple(sorted(dict.fromkeys(warnings), key=line_of)),
+            self._rest(),
         )
+
+    def _rest(self) -> RestSettings:
+        return RestSettings(self._value(self._file, LISTENERS), LISTENERS.name in self._file)
 
     def _layers(self, flow: Flow) -> FlowLayers:
         layers = flow_layers(self._file, flow)

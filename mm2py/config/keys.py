@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mm2py.config import groups
+from mm2py.config import groups, rest
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import SECURITY
@@ -416,9 +416,10 @@ CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "adm
 FILE = table_of(
     CLUSTERS,
     CONFIG_PROVIDERS,
+    rest.LISTENERS,
     not_yet("dedicated.mode.enable.internal.rest", agrees=is_one_of("false")),
     not_yet(
-        "listeners rest.advertised.host.name rest.advertised.port rest.advertised.listener"
+        "rest.advertised.host.name rest.advertised.port rest.advertised.listener"
         " access.control.allow.origin access.control.allow.methods response.http.headers.config"
         " admin.listeners rest.extension.classes ssl.client.auth",
     ),

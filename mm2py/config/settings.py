@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import Mm2Error
@@ -25,6 +25,10 @@ from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 T = TypeVar("T")
 Kind = Callable[[str], T]
+
+if TYPE_CHECKING:  # it reads its own keys with the kinds that are here
+    from mm2py.config.rest import RestSettings
+
 HostPort = tuple[str, int]
 
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
@@ -450,3 +454,4 @@ class Configuration:
     """By target cluster, of all selected pairs."""
     memory_max_bytes: int
     warnings: tuple[str, ...]
+    rest: RestSettings

@@ -16,10 +16,12 @@ from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from mm2py import __version__
 from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
 from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
+from mm2py.worker.facts import WorkerFacts, health_of
 
 HEALTHY_AFTER_S: Final = 120.0
 """A connector that has run for so long restarts after a short pause, however often it failed before."""
@@ -209,6 +211,17 @@ class Herder:
                 )
         refused = [FlowStatus(flow, "refused", str(error), "", (), {}) for flow, error in self._refused.items()]
         return [*found.values(), *refused]
+
+    def facts(self, worker: str) -> WorkerFacts:
+        """Return what this worker tells the process that serves REST for it; ``worker`` is its name."""
+        flows = tuple(self.status())
+        joined = {
+            at: group.member.id
+            for at, group in self._groups.items()
+            if group.member is not None and group.member.takes_part
+        }
+        health, why = health_of(flows, joined, len(self._groups), stops=self._stopping.is_set())
+        return WorkerFacts(worker, __version__, health, why, flows, joined)
 
     @staticmethod
     def _flow_status(running: RunningConnector) -> FlowStatus:

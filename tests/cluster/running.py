@@ -75,6 +75,7 @@ def one_way_properties(
         "emit.checkpoints.enabled": False,  # clusters are shared, and so are their groups
         "heartbeats.replication.enabled": False,  # clusters are shared, and so is the topic
         "topics.watch.interval.ms": 200,
+        "listeners": "",
         "mm2py.group": f"group-{uuid.uuid4().hex[:8]}",
         **extra,
     }
@@ -127,7 +128,7 @@ class Mm2py:
             self.file = properties
         else:
             self.file = self.directory / "mm2.properties"
-            self.file.write_text(render_properties(properties))
+            self.file.write_text(render_properties({"listeners": "", **properties}))  # REST has tests of its own
         self._command = [sys.executable, "-m", "mm2py", str(self.file), *arguments]
         self._command += ["--log-format", "json", "--log-level", log_level]
         if clusters is not None:

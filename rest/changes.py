@@ -1,0 +1,184 @@
+"""Changes of a flow's settings over REST: checked as the file is, then stored for all its workers.
+
+Answers to ``PUT /connectors/NAME/config`` of Connect, whose leader writes for all. Here any worker's REST process
+writes by compare-and-set, as ``mm2py apply`` does, and no worker is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mm2py.cli.command import Connected
+from mm2py.clock import Clock
+from mm2py.config import keys
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable, stored_keys
+from mm2py.config.settings import FlowSettings, Status
+from mm2py.connector import Flow, Kind
+from mm2py.kafka.gate import gated_alone
+from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.secret import may_be_address, may_hold_secret, shown_key
+from mm2py.shared_settings.config_log import ConfigLog, Lost
+from mm2py.shared_settings.flow_config import changed, difference, reach
+from mm2py.shared_settings.follow import merged
+
+STORE_MOST_S: Final = 20.0
+OF_CONNECT: Final = frozenset({"name", "connector.class", "source.cluster.alias", "target.cluster.alias"})
+"""What Connect's clients send beside the settings; it has to be what it is."""
+PACKAGE: Final = "org.apache.kafka.connect.mirror"
+
+
+class Invalid(Exception):
+    """Settings that cannot be taken, with a reason for each."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__(
+            f"Connector configuration is invalid and contains the following {len(errors)} error(s):\n"
+            + "\n".join(f"{name}: {why}" for name, why in errors.items())
+        )
+        self.errors = dict(errors)
+
+
+class Conflict(Exception):
+    """Something else is stored by now than the change was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What is stored after a change."""
+
+    config: FlowConfig
+    is_new: bool
+    """Nothing was stored of this flow before."""
+    restarts: tuple[str, ...]
+    """The changed settings for which the flow is drained and restarts; the others take effect while it copies."""
+
+
+def connector_properties(flow: Flow, kind: Kind, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a flow as those of one of its connectors."""
+    return {
+        **properties,
+        "name": f"{flow}.{kind}",
+        "connector.class": f"{PACKAGE}.{kind}",
+        "source.cluster.alias": flow.source,
+        "target.cluster.alias": flow.target,
+    }
+
+
+def checked(flow: Flow, kind: Kind, wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the settings to store, and those that have no effect.
+
+    Raises:
+        Invalid: one is not known, does not fit its key, or must not come over REST.
+    """
+    fixed = connector_properties(flow, kind, {})
+    known, errors = stored_keys(), {}
+    properties: dict[str, str] = {}
+    idle: list[str] = []
+    for name, value in wanted.items():
+        if name in OF_CONNECT:
+            short = value.rpartition(".")[2] if name == "connector.class" else value
+            if short not in (fixed[name], fixed[name].rpartition(".")[2], kind.removesuffix("Connector")):
+                errors[name] = f"it is {fixed[name]} and cannot be changed"
+        elif name in known:
+            properties[name] = value
+            if known[name].status is not Status.WORKS:
+                idle.append(name)
+        elif may_hold_secret(name) or may_be_address(name):
+            errors[shown_key(name)] = (
+                "addresses and credentials cannot be changed over REST; each worker has them in its own file"
+            )
+        elif name in _without_effect():
+            idle.append(name)
+        else:
+            errors[shown_key(name)] = "there is no such setting of a flow"
+    if errors:
+        raise Invalid(errors)
+    return properties, idle
+
+
+def _without_effect() -> frozenset[str]:
+    """Return the settings of a connector that mm2py knows and does not share: they change nothing."""
+    return frozenset(name for table in (keys.CONNECTOR, keys.FLOW_ONLY) for name in table)
+
+
+class FlowChanges:
+    """Stores settings of one flow."""
+
+    def __init__(
+        self,
+        file: SettingsFile,
+        settings: FlowSettings,
+        connect: Callable[[], Connected],
+        *,
+        worker: str,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """``connect`` connects to the target; ``worker`` is named as the writer."""
+        self.flow = settings.flow
+        self._file = file
+        self._settings = settings
+        self._connect = connect
+        self._worker = worker
+        self._clock = clock
+        self._rng = rng
+        self._log: ConfigLog | None = None
+        self._changing = asyncio.Lock()
+
+    @property
+    def by_file(self) -> Mapping[str, str]:
+        """What this worker's file says of the flow; it counts while nothing is stored."""
+        return self._file.shared(self.flow)
+
+    async def stored(self) -> FlowConfig | None:
+        """Return what is stored now. Raises: as ``ConfigTable.read``."""
+        log = self._config_log()
+        async with asyncio.timeout(STORE_MOST_S):
+            await log.read_patiently(self._rng)
+        return log.config
+
+    async def change(self, wanted: Callable[[FlowConfig | None], Mapping[str, str]], *, version: int | None) -> Changed:
+        """Store settings.
+
+        Args:
+            wanted: returns all settings that are to be stored, by what is stored now.
+            version: that has to be stored now; None: any.
+        Raises:
+            Conflict: another version is stored, or another writer was quicker.
+            Invalid: the flow cannot run by these settings.
+            Others as ``ConfigLog.write``. TimeoutError: the target does not answer.
+        Cancelling may leave it stored or not.
+        """
+        async with self._changing, asyncio.timeout(STORE_MOST_S):
+            log = self._config_log()
+            await log.read_patiently(self._rng)
+            stored = log.config
+            if version is not None and version != (0 if stored is None else stored.version):
+                raise Conflict(f"Version {0 if stored is None else stored.version} is stored, and not {version}.")
+            properties = dict(wanted(stored))
+            before = self.by_file if stored is None else stored.properties
+            properties.setdefault(ENABLED, before.get(ENABLED, "true"))
+            config = changed(stored, properties, Writer.REST)
+            try:
+                merged(self._file.switching_on(self.flow), self.flow, config)
+            except StoredConfigUnusable as error:
+                raise Invalid({str(self.flow): error.what}) from error
+            names = [change.name for change in difference(before, properties)]
+            restarts = tuple(name for name in names if not all(part.is_in_place for part in reach([name])))
+            if stored is not None and not names and stored.by is not Writer.MM2:
+                return Changed(stored, False, ())
+            outcome = await log.write(config, instead_of=stored)
+            if isinstance(outcome, Lost):
+                raise Conflict("Another writer has changed it at the same time. Read it again, and repeat the change.")
+            return Changed(outcome.config, stored is None, restarts)
+
+    def _config_log(self) -> ConfigLog:
+        if self._log is None:
+            brokers = gated_alone(self._connect(), self._clock)
+            self._log = ConfigLog(brokers, self._settings, worker=self._worker, clock=self._clock, rng=self._rng)
+        return self._log

@@ -1,0 +1,59 @@
+"""Errors as Kafka Connect's REST API tells them: ``{"error_code": 404, "message": "..."}``."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from mm2py.errors import ConfigError, Mm2Error
+from rest.live import NothingKnown
+from rest.worker_link import WorkerSilent
+
+
+class RestError(Exception):
+    """A request that cannot be done, with the status code that says why."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+
+
+def error_body(status: int, message: str) -> dict[str, object]:
+    """Return what the body of an error holds."""
+    return {"error_code": status, "message": message}
+
+
+def _answer(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(error_body(status, message), status, headers)
+
+
+def tell_errors(app: FastAPI) -> None:
+    """Let an application tell all its errors in this shape. What was sent is never repeated in them."""
+
+    @app.exception_handler(RestError)
+    async def refused(_: Request, error: RestError) -> JSONResponse:
+        return _answer(error.status, str(error), error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def no_such_path(_: Request, error: HTTPException) -> JSONResponse:
+        return _answer(error.status_code, f"HTTP {error.status_code} {error.detail}", dict(error.headers or {}))
+
+    @app.exception_handler(RequestValidationError)
+    async def not_understood(_: Request, error: RequestValidationError) -> JSONResponse:
+        told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return _answer(400, "The request cannot be understood: " + "; ".join(told))
+
+    @app.exception_handler(NothingKnown)
+    async def unknown(_: Request, error: NothingKnown) -> JSONResponse:
+        return _answer(503, str(error), {"Retry-After": "5"})
+
+    @app.exception_handler(WorkerSilent)
+    async def silent(_: Request, error: WorkerSilent) -> JSONResponse:
+        return _answer(503, str(error), {"Retry-After": "5"})
+
+    @app.exception_handler(Mm2Error)
+    async def not_done(_: Request, error: Mm2Error) -> JSONResponse:
+        return _answer(400 if isinstance(error, ConfigError) else 503, str(error))

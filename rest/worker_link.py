@@ -1,0 +1,67 @@
+"""The REST process asks its worker, over the channel that ``mm2py/cli/rest_process.py`` opens."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import pickle
+import socket
+import struct
+from typing import Any, Final
+
+from mm2py.worker.facts import WorkerFacts
+
+ANSWER_MOST_S: Final = 5.0
+"""A worker that takes longer is busy with something that it should not be."""
+_HEAD: Final = struct.Struct(">QI")
+
+
+class WorkerSilent(Exception):
+    """The worker does not answer."""
+
+
+class WorkerLink:
+    """Asks one worker. ``run`` it."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._writer: asyncio.StreamWriter | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._ids = itertools.count()
+
+    async def run(self) -> None:
+        """Take answers until the worker is gone."""
+        reader, self._writer = await asyncio.open_connection(sock=self._channel)
+        try:
+            while True:
+                number, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+                value = pickle.loads(await reader.readexactly(size))  # noqa: S301  (our own parent wrote it)
+                waiting = self._waiting.pop(number, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(value)
+        except (OSError, asyncio.IncompleteReadError):
+            return
+        finally:
+            self._writer.close()
+
+    async def facts(self) -> WorkerFacts:
+        """Return how the worker is now. Raises: WorkerSilent."""
+        found = await self.ask("facts")
+        assert isinstance(found, WorkerFacts)  # noqa: S101
+        return found
+
+    async def ask(self, what: str) -> Any:
+        """Return what the worker says. Raises: WorkerSilent."""
+        if self._writer is None or self._writer.is_closing():
+            raise WorkerSilent("The worker is gone.")
+        number = next(self._ids)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._writer.write(json.dumps({"id": number, "what": what}).encode() + b"\n")
+        try:
+            async with asyncio.timeout(ANSWER_MOST_S):
+                return await answer
+        except TimeoutError:
+            raise WorkerSilent(f"The worker has not answered for {ANSWER_MOST_S:g} s.") from None
+        finally:
+            self._waiting.pop(number, None)
