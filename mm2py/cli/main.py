@@ -343,8 +343,8 @@ def _rest_process(
 ) -> RestProcess | None:
     if not bound:
         return None
-    arguments = [str(options.file), "--worker", worker_name(), "--log-level", options.log_level]
-    arguments += ["--log-format", options.log_format, "--clusters", *(options.clusters or ())]
+    arguments = ["--worker", worker_name(), "--log-level", options.log_level, "--log-format", options.log_format]
+    arguments += ["--clusters", *(options.clusters or ()), "--", str(options.file)]
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
     return RestProcess(arguments, bound, lambda _: herder.facts(worker_name()), rng=rng, log=log)
 

@@ -84,13 +84,15 @@ def worker_count(text: str) -> int:
 
 
 def worker_arguments(
-    arguments: Sequence[str], number: int, *, again: bool = False, sockets: Sequence[int] = ()
+    arguments: Sequence[str], number: int, *, again: bool = False, sockets: Sequence[int] | None = None
 ) -> list[str]:
     """Return the arguments of one worker: those of the parent, without ``--workers N``, and with the number.
 
     One that is begun ``again`` has no ``--apply``: it would undo what an operator has changed since.
     """
-    kept = [NUMBER_OPTION, str(number), f"{SOCKETS_OPTION}={','.join(map(str, sockets))}"]
+    kept = [NUMBER_OPTION, str(number)]
+    if sockets is not None:
+        kept.append(f"{SOCKETS_OPTION}={','.join(map(str, sockets))}")
     given = iter(arguments)
     for argument in given:
         if argument == "--":

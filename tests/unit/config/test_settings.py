@@ -618,7 +618,7 @@ def test_a_line_that_a_backslash_made_part_of_a_value_is_told_and_nothing_of_it_
 
 
 def test_what_only_a_plug_in_reads_may_speak_of_connections(load: Load) -> None:
-    lines = "my.reporter.producer = bootstrap.servers=h:1,security.protocol=SSL\nlisteners = A.token=x"
+    lines = "my.reporter.producer = bootstrap.servers=h:1,security.protocol=SSL\nrest.advertised.listener = A.token=x"
     assert only(load(set_line(lines))).flow == parse_flow("A->B")
 
 
