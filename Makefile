@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean
+.PHONY: help venv jars demo test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -161,6 +161,9 @@ bench-checkpoints: venv jars ## checkpoints of 1,000 groups on real brokers: how
 
 bench-checkpoints-model: venv jars ## checkpoints of 50,000 partitions and 10,000 groups, on broker models; ten minutes (ARGS="--save")
 	@$(PY) -m bench.checkpoints_model $(ARGS)
+
+bench-rest: venv jars ## what REST under load costs copying, and how soon it answers; fifteen minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.rest_load $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)
