@@ -188,8 +188,8 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
     ]
     lines += [
         f"{workload.records:,} records of workload `{workload.name}`, copied by one worker with its REST process",
-        f"beside it, while {CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events, and without",
-        "them; pairs take turns to be first. All of it shares the two cores of this machine with both brokers.",
+        f"beside it, while {CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events, and",
+        "without them; pairs take turns to be first. All of it shares the two cores of this machine with both brokers.",
         "",
         "| | p50 | p99 | goal, p99 | answers | REST process |",
         "| --- | --- | --- | --- | --- | --- |",
