@@ -6,7 +6,8 @@ are alike here. Share groups are listed as well; they have no commits, and take 
 
 Rights: DESCRIBE on a group to list it and to read what it has committed; READ on a group, and on the topics, to commit
 for it. DESCRIBE on the cluster is enough to list groups, but not to read their commits. Without an error brokers leave
-out what mm2py may not describe: groups from a list, and topics from what a group has committed.
+out what mm2py may not describe: groups from a list, and topics from what a group has committed. ``refused_groups`` asks
+for the right to commit, and commits nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kio.static.primitive import i32, i64
 from mm2py.errors import for_each
 from mm2py.kafka import admin, messages
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_MEMBER_ID
+from mm2py.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_MEMBER_ID
 from mm2py.kafka.errors import BrokerRefused, CorruptReply, Reaction, reaction_to
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
@@ -31,6 +32,10 @@ COMMITS_A_REQUEST: Final = 200
 """A coordinator stores the commits of one request as one batch, and answers UNKNOWN_SERVER_ERROR if it is too large.
 With metadata of 4,096 bytes each, the most that brokers allow by default, so many still fit (1 MiB by default)."""
 BROKERS_AT_ONCE: Final = 32
+_READ: Final = 1 << 3
+"""The bit of READ in the operations that a broker allows."""
+_NOT_TOLD: Final = -(1 << 31)
+"""In place of these operations."""
 _NO_EPOCH: Final = -1
 _NO_GENERATION: Final = -1
 """Of a client that is no member."""
@@ -140,6 +145,41 @@ async def committed_offsets(
             found.update(answers)
 
     await for_each(by_coordinator, ask_about_those_of, at_once=BROKERS_AT_ONCE, name="reading commits")
+    return found
+
+
+async def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str, BrokerRefused]:
+    """Return the groups that mm2py could not commit for now, and why: a right is missing, or no coordinator answers.
+
+    A group need not exist. Whether a group has members, and the rights on topics, are not looked at.
+
+    Raises:
+        KafkaError: as ``Brokers.send``, of any coordinator.
+    Cancelling costs nothing.
+    """
+    found: dict[str, BrokerRefused] = {}
+    by_coordinator: dict[BrokerId, list[str]] = {}
+    for group, coordinator in (await admin.find_coordinators(brokers, groups, transactions=False)).items():
+        if isinstance(coordinator, BrokerRefused):
+            found[group] = _refused(f"Committing for group {group}", group, coordinator.code, right="READ")
+        else:
+            by_coordinator.setdefault(coordinator, []).append(group)
+
+    async def ask_about_those_of(coordinator: BrokerId) -> None:
+        for some in chunks(by_coordinator[coordinator], GROUPS_A_REQUEST):
+            request = messages.DescribeGroupsRequest(
+                groups=tuple(map(GroupId, some)), include_authorized_operations=True
+            )
+            reply = await ask(brokers, coordinator, request, messages.DescribeGroupsResponse)
+            for one in reply.groups:
+                code, allowed = int(one.error_code), int(one.authorized_operations)
+                if not code and allowed != _NOT_TOLD and not allowed & _READ:
+                    code = GROUP_AUTHORIZATION_FAILED
+                if code:
+                    group = str(one.group_id)
+                    found[group] = _refused(f"Committing for group {group}", group, code, right="READ")
+
+    await for_each(by_coordinator, ask_about_those_of, at_once=BROKERS_AT_ONCE, name="reading rights on groups")
     return found
 
 

@@ -10,12 +10,12 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
-from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups
+from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups, refused_groups
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.checkpoint_rule import remote_topic_of
-from mm2py.offsets.group_sync import CONSUMERS
+from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.replication.reading.offset_tables import CheckpointTable
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
@@ -54,7 +54,17 @@ class ConsumerGroupInquiry:
             name: _of_flow(commits, settings) for name, commits in (await _commits(source, listed)).items() if commits
         }
         on_target = {name: one for name, one in (await list_groups(target)).items() if name in committed}
-        committed_there = await _commits(target, on_target)
+        committed_there: dict[str, Commits] = {}
+        refused: dict[str, BrokerRefused] = {}
+        for name, commits in (await committed_offsets(target, list(on_target))).items():
+            if isinstance(commits, BrokerRefused):
+                refused[name] = commits
+            else:
+                committed_there[name] = commits
+        is_synced = self._checkpoint_settings.group_sync is not None
+        if is_synced:
+            idle = [name for name in committed if name not in on_target or on_target[name].state == IDLE]
+            refused |= await refused_groups(target, idle)
         keys = sorted({key for commits in committed.values() for key in commits})
         remote = {
             key: (str(remote_topic_of(TopicName(key[0]), settings.policy, settings.flow)), key[1]) for key in keys
@@ -65,7 +75,13 @@ class ConsumerGroupInquiry:
         stale = self._stale(remote, of_source, of_target)
         return ConsumerGroupsFacts(
             [
-                ConsumerGroupFacts(listed[name], on_target.get(name), commits, committed_there.get(name, {}))
+                ConsumerGroupFacts(
+                    listed[name],
+                    on_target.get(name),
+                    commits,
+                    committed_there.get(name, {}),
+                    str(refused.get(name, "")),
+                )
                 for name, commits in committed.items()
                 if commits
             ],
@@ -76,7 +92,7 @@ class ConsumerGroupInquiry:
             stale,
             self._offsets.syncs,
             self._checkpoints.last,
-            self._checkpoint_settings.group_sync is not None,
+            is_synced,
         )
 
     def _stale(

@@ -26,7 +26,7 @@ NEXT_CHECKPOINT: Final = "its next checkpoint is not emitted yet"
 NOT_COMMITTED: Final = (
     "not committed on the target yet; if it stays so, the worker's log tells why (group_offsets.skipped)"
 )
-"""A target that refuses commits for a group says so to the worker only."""
+"""Rights on groups are asked for. For what else a target may refuse a commit, it tells the worker only."""
 TARGET_AHEAD: Final = (
     "its offset on the target is ahead of it: it has read there, or its remote topic was recreated or cut back"
 )
@@ -44,6 +44,8 @@ class ConsumerGroupFacts:
     committed: Commits
     """On the source, of topics that the flow copies."""
     committed_on_target: Commits
+    refused: str
+    """Why the target lets mm2py not read its commits, or not commit for it; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ class ConsumerGroupReport:
     is_exact: bool
     """In each partition it goes on at the exact record."""
     note: str
-    """The first of its partitions' notes; empty if there is none."""
+    """The first of its partitions' notes, or ``refused`` although nothing is waited for; empty if there is none."""
+    refused: str
+    """Why the target refuses mm2py what moves the group; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +175,15 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
     target = group.target
     why = why_not_moved(*(None, "") if target is None else (target.state, target.protocol_type)) or ""
     waiting = [one for one in partitions if one.waits_for]
-    if not why and waiting:
+    if not why and any(one.waits_for == group.refused for one in waiting):
+        why = group.refused
+    elif not why and waiting:
         first = waiting[0]
         more = f", and {len(waiting) - 1} more partition(s) wait" if len(waiting) > 1 else ""
         why = f"{first.topic}-{first.partition}: {first.waits_for}{more}"
     noted = [one for one in partitions if one.note]
     more = f", and {len(noted) - 1} more partition(s)" if len(noted) > 1 else ""
-    note = f"{noted[0].topic}-{noted[0].partition}: {noted[0].note}{more}" if noted else ""
+    note = f"{noted[0].topic}-{noted[0].partition}: {noted[0].note}{more}" if noted else group.refused
     return ConsumerGroupReport(
         group.source.group,
         group.source.state,
@@ -189,6 +195,7 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
         partitions,
         all(one.is_exact for one in partitions),
         note,
+        group.refused,
     )
 
 
@@ -216,7 +223,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     elif there is not None and _is_ahead(there, translated):
         waits_for = TARGET_AHEAD
     elif facts.is_synced and (there is None or there < at):
-        waits_for = NOT_COMMITTED
+        waits_for = group.refused or NOT_COMMITTED
     if checkpoint is not None and at is not None and not (skips or note or why):
         again, basis = _reads_again(ledger, facts.syncs, key, commit.offset, checkpoint.upstream_offset, at)
     return PartitionReport(

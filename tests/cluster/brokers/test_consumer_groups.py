@@ -23,7 +23,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined, unused-ignore]
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.consumer_groups import Commit, ListedGroup, commit_offsets, committed_offsets, list_groups
+from mm2py.kafka.consumer_groups import (
+    Commit,
+    ListedGroup,
+    commit_offsets,
+    committed_offsets,
+    list_groups,
+    refused_groups,
+)
 from mm2py.kafka.error_codes import (
     GROUP_AUTHORIZATION_FAILED,
     NO_COORDINATOR,
@@ -135,6 +142,7 @@ def test_members_keep_their_group_to_themselves_until_they_have_left(
     finally:
         member.close()
     wait_until(lambda: listed(cluster, group) == ListedGroup(group, "consumer", "Empty"), "its member has left")
+    assert asked(cluster, lambda brokers: refused_groups(brokers, [group])) == {}
     answers = asked(cluster, lambda brokers: commit_offsets(brokers, group, {(topic, 0): Commit(7, "from A")}))
     assert answers == {(topic, 0): None}
     assert seen_by_aiokafka(cluster, group) == {(topic, 0): Commit(7, "from A")}
@@ -168,6 +176,7 @@ def test_a_group_that_mm2py_creates_has_no_members_and_no_leader_epochs(guarded_
 def test_rights_on_groups_and_topics(guarded_cluster: KafkaCluster) -> None:
     """Topics that mm2py may not describe are missing in what a group has committed, without an error."""
     cluster, group, topic, hidden = guarded_cluster, new_name("secret"), new_name("open"), new_name("hidden")
+    unknown = new_name("unknown")
     for name in (topic, hidden):
         create_topic(cluster, name)
     commits = {(topic, 0): Commit(1), (hidden, 0): Commit(2)}
@@ -195,22 +204,35 @@ def test_rights_on_groups_and_topics(guarded_cluster: KafkaCluster) -> None:
             (topic, 0): None,
             (hidden, 0): TOPIC_AUTHORIZATION_FAILED,
         }
-        allow(ResourceType.GROUP, group, ME, AclOperation.DESCRIBE)
+        names = [group, unknown]
+        assert asked(cluster, lambda brokers: refused_groups(brokers, names)) == {}
+        for name in names:
+            allow(ResourceType.GROUP, name, ME, AclOperation.DESCRIBE)
+
+        def all_refused() -> bool:
+            answers = asked(cluster, lambda brokers: refused_groups(brokers, names))
+            return {name: code_of(one) for name, one in answers.items()} == dict.fromkeys(
+                names, GROUP_AUTHORIZATION_FAILED
+            )
 
         def refused() -> bool:
             answers = asked(cluster, lambda brokers: commit_offsets(brokers, group, {(topic, 0): Commit(1)}))
             return code_of(answers[topic, 0]) == GROUP_AUTHORIZATION_FAILED
 
         wait_until(refused, "committing needs READ")
+        wait_until(all_refused, "it is told without a commit, also of a group that does not exist")
         assert asked(cluster, lambda brokers: committed_offsets(brokers, [group])) == {group: {(topic, 0): Commit(1)}}
-        admin(cluster).delete_acls([filter_of(acls.pop())])
-        allow(ResourceType.GROUP, group, "User:jane", AclOperation.DESCRIBE)
+        for _ in names:
+            admin(cluster).delete_acls([filter_of(acls.pop())])
+        for name in names:
+            allow(ResourceType.GROUP, name, "User:jane", AclOperation.DESCRIBE)
 
         def hidden_group() -> bool:
             answers = asked(cluster, lambda brokers: committed_offsets(brokers, [group]))
             return code_of(answers[group]) == GROUP_AUTHORIZATION_FAILED
 
         wait_until(hidden_group, "reading needs DESCRIBE")
+        wait_until(all_refused, "without DESCRIBE as well")
         assert listed(cluster, group) == ListedGroup(group, "", "Empty")  # DESCRIBE on the cluster is enough
     finally:
         for _, deleted in admin(cluster).delete_acls([filter_of(acl) for acl in acls]).items():

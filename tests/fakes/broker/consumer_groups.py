@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from tests.fakes.broker.cluster_state import ClusterState
 
 _NO_THROTTLE: Final = i32Timedelta.parse(datetime.timedelta(0))
+_DESCRIBE: Final = 1 << 8
+_ALL: Final = 1 << 3 | 1 << 6 | _DESCRIBE
+"""READ, DELETE, DESCRIBE"""
+_NOT_TOLD: Final = -(1 << 31)
 _METADATA_MOST: Final = 4096
 """The default of ``offset.metadata.max.bytes``; brokers count characters."""
 
@@ -130,6 +134,9 @@ def describe_groups(state: ClusterState, node: int, request: DescribeGroupsReque
     for name in request.groups:
         code = _judge(state, node, name)
         group = state.groups.known.get(name, ConsumerGroup("Dead")) if not code else ConsumerGroup("")
+        allowed = _NOT_TOLD
+        if request.include_authorized_operations and not code:
+            allowed = _DESCRIBE if name in state.groups.unwritable else _ALL
         groups.append(
             DescribedGroup(
                 error_code=code,
@@ -138,6 +145,7 @@ def describe_groups(state: ClusterState, node: int, request: DescribeGroupsReque
                 protocol_type=group.protocol_type,
                 protocol_data="",
                 members=tuple(_member(name, number) for number in range(group.members)),
+                authorized_operations=i32(allowed),
             )
         )
     return DescribeGroupsResponse(throttle_time=_NO_THROTTLE, groups=tuple(groups))

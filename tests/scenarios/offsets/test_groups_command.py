@@ -93,6 +93,31 @@ def test_a_group_of_a_remote_topic_that_was_recreated_is_neither_ready_nor_exact
     run_virtual(scenario())
 
 
+def test_groups_that_mm2py_may_not_commit_for_name_the_right_that_is_missing() -> None:
+    async def scenario() -> None:
+        world = synced_world()
+        for group in ("locked", "hidden", "pay"):
+            world.source.groups.commit(group, {("orders", 0): (100, "")})
+        world.target.groups.unwritable.add("locked")
+        world.target.groups.denied.add("hidden")
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(15)
+            found = await reports(world)
+            for group in ("locked", "hidden"):
+                assert not found[group].ready
+                assert "GROUP_AUTHORIZATION_FAILED" in found[group].why
+                assert found[group].why.endswith(f"Grant mm2py READ on group {group}.")
+            assert (found["pay"].ready, found["pay"].refused) == (True, "")
+            world.target.groups.unwritable.clear()
+            world.target.groups.denied.clear()
+            await asyncio.sleep(10)
+            found = await reports(world)
+        assert all(one.ready and not one.refused for one in found.values())
+
+    run_virtual(scenario())
+
+
 def test_a_command_looks_at_a_flow_as_its_workers_run_it_and_not_as_the_file_says_by_now() -> None:
     async def scenario() -> None:
         world = synced_world(checkpoints_topic_replication_factor="1", groups="pay")

@@ -20,6 +20,7 @@ from mm2py.kafka.consumer_groups import (
     committed_offsets,
     find_coordinators,
     list_groups,
+    refused_groups,
 )
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, CorruptReply, Reaction, RequestTimedOut
 from tests.fakes.broker.broker_model import ClusterModel
@@ -150,6 +151,26 @@ def test_ten_thousand_groups_take_few_requests() -> None:
     assert cluster.counts["request FindCoordinator"] == 10_000 / COORDINATORS_A_REQUEST
     coordinated = [sum(cluster.coordinator_of(group) == node for group in groups) for node in cluster.nodes]
     assert cluster.counts["request OffsetFetch"] == sum(-(-count // GROUPS_A_REQUEST) for count in coordinated)
+
+
+def test_it_takes_few_requests_to_ask_which_groups_may_not_be_committed_for() -> None:
+    groups = [f"group-{number}" for number in range(1_000)]
+
+    async def scenario(cluster: ClusterModel) -> None:
+        cluster.groups.unwritable.add("group-7")
+        cluster.groups.denied.add("group-8")
+        cluster.groups.errors["group-9"] = ErrorCode.coordinator_load_in_progress
+        found = await refused_groups(cluster, groups)
+        assert {name: one.code for name, one in found.items()} == {
+            "group-7": error_codes.GROUP_AUTHORIZATION_FAILED,
+            "group-8": error_codes.GROUP_AUTHORIZATION_FAILED,
+            "group-9": error_codes.COORDINATOR_LOAD_IN_PROGRESS,
+        }
+        assert str(found["group-7"]).endswith("Grant mm2py READ on group group-7.")
+        assert found["group-9"].retriable
+
+    cluster = run(scenario)
+    assert cluster.counts["request DescribeGroups"] <= 1_000 / GROUPS_A_REQUEST + len(cluster.nodes)
 
 
 def test_no_groups_take_no_request() -> None:

@@ -45,12 +45,14 @@ def facts(
     ledger: PartitionLedger | None = None,
     start: int = 0,
     stale: str = "",
+    refused: str = "",
 ) -> ConsumerGroupsFacts:
     group = ConsumerGroupFacts(
         ListedGroup("pay", "consumer", "Stable"),
         None if state is None else ListedGroup("pay", "consumer", state),
         {KEY: Commit(committed)},
         {} if on_target is None else {REMOTE: Commit(on_target)},
+        refused,
     )
     found = None if checkpoint is None else Checkpoint("pay", TopicName("A.orders"), 0, *checkpoint, "")
     return ConsumerGroupsFacts(
@@ -103,6 +105,17 @@ def test_a_group_that_is_not_ready_says_why(given: dict[str, object], why: str) 
 def test_a_group_whose_commit_may_be_refused_says_where_the_reason_is() -> None:
     (report,) = report_of(facts(on_target=20))
     assert report.why.endswith("if it stays so, the worker's log tells why (group_offsets.skipped)")
+
+
+def test_a_group_that_the_target_refuses_to_move_says_why_and_is_ready_while_nothing_is_to_be_committed() -> None:
+    why = "Committing for group pay was refused with GROUP_AUTHORIZATION_FAILED (30). Grant mm2py READ on group pay."
+    (waits,) = report_of(facts(on_target=20, refused=why))
+    assert (waits.ready, waits.why, waits.refused) == (False, why, why)
+    (ready,) = report_of(facts(refused=why))
+    assert (ready.ready, ready.why, ready.note, ready.refused) == (True, "", why, why)
+    (busy,) = report_of(facts(on_target=20, state="Stable", refused=why))
+    assert busy.why == "it has members on the target (Stable)"
+    assert why in text_of([waits]) and f"yes; {why}" in text_of([ready])
 
 
 def test_groups_that_are_not_ready_come_first_and_an_end_that_is_not_known_is_no_lag_of_zero() -> None:
