@@ -97,6 +97,14 @@ class OwnLedger:
             now_ms: for the number of a new ledger, in epoch milliseconds.
         """
         for entry in entries:
+            if type(entry) is Run and self._target is not None and len(self._entries) < WAITING_MOST:
+                source, target, count = entry
+                if source > self._source_end and target >= self._target_end:
+                    # As below, in under half the time. In a transactional topic nearly all runs are such.
+                    self._entries.append(entry)
+                    self._source_end, self._target_end = source + count, target + count
+                    self._copied_to = max(self._copied_to, self._source_end)
+                    continue
             if self._target is None:
                 self._begin(entry.source_offset, entry.target_offset, is_whole=self._is_whole)
             if entry.source_end <= self._source_end:

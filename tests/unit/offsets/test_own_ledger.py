@@ -90,15 +90,16 @@ def test_many_runs_at_once_become_chunks_of_a_size_that_brokers_take() -> None:
     assert own.chunks() == ()
 
 
-def test_records_that_overwrite_what_the_target_has_lost_begin_a_new_ledger() -> None:
+@pytest.mark.parametrize("markers", [0, 1])
+def test_records_that_overwrite_what_the_target_has_lost_begin_a_new_ledger(markers: int) -> None:
     own, reader = OwnLedger(OF, 1, (0, 0), is_whole=True), PartitionLedger()
     own.add([Run(0, 0, 100)], 5)
     write(own, reader)
-    own.add([Run(100, 90, 10)], 5)
-    own.advance(110, 100)
+    own.add([Run(100 + markers, 90, 10)], 5)
+    own.advance(110 + markers, 100)
     write(own, reader)
     assert own.number == 5
-    assert reader.forward(105) == Answer(AnswerKind.COPIED, 95, True)
+    assert reader.forward(105 + markers) == Answer(AnswerKind.COPIED, 95, True)
     assert reader.forward(80) == Answer(AnswerKind.COPIED, 80, True)
     assert reader.forward(95) == Answer(AnswerKind.GAP, 90, False)
 
