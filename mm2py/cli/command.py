@@ -1,4 +1,4 @@
-"""What all commands share: how arguments are refused, where output goes, and how a cluster is reached."""
+"""What all commands share: how arguments are read and refused, where output goes, and how a cluster is reached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, FlowSettings
-from mm2py.connector import ClusterAlias, Flow, parse_flow
+from mm2py.connector import ClusterAlias, Flow, TopicName, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerRefused
@@ -33,6 +33,7 @@ EXIT_WAITS: Final = 3
 """Something waits for an operator."""
 EXIT_INTERRUPTED: Final = 130
 STDERR: Final = 2
+PARTITION_MOST: Final = (1 << 31) - 1
 DEADLINE_S: Final = 30.0
 """How long a cluster may take to be read or written, and a running flow to answer."""
 
@@ -45,6 +46,17 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message[:1].upper()}{message[1:]}.", remedy=f"Try {self.prog} --help.")
+
+
+def number_up_to(most: int, *, least: int = 0) -> Callable[[str], int]:
+    """Return what reads a number of the command line."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        return int(text)
+
+    return read
 
 
 class CommandFailed(Mm2Error):
@@ -98,6 +110,20 @@ def flow_of(file: SettingsFile, name: str) -> FlowSettings:
     if wanted in configuration.refused:
         raise configuration.refused[wanted]
     raise ConfigError(f"{file.path} enables no flow {wanted}.", remedy=f"Set {wanted}.enabled=true.")
+
+
+def source_topic(settings: FlowSettings, topic: str, *, is_reverse: bool) -> str:
+    """Return the name on the source of a topic. With ``is_reverse`` it may be given by its name on the target.
+
+    Raises:
+        ConfigError: the flow does not copy it.
+    """
+    name, policy = TopicName(topic), settings.policy
+    upstream = policy.upstream_topic(name) if policy.topic_source(name) == settings.flow.source else None
+    for found in (upstream if is_reverse else None, name):
+        if found is not None and settings.replicates(found):
+            return str(found)
+    raise ConfigError(f"{settings.flow} does not copy {topic!r}.", remedy="Name a topic of the source that it copies.")
 
 
 async def as_workers_run(file: SettingsFile, settings: FlowSettings, target: Brokers) -> FlowSettings:

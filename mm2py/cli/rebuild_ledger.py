@@ -21,15 +21,17 @@ from mm2py.cli.command import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_WAITS,
+    PARTITION_MOST,
     CommandParser,
     Write,
     as_workers_run,
     connect,
     flow_of,
+    number_up_to,
+    source_topic,
     within_deadline,
     write_out,
 )
-from mm2py.cli.translate import PARTITION_MOST, number_up_to, source_topic
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings

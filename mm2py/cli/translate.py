@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -18,17 +18,18 @@ from typing import Final
 from mm2py.cli.command import (
     EXIT_DONE,
     EXIT_WAITS,
+    PARTITION_MOST,
     CommandParser,
     as_workers_run,
     connect,
     flow_of,
+    number_up_to,
+    source_topic,
     within_deadline,
     write_out,
 )
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName
-from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.secret import printable
@@ -37,7 +38,6 @@ from mm2py.status.offset_report import OffsetReport, line_of
 
 FORMAT: Final = 1
 """The version of the object for programs. Within one version fields may be added; none changes its meaning."""
-PARTITION_MOST: Final = (1 << 31) - 1
 
 
 class Arguments(argparse.Namespace):
@@ -79,17 +79,6 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     return parser.parse_args(arguments, namespace=Arguments())
 
 
-def number_up_to(most: int, *, least: int = 0) -> Callable[[str], int]:
-    """Return what reads a number of the command line."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
-        return int(text)
-
-    return read
-
-
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
@@ -113,20 +102,6 @@ def run(arguments: Sequence[str]) -> int:
     else:
         write_out("".join(f"{printable(line_of(one))}\n" for one in reports))
     return code
-
-
-def source_topic(settings: FlowSettings, topic: str, *, is_reverse: bool) -> str:
-    """Return the name on the source of a topic. With ``is_reverse`` it may be given by its name on the target.
-
-    Raises:
-        ConfigError: the flow does not copy it.
-    """
-    name, policy = TopicName(topic), settings.policy
-    upstream = policy.upstream_topic(name) if policy.topic_source(name) == settings.flow.source else None
-    for found in (upstream if is_reverse else None, name):
-        if found is not None and settings.replicates(found):
-            return str(found)
-    raise ConfigError(f"{settings.flow} does not copy {topic!r}.", remedy="Name a topic of the source that it copies.")
 
 
 async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> list[OffsetReport]:

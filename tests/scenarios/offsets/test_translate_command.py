@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from mm2py.cli.translate import parse_arguments, source_topic
+from mm2py.cli.command import source_topic
+from mm2py.cli.translate import parse_arguments
 from mm2py.connector import TopicName
 from mm2py.errors import ConfigError
 from mm2py.offsets.runs import Hole, HoleCause, Run
