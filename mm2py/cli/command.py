@@ -34,6 +34,7 @@ EXIT_WAITS: Final = 3
 EXIT_INTERRUPTED: Final = 130
 STDERR: Final = 2
 PARTITION_MOST: Final = (1 << 31) - 1
+"""The highest number that a partition can have."""
 DEADLINE_S: Final = 30.0
 """How long a cluster may take to be read or written, and a running flow to answer."""
 

@@ -45,7 +45,7 @@ class ConsumerGroupFacts:
     """On the source, of topics that the flow copies."""
     committed_on_target: Commits
     refused: str
-    """Why the target lets mm2py not read its commits, or not commit for it; empty if it does."""
+    """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ConsumerGroupReport:
     note: str
     """The first of its partitions' notes, or ``refused`` although nothing is waited for; empty if there is none."""
     refused: str
-    """Why the target refuses mm2py what moves the group; empty if it does not."""
+    """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
 
 
 @dataclass(frozen=True, slots=True)
