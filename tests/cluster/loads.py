@@ -9,9 +9,11 @@ from typing import Self
 from confluent_kafka import KafkaException
 
 from deploy.local.kafka import KafkaCluster
+from tests.checker.ledger import Ledger
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, now_ms
+from tests.cluster.judged_offsets import Flow
 from tests.cluster.kafka_client import record_count
 from tests.cluster.running import Mm2py, wait_until
 
@@ -88,6 +90,13 @@ class Loads:
                 max_rewound_records=max_rewinds * 10 * self._per_second,
             )
             print(report)
+
+    def assert_ledgers(self, target: KafkaCluster, run: Mm2py) -> None:
+        """Judge what the ledgers answer for every offset of both sides (L), and the offset syncs (I7).
+
+        The copy is complete, and neither side has lost records.
+        """
+        Flow(self._cluster, target, "A", "B", self.topics, Ledger()).assert_exact(run)
 
     def wait_for_copies(self, target: KafkaCluster, run: Mm2py, more: int) -> None:
         """Wait until the remote topics have grown by so many records."""

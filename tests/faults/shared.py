@@ -157,6 +157,7 @@ class SharedScene:
         """End the load and judge the copy once it is complete; ``run`` is a healthy worker."""
         self._end_loads()
         self.loads.assert_copied(self.pair.target, run, max_rewinds=0)
+        self.loads.assert_ledgers(self.pair.target, run)
         topics = [*(f"A.{topic}" for topic in self.loads.topics), *OWN_TOPICS]
         found = judge_transactions(self.pair.target.internal_bootstrap, topics, wait_s=COPY_DEADLINE_S)
         assert not found, "\n".join(str(finding) for finding in found)
