@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import pickle
 import random
 import socket
@@ -118,6 +119,16 @@ def _listen(at: Listener) -> socket.socket:
     return opened
 
 
+def python() -> list[str]:
+    """Return the interpreter, which looks for modules where this process does.
+
+    The story: the script ``mm2py`` is started in a directory that holds a ``rest.py`` of somebody else. The script does
+    not look there, and neither may the process that it starts.
+    """
+    looks_here = not {"", os.getcwd()}.isdisjoint(sys.path)
+    return [sys.executable] if looks_here else [sys.executable, "-P"]
+
+
 class RestProcess:
     """Keeps the REST process of one worker running."""
 
@@ -161,9 +172,8 @@ class RestProcess:
         try:
             handed = [theirs.fileno(), *(bound.socket.fileno() for bound in self._bound)]
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "rest",
+                *python(),
+                *("-m", "rest"),
                 *("--channel", str(theirs.fileno())),
                 *("--sockets", ",".join(map(str, handed[1:]))),
                 *self._arguments,
