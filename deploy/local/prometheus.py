@@ -22,7 +22,7 @@ from typing import Any, Self
 from deploy.local.errors import MissingTool
 from deploy.local.guardian import guard
 from deploy.local.once import cache_directory, directory_made_once
-from deploy.local.ports import free_ports
+from deploy.local.ports import lease_ports
 
 READY_S = 60.0
 SCRAPE_EVERY_S = 1
@@ -65,8 +65,8 @@ class Prometheus:
     def __init__(self, targets: Sequence[str], labels: Mapping[str, str]) -> None:
         """Scrape ``/metrics`` at each ``host:port``; ``labels`` are added to all series, as relabelling does."""
         self._directory = guard().new_directory("prometheus")
-        (port,) = free_ports(1)
-        self._at = f"127.0.0.1:{port}"
+        (self._lease,) = lease_ports(1)
+        self._at = f"127.0.0.1:{self._lease.port}"
         jobs = [{"job_name": "mm2py", "static_configs": [{"targets": list(targets), "labels": dict(labels)}]}]
         settings = {"global": {"scrape_interval": f"{SCRAPE_EVERY_S}s"}, "scrape_configs": jobs}
         (self._directory / "prometheus.yml").write_text(json.dumps(settings))  # JSON is YAML
@@ -108,6 +108,7 @@ class Prometheus:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        self._lease.release()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the series that a query finds now, each with ``metric`` and ``value``.
