@@ -6,9 +6,11 @@ This is the border: MirrorMaker 2's properties come in, read by ``properties.py`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mm2py.config import keys
@@ -20,14 +22,15 @@ from mm2py.config.flow_properties import (
     is_enabled,
     stored_keys,
 )
-from mm2py.config.flows import FlowsReading
+from mm2py.config.flows import FlowsReading, FlowUnsupported
 from mm2py.config.inventory import Item, take_inventory
 from mm2py.config.layers import Layer, Unusable, add_problem, all_problems, bad_value, cluster_pairs, listed_flows
 from mm2py.config.properties import Entry, Properties, read_properties
-from mm2py.config.settings import BadValue, Configuration, FlowSettings, Key, Status, java_trim, string
+from mm2py.config.resolution import resolve_references
+from mm2py.config.settings import BadValue, Configuration, FlowSettings, Key, Status, string
 from mm2py.connector import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.secret import may_hold_secret, setting_within, shown_key
+from mm2py.secret import may_hold_secret, setting_within, shown_key, without
 
 _SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id", "client.rack"})
 """They leave the process as they are, once mm2py has a use for them."""
@@ -71,11 +74,21 @@ class SettingsFile:
             check_stored(flow, properties)
         problems: list[str] = []
         try:
-            return _configuration(self.properties, self.selected, problems, stored)
+            found = _configuration(self.properties, self.selected, problems, stored)
         except Unusable:
+            problems = [self._masked(problem) for problem in problems]
             if stored and problems:
                 raise StoredConfigUnusable(listed_flows(list(stored)), "; ".join(problems)) from None
             raise all_problems(self.path, problems) from None
+        refused = {
+            flow: FlowUnsupported(self._masked(error.what), remedy=error.remedy)
+            for flow, error in found.refused.items()
+        }
+        return replace(found, refused=MappingProxyType(refused), warnings=tuple(map(self._masked, found.warnings)))
+
+    def _masked(self, text: str) -> str:
+        """Second net: no message repeats a credential. This one still hides what config providers have given."""
+        return without(text, self.properties.secrets)
 
     def shared(self, flow: Flow) -> dict[str, str]:
         """Return what the file says of one of its flows, as far as workers share it."""
@@ -110,8 +123,12 @@ class SettingsFile:
 
 
 def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFile:
-    """Read a file; arguments as of ``load_configuration``. Raises: ConfigError, the file cannot be read."""
-    return SettingsFile(path, read_properties(path), tuple(clusters or ()))
+    """Read a file, and what its config providers have; arguments as of ``load_configuration``.
+
+    Raises:
+        ConfigError: the file cannot be read. What is wrong with its providers, ``configuration`` raises.
+    """
+    return SettingsFile(path, resolve_references(read_properties(path), os.environ), tuple(clusters or ()))
 
 
 def _configuration(
@@ -128,6 +145,9 @@ def _configuration(
         problems.append(f"--clusters names {names}, not in clusters, which are {', '.join(clusters)}")
     items, flow_problems = take_inventory(file, clusters)
     _check_swallowed([item.entry for item in items if item.key is not None and _is_told(item.key)], problems)
+    if properties.problems:
+        problems[:] = properties.problems
+        raise Unusable
     problems += flow_problems
     enabled = _enabled_flows(file, clusters, problems)
     _check_values(items, enabled, problems)
@@ -239,11 +259,10 @@ def _pairs(file: Layer, clusters: Sequence[str], enabled: Sequence[Flow]) -> lis
 
 def _check_values(items: Sequence[Item], enabled: Sequence[Flow], problems: list[str]) -> None:
     """Check the values of all settings that have an effect; flows that are switched off are passed over."""
-    has_providers = any(item.name == "config.providers" and java_trim(item.entry.value) for item in items)
     for item in items:
         if item.key is None or item.advice is not None or (item.flow is not None and item.flow not in enabled):
             continue
-        if (has_providers and "${" in item.entry.value) or item.key.refuses(item.entry.value):
+        if item.key.refuses(item.entry.value):
             continue
         try:
             item.key.kind(item.entry.value)

@@ -20,6 +20,7 @@ from typing import Any, Final
 from mm2py.config import keys
 from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import Entry
+from mm2py.config.references import holds_reference
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
 from mm2py.config.settings import BadValue, Key, Status, Table, addresses, boolean, strings
@@ -212,6 +213,9 @@ def check_stored(flow: Flow, stored: FlowProperties) -> None:
     for name, value in stored.items():
         key = stored_keys().get(name)
         if key is None:
+            continue
+        if holds_reference(value):
+            bad.append(f"{name} holds a reference to a config provider, which only a worker's own file may")
             continue
         if setting_within(value):
             bad.append(f"{name} holds what looks like {setting_within(value)}, which must not be stored")

@@ -437,8 +437,8 @@ class FlowsReading:
                     self._problems,
                     f"{entry.key} would be {entry.value!r}, which is {bad}; set it or rename the cluster",
                 )
-            elif "${" not in entry.value:
-                self._problem(entry, str(bad))
+            else:
+                add_problem(self._problems, bad_value(entry, bad))
             return key.default
 
     def _problem(self, entry: Entry, text: str) -> None:

@@ -9,7 +9,7 @@ the top of the file, ``X.`` of a cluster, ``A->B.`` of a flow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from mm2py.config import groups, rest
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
@@ -18,7 +18,6 @@ from mm2py.config.security.keys import SECURITY
 from mm2py.config.settings import (
     HostPort,
     Key,
-    Status,
     Table,
     addresses,
     auto_offset_reset,
@@ -188,9 +187,9 @@ RENAMED = {
 _JAVA_WAY_OUT = "mm2py does not run Java classes; remove it"
 _BYTES_WAY_OUT = "records are copied as bytes; remove it"
 
-CONFIG_PROVIDERS: Key[Any] = Key(
-    "config.providers", strings, (), Status.REFUSED, "write the values themselves into the file", agrees=is_blank
-)
+_PROVIDERS_AT_THE_TOP = "config providers are named at the top of the file only"
+_PROVIDERS_ELSEWHERE = superseded("config.providers", _PROVIDERS_AT_THE_TOP, agrees=is_blank)
+CONFIG_PROVIDERS: Key[tuple[str, ...]] = Key("config.providers", strings, ())
 
 CONNECTOR = table_of(
     ENABLED,
@@ -212,7 +211,7 @@ CONNECTOR = table_of(
     POLICY_SEPARATOR,
     POLICY_INTERNAL_SEPARATOR,
     SECURITY.values(),
-    CONFIG_PROVIDERS,
+    _PROVIDERS_ELSEWHERE,
     TASKS_MAX,
     EMIT_OFFSET_SYNCS,
     OFFSET_LAG_MAX,
@@ -299,7 +298,7 @@ _COMMON = table_of(
         " metric.reporters"
     ),
     SECURITY.values(),
-    CONFIG_PROVIDERS,
+    _PROVIDERS_ELSEWHERE,
 )
 
 WORKER = table_of(
@@ -427,7 +426,8 @@ FILE = table_of(
 
 
 _CONVERTERS = superseded("key.converter. value.converter. header.converter.", "ByteArrayConverter has no settings")
-_PROVIDERS = superseded("config.providers.", "see config.providers")
+_PROVIDERS = superseded("config.providers.", _PROVIDERS_AT_THE_TOP)
+PROVIDER_SETTINGS = Key("config.providers.", string, "")
 CONNECTOR_FAMILIES = (
     *_PROVIDERS,
     *superseded("transforms.", "see transforms"),
@@ -440,5 +440,5 @@ WORKER_FAMILIES = (
     *_PROVIDERS,
     *_CONVERTERS,
 )
-FILE_FAMILIES = (*_PROVIDERS, *not_yet("listeners.https. admin.listeners.https."))
+FILE_FAMILIES = (PROVIDER_SETTINGS, *not_yet("listeners.https. admin.listeners.https."))
 """Families of settings, by the prefix of their names."""

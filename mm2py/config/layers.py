@@ -44,7 +44,8 @@ def all_problems(path: Path, problems: Sequence[str]) -> ConfigError:
 
 def bad_value(entry: Entry, bad: BadValue) -> str:
     """Return a value that its setting does not take as a problem."""
-    return f"line {entry.line}: {shown_key(entry.key)} = {shown_value(entry.key, entry.value)} is {bad}"
+    why = str(bad) if entry.written is None else bad.unquoted
+    return f"line {entry.line}: {shown_key(entry.key)} = {shown_value(entry.key, entry.text)} is {why}"
 
 
 def add_problem(problems: list[str], problem: str) -> None:

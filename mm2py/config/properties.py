@@ -18,7 +18,7 @@ from typing import Final
 import javaproperties
 
 from mm2py.errors import ConfigError
-from mm2py.secret import HIDDEN, may_hold_secret, shown_unknown_key
+from mm2py.secret import HIDDEN, Secret, may_hold_secret, shown_unknown_key
 
 FILE_MAX_BYTES: Final = 1024 * 1024
 _WARNINGS_MAX: Final = 20
@@ -35,9 +35,16 @@ class Entry:
     value: str
     key: str
     line: int | None = None
+    written: str | None = None
+    """What the file says, where the value is that of a config provider."""
+
+    @property
+    def text(self) -> str:
+        """The value as the file has it, for messages: what a config provider has given is never shown."""
+        return self.value if self.written is None else self.written
 
     def __repr__(self) -> str:
-        value = HIDDEN if may_hold_secret(self.key) or not self.value else repr(self.value)
+        value = HIDDEN if may_hold_secret(self.key) or not self.value else repr(self.text)
         return f"Entry({shown_unknown_key(self.key, self.value)}={value}, line {self.line})"
 
 
@@ -47,6 +54,10 @@ class Properties:
 
     entries: Mapping[str, Entry] = field(repr=False)
     warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What is wrong with its references to config providers; no flow runs then."""
+    secrets: tuple[Secret, ...] = ()
+    """What config providers have given for credentials: no message shows it, not even inside of something longer."""
 
 
 def read_properties(path: Path) -> Properties:
@@ -79,8 +90,8 @@ def read_properties(path: Path) -> Properties:
         raise ConfigError(f"{path}: {error.what}", remedy=error.remedy) from error
 
 
-def parse_properties(data: bytes) -> Properties:
-    """Return what Java reads out of these bytes.
+def parse_properties(data: bytes | str) -> Properties:
+    """Return what Java reads out of these bytes, or out of a text.
 
     Raises:
         ConfigError: a ``\\u`` without four hexadecimal digits, as in Java; or half of a UTF-16 character, a byte order
@@ -88,7 +99,7 @@ def parse_properties(data: bytes) -> Properties:
     """
     if len(data) > FILE_MAX_BYTES:
         raise ConfigError(f"The file is larger than {FILE_MAX_BYTES:,} bytes.", remedy="Is it a properties file?")
-    if data.startswith(b"\xef\xbb\xbf"):
+    if data.startswith("\ufeff") if isinstance(data, str) else data.startswith(b"\xef\xbb\xbf"):
         # Java makes it a part of the first key, which then does nothing.
         raise ConfigError("The file begins with a UTF-8 byte order mark.", remedy="Save it without.")
     entries: dict[str, Entry] = {}

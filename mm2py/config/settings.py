@@ -40,7 +40,13 @@ _COMMENT_BEHIND = re.compile(r"\s(?:#|//|!)")
 
 
 class BadValue(ValueError):
-    """A text is not of its kind. The message completes "... is" and does not repeat the text."""
+    """A text is not of its kind. The message completes "... is" and repeats nothing of the text but ``at``."""
+
+    def __init__(self, reason: str, *, at: str = "") -> None:
+        """``at``: the one entry of a list that is wrong."""
+        super().__init__(f"wrong at {at!r}: {reason}" if at else reason)
+        self.unquoted = f"wrong: {reason}" if at else reason
+        """The message where nothing of the text may be shown."""
 
 
 def java_trim(text: str) -> str:
@@ -144,18 +150,18 @@ def _address(text: str) -> HostPort:
     match = _ADDRESS.fullmatch(text)
     if match is None:
         if text.count(":") > 1 and re.fullmatch(r"[0-9a-fA-F:.]+", text):
-            raise BadValue(f"wrong at {text!r}: an IPv6 address needs brackets, as in [::1]:9092")
+            raise BadValue("an IPv6 address needs brackets, as in [::1]:9092", at=text)
         if ":" not in text:
-            raise BadValue(f"wrong at {text!r}: there is no port")
-        raise BadValue(f"wrong at {text!r}: write host:port{_comment_hint(text)}")
+            raise BadValue("there is no port", at=text)
+        raise BadValue(f"write host:port{_comment_hint(text)}", at=text)
     scheme, bracketed, plain, port = match.groups()
     host = bracketed if bracketed is not None else plain
     if scheme is not None and scheme.upper() != "PLAINTEXT":
-        raise BadValue(f"wrong at {text!r}: write the host without {scheme}://, and the protocol as security.protocol")
+        raise BadValue("write the host without a protocol before it, and the protocol as security.protocol", at=text)
     if not host:
-        raise BadValue(f"wrong at {text!r}: there is no host")
+        raise BadValue("there is no host", at=text)
     if len(port) > 5 or not 1 <= int(port) <= 65535:
-        raise BadValue(f"wrong at {text!r}: the port is not from 1 to 65535")
+        raise BadValue("the port is not from 1 to 65535", at=text)
     return host, int(port)
 
 

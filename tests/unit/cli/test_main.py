@@ -118,7 +118,7 @@ def test_a_file_name_cannot_break_the_line(run: Run, name: str) -> None:
         (GOOD + "A->B.enabled=maybe\n", "FILE, line 5: A->B.enabled = 'maybe' is neither true nor false."),
         (GOOD + "A.bootstrap.servers=h:0\n", "FILE, line 5: A.bootstrap.servers = 'h:0' ... not from 1 to 65535."),
         (GOOD + "A.bootstrap.servers=h\n", "FILE, line 5: A.bootstrap.servers = 'h' ..."),
-        (GOOD + "A.bootstrap.servers=http://h:1\n", "FILE, line 5: A.bootstrap.servers ... without http://..."),
+        (GOOD + "A.bootstrap.servers=http://h:1\n", "FILE, line 5: A.bootstrap.servers ... without a protocol..."),
         (GOOD.replace("B.boot", "#"), "FILE: B.bootstrap.servers is missing, flow A->B needs it as its target."),
         (GOOD + "replication.factor=0\n", "FILE, line 5: replication.factor = '0' ..."),
         (GOOD + "x=\\u12\n", "FILE: The entry of line 5 has \\u without four hexadecimal digits. ..."),

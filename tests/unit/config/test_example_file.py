@@ -101,6 +101,7 @@ def test_every_setting_that_works_is_in_the_example_and_no_other() -> None:
     shown = {item.key.name for item in items if item.key is not None}
     tables = [keys.FILE, keys.CONNECTOR, keys.FLOW_ONLY, keys.WORKER, keys.OWN_TOP, keys.OWN_CLUSTER, keys.OWN_FLOW]
     everything: list[Key[Any]] = [key for table in (*tables, *keys.CLIENTS.values()) for key in table.values()]
+    everything += keys.FILE_FAMILIES
     assert shown == {key.name for key in everything if key.status is Status.WORKS}
 
 

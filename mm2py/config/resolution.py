@@ -1,0 +1,80 @@
+"""Which settings of a file take references to config providers, and the file with their values in place.
+
+Answers to ``MirrorMakerConfig.transform``, which resolves them all. Here the settings that the workers of a flow share
+take none: they are stored where many can read them, and another worker's providers need not have the same values. What
+is stored, or comes by REST, is never resolved.
+
+A file is resolved once, when it is read: what a worker goes by does not change under it. An entry keeps its text as it
+was written beside the value, and messages show only that text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from mm2py.config import keys
+from mm2py.config.flow_properties import stored_keys
+from mm2py.config.inventory import Item, take_inventory
+from mm2py.config.layers import named
+from mm2py.config.properties import Entry, Properties
+from mm2py.config.providers import read_providers
+from mm2py.config.references import Unresolved, holds_reference, resolve
+from mm2py.config.settings import BadValue
+from mm2py.secret import Secret, may_hold_secret
+
+MASKED_MIN_CHARS: Final = 8
+"""A user may be called kafka: without its own name in it, a message would neither help nor hide anything."""
+
+
+def resolve_references(properties: Properties, environment: Mapping[str, str]) -> Properties:
+    """Return the properties of a file with the values that its config providers have.
+
+    Args:
+        environment: of the process.
+    Returns:
+        The properties; ``problems`` has what is wrong with references and providers.
+    """
+    file = properties.entries
+    try:
+        clusters = keys.CLUSTERS.kind(file[keys.CLUSTERS.name].value)
+    except (KeyError, BadValue):  # reported where the clusters are needed
+        return properties
+    problems: list[str] = []
+    warnings: list[str] = []
+    secrets: list[Secret] = []
+    entries: dict[str, Entry] = {}
+    providers = read_providers(file, environment, problems)
+    for item in take_inventory(file, clusters)[0]:
+        entry = item.entry
+        if item.key is None or item.advice is not None or not holds_reference(entry.value):
+            continue
+        if not _takes_references(item):
+            problems.append(
+                f"{named(entry)} holds a reference, ${{...}}, and all workers have to have the same value there; write"
+                " the value itself"
+            )
+            continue
+        try:
+            resolved = resolve(entry.value, providers)
+        except Unresolved as error:
+            problems.append(f"{named(entry)}: {error}")
+            continue
+        if resolved.has_strangers:
+            warnings.append(
+                f"{named(entry)} holds a reference, ${{...}}, to a provider that config.providers does not name: it is"
+                " used as it is written, as in Kafka"
+            )
+        if resolved.values:
+            entries[entry.key] = replace(entry, value=resolved.text.reveal(), written=entry.value)
+            if may_hold_secret(entry.key):
+                secrets += [value for value in resolved.values if len(value.reveal()) >= MASKED_MIN_CHARS]
+    return Properties({**file, **entries}, (*properties.warnings, *warnings), tuple(problems), tuple(secrets))
+
+
+def _takes_references(item: Item) -> bool:
+    """Each worker has this setting for itself; ``clusters`` and the providers are what references are read by."""
+    if item.key in (keys.CLUSTERS, keys.CONFIG_PROVIDERS, keys.PROVIDER_SETTINGS):
+        return False
+    return not any(item.key is key for key in stored_keys().values())
