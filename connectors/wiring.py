@@ -28,6 +28,7 @@ from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
+from mm2py.group.member import Member
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
@@ -40,8 +41,9 @@ from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_config import Part
-from mm2py.shared_settings.follow import ConfigWatch, CurrentSettings, SwitchingOff
+from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, UndividedSchedule
 from mm2py.worker.herder import Herder, Plan
@@ -95,7 +97,7 @@ def make_herder(
         schedule = SourceSchedule(
             group,
             ConfigWatch(flow, file, config_log, current, apply=apply, log=log),
-            copying.change,
+            copying,
             may_store=functools.partial(refuse_running_mm2, settings, to.brokers, log),
             clock=context.clock,
             rng=context.rng,
@@ -135,15 +137,20 @@ class _Copying:
         self._recopies = frozenset(recopies)
         self._context = context
         self._running: SourceConnector | None = None
+        self._runs_for: Member | None = None
         self._ended: set[int] = set()
+        self._unsettled: Member | None = None
+        """The last member in whose name something was sent that has no answer."""
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
         self._targets = {settings.target_request_timeout_s: to}
 
     def begin(self, schedule: SourceSchedule, attempt: int) -> Connector:
         """Return the connector of the given attempt, by the settings that count by now."""
         context, settings, member = self._context, schedule.settings, schedule.member
+        self._note_outcome()
         if self._running is not None and not self._running.leaves_outcome_unknown:
             self._ended |= self._running.producer_ids
+        self._runs_for = member
         source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         target = replace(target, brokers=member.gated(target.brokers))
@@ -183,6 +190,15 @@ class _Copying:
         """Let parts of the running connector take new settings up."""
         if self._running is not None:
             self._running.change(settings, parts)
+
+    def leaves_outcome_unknown(self, member: Member) -> bool:
+        """Whether something that was sent in the name of a member may be stored later. Nothing runs just now."""
+        self._note_outcome()
+        return self._unsettled is member
+
+    def _note_outcome(self) -> None:
+        if self._running is not None and self._running.leaves_outcome_unknown:
+            self._unsettled = self._runs_for
 
     def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
         """Return the connections with a time-out; new ones are opened for another time-out only."""

@@ -251,6 +251,8 @@ class Member:
     expired: bool = False
     outages: int = 0
     """How many times since its last record the log accepted nothing at all for half of its session time-out."""
+    held: Mapping[Flow, int] = field(default_factory=dict)
+    """As of its last heartbeat, see ``Beat``; no snapshot has it."""
 
 
 class GroupState:

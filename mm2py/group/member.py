@@ -110,6 +110,8 @@ class Member:
         """The offset of the record with which it joined."""
         self.applied: Mapping[Flow, int] = {}
         """The version of each flow's configuration that this worker runs; heartbeats tell it."""
+        self.held: dict[Flow, int] = {}
+        """See ``Beat.held``."""
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -185,6 +187,13 @@ class Member:
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
         self.applied = {**self.applied, flow: version}
+
+    def holds(self, flow: Flow, target: int | None) -> None:
+        """Tell that nothing of a flow runs here any more, as the record at this offset of its configs topic asks, and
+        that all it sent was answered; None: it may run."""
+        self.held = {one: offset for one, offset in self.held.items() if one != flow}
+        if target is not None:
+            self.held[flow] = target
 
     def offer(self, joined: Joined) -> None:
         """Let the group know something else of this member from now on: other flows, or another ``tasks.max``."""
@@ -334,7 +343,7 @@ class Member:
         """
         while True:
             begun_s = self._clock.boottime()
-            await self.say([Beat(self.id, dict(self.applied)), *self._changed_loads()])
+            await self.say([Beat(self.id, dict(self.applied), dict(self.held)), *self._changed_loads()])
             if isinstance(self.state, Draining) and not self.gate.is_fresh:
                 # What the others did about its silence cannot be read: they may have evicted it.
                 return self._apply(EvictionRead(MemberEvicted()))

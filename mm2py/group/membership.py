@@ -63,7 +63,8 @@ class View(GroupState):
             return
         self._hear(member, entry.offset)
         match record:
-            case Beat(applied=applied):
+            case Beat(applied=applied, held=held):
+                member.held = held
                 if applied != member.applied:
                     member.applied = dict(applied)
                     self.other_changes += 1

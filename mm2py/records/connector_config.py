@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from mm2py.errors import Mm2Error
+from mm2py.records.operator_request import RUNNING, TARGET_STATE, MalformedRequest, Target, decode_target
 
 FORMAT_VERSION: Final = 1
 """Of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
@@ -41,7 +42,6 @@ SOURCE_KEY: Final = _CONNECTOR + CONNECTORS[0].encode()
 _KINDS: Final = (
     b"task-",
     _COMMIT,
-    b"target-state-",
     b"tasks-fencing-",
     b"session-key",
     b"restart-connector-",
@@ -259,6 +259,10 @@ class ConfigRecords:
         """All settings under Connect's keys, by the connector's name."""
         self.tasks: dict[str, int] = {}
         """How many tasks each connector has by Connect's records."""
+        self.targets: dict[str, Target] = {}
+        """What connectors are to do, by name; those that are not here are to run."""
+        self.target_writes = 0
+        """How many such records were taken."""
         self.skipped: Counter[str] = Counter()
         """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
@@ -276,11 +280,13 @@ class ConfigRecords:
                 self._take_flow(value)
             elif key is not None and key.startswith(_CONNECTOR):
                 self._take_connector(key, value)
+            elif key is not None and key.startswith(TARGET_STATE):
+                self._take_target(key, value, offset)
             else:
                 self.skipped[self._kind(key)] += 1
                 if key is not None and key.startswith(_COMMIT) and value is not None:
                     self._take_commit(key, value)
-        except MalformedConfig as error:
+        except (MalformedConfig, MalformedRequest) as error:
             if len(self.malformed) < MALFORMED_KEPT_MOST:
                 shown = "".join(char if char.isprintable() else "?" for char in (key or b"").decode(errors="replace"))
                 self.malformed.append(f"{self.topic}-0 at offset {offset}, {shown}: {error}")
@@ -289,6 +295,10 @@ class ConfigRecords:
         """Return the records under our own key after the first ``count``, in the order of the log."""
         newer = self.writes - count
         return list(self._latest_writes)[-newer:] if newer > 0 else []
+
+    def target_of(self, connector: str) -> Target:
+        """Return what a connector is to do."""
+        return self.targets.get(connector, RUNNING)
 
     @property
     def is_beside_mm2(self) -> bool:
@@ -330,6 +340,14 @@ class ConfigRecords:
     def _take_commit(self, key: bytes, value: bytes) -> None:
         number = _object(value).get("tasks")
         self.tasks[key[len(_COMMIT) :].decode(errors="replace")] = number if isinstance(number, int) else 0
+
+    def _take_target(self, key: bytes, value: bytes | None, offset: int) -> None:
+        name = key[len(TARGET_STATE) :].decode(errors="replace")
+        if value is None:
+            self.targets.pop(name, None)
+        else:
+            self.targets[name] = decode_target(value, offset)
+        self.target_writes += 1
 
     @staticmethod
     def _kind(key: bytes | None) -> str:

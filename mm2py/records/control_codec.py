@@ -268,7 +268,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "session_timeout_ms": _COUNT,
         "checkpoints": _FLOWS,
     },
-    Beat: {"applied": _BY_FLOW},
+    Beat: {"applied": _BY_FLOW, "held": _BY_FLOW},
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},
     Listed: {"flow": _FLOW, "partitions": _COUNTS, "widths": _COUNTS, "source_cluster": _TEXT_OR_NONE},

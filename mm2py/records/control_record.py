@@ -177,6 +177,9 @@ class Beat:
     member: MemberId
     applied: Mapping[Flow, int] = field(default_factory=dict)
     """The version of each flow's configuration that it runs."""
+    held: Mapping[Flow, int] = field(default_factory=dict)
+    """Flows that operators hold and of which nothing runs there: all was answered. By flow, the offset in its configs
+    topic of the record that asks for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,6 +39,7 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
+from mm2py.records.operator_request import Target, TargetState, encode_target, target_key
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
@@ -56,6 +57,16 @@ class ConfigsUnusable(Mm2Error):
 
     def __init__(self, topic: str, why: str, *, remedy: str) -> None:
         super().__init__(f"{topic} cannot keep the configuration of its flow: {why.rstrip('.')}.", remedy=remedy)
+
+
+class NotSeen(Mm2Error):
+    """What was written does not come back: the topic was deleted or recreated meanwhile."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"{topic} has taken a record, and does not show it.",
+            remedy="Look who deletes or recreates that topic, and ask again.",
+        )
 
 
 class ConfigTable:
@@ -182,28 +193,18 @@ class ConfigLog(ConfigTable):
         Cancelling may leave them stored or not, and another one's, stored at the same time, overwritten.
         """
         async with self._writing:
-            if self._writer is None:  # before the last look: what is written then is based on what stands there
-                self._writer = await self._start_writer()
-            await self.read_patiently(self.rng)
+            writer = await self._ensure()
             if self.config != instead_of:
                 return Lost(self.config)
-            if self.is_missing or not self._is_ensured:
-                await ensure_configs_topic(
-                    self._brokers,
-                    self.topic,
-                    replication_factor=self._settings.configs_topic_replication_factor,
-                    rng=self.rng,
-                )
-                self._is_ensured = True
             known, basis = self.records.writes, _write_id_of(self.records.flow)
-            ours = await self._append(self._writer, config, basis)
+            ours = await self._append(writer, config, basis)
             if ours is None:
                 return Lost(self.config)
             winner = winner_of(self.records.writes_behind(known), basis, ours.write_id)
             if winner is None:
                 return await self._settle(ours)
             if _write_id_of(self.records.flow) == ours.write_id:  # else another worker has put them back already
-                await self._append(self._writer, replace(storable(winner), version=ours.version + 1), ours.write_id)
+                await self._append(writer, replace(storable(winner), version=ours.version + 1), ours.write_id)
             return Lost(self.config)
 
     async def _append(self, writer: TopicWriter, config: FlowConfig, basis: str) -> FlowConfig | None:
@@ -217,13 +218,55 @@ class ConfigLog(ConfigTable):
             values |= encode_connectors(ours.properties, self._flow.source, self._flow.target)
             values |= encode_no_tasks(self.records.tasks)
         values[FLOW_KEY] = encode_flow(ours)  # the last of its batch
+
+        def is_seen() -> bool:
+            return any(one.write_id == ours.write_id for one in self.records.writes_behind(known))
+
+        return ours if await self._put(writer, values, is_seen) else None
+
+    async def _put(self, writer: TopicWriter, values: Mapping[bytes, bytes], is_seen: Callable[[], bool]) -> bool:
+        """Write records, and read on until they are seen; False if they never are, as in a topic deleted meanwhile."""
+        now_ms = self._clock.wall_ms()
         await writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
         for _ in range(READ_AGAIN_MOST):
             await self.read_patiently(self.rng)
-            if any(one.write_id == ours.write_id for one in self.records.writes_behind(known)):
-                return ours
+            if is_seen():
+                return True
             await asyncio.sleep(READ_AGAIN_S)
-        return None
+        return False
+
+    async def _ensure(self) -> TopicWriter:
+        """Return the writer, after a last look: what is written next is based on what stands there now."""
+        if self._writer is None:
+            self._writer = await self._start_writer()
+        await self.read_patiently(self.rng)
+        if self.is_missing or not self._is_ensured:
+            await ensure_configs_topic(
+                self._brokers,
+                self.topic,
+                replication_factor=self._settings.configs_topic_replication_factor,
+                rng=self.rng,
+            )
+            self._is_ensured = True
+        return self._writer
+
+    async def write_target(self, connector: str, state: TargetState, *, by: str) -> None:
+        """Store what a connector is to do, unless that is stored already. Returns when it is there: workers follow.
+
+        Args:
+            connector: MirrorSourceConnector, MirrorCheckpointConnector or MirrorHeartbeatConnector.
+            by: who asks, for people.
+        Raises: as ``write``; NotSeen. Cancelling may leave it stored or not.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            if self.records.target_of(connector).state is state:
+                return
+            target = Target(state, by, self._clock.wall_ms())
+            known = self.records.target_writes
+            values = {target_key(connector): encode_target(target)}
+            if not await self._put(writer, values, lambda: self.records.target_writes > known):
+                raise NotSeen(self.topic)
 
     async def _start_writer(self) -> TopicWriter:
         """Return a writer with a producer id of its own, which most workers never need."""
@@ -261,8 +304,8 @@ class ConfigLog(ConfigTable):
         except TimeoutError:
             return Lost(self.config)
 
-    async def versions(self, report: Callable[[str], None]) -> AsyncIterator[FlowConfig | None]:
-        """Yield what counts each time that it has changed; None: nothing is stored any more.
+    async def news(self, report: Callable[[str], None]) -> AsyncIterator[bool]:
+        """Yield after each read that brought something; True: other settings count, or none any more.
 
         Args:
             report: is told, each time, why it cannot be read.
@@ -272,15 +315,15 @@ class ConfigLog(ConfigTable):
         while True:
             await asyncio.sleep(POLL_S)
             try:
-                await self.read()
+                count = await self.read()
             except KafkaError as error:
                 if not error.retriable:
                     raise
                 report(str(error))
                 continue
-            if self.config != known:
-                known = self.config
-                yield known
+            config, known = known, self.config
+            if count or config != known:
+                yield config != known
 
 
 def _write_id_of(config: FlowConfig | None) -> str:

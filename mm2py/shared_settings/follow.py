@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -28,6 +28,7 @@ from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
 from mm2py.shared_settings.config_log import ConfigLog, Lost
+from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
 from mm2py.shared_settings.flow_config import (
     Choice,
     Decision,
@@ -65,33 +66,6 @@ class Others(Protocol):
             for_sure: wait until the dead among them are known, which takes their session time-out where there are any.
         """
         ...
-
-
-@dataclass(slots=True)
-class CurrentSettings:
-    """By what this worker runs one flow now. A connector that was started with other settings restarts by itself."""
-
-    settings: FlowSettings | None
-    """None: it is switched off."""
-    heartbeats: HeartbeatSettings | None
-    """None: this worker emits none."""
-    is_settled: bool = False
-    """The flow may run here by what is stored; no MirrorMaker 2 runs it."""
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
-        self.settings, self.heartbeats = settings, heartbeats
-        self._changed.set()
-
-    def may_run(self) -> None:
-        self.is_settled = True
-        self._changed.set()
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        """Return when something is so that depends on the settings."""
-        while not reached():
-            self._changed.clear()
-            await self._changed.wait()
 
 
 def merged(file: SettingsFile, flow: Flow, stored: FlowConfig) -> FlowSettings | None:
@@ -278,6 +252,7 @@ class ConfigWatch:
         if self._applied is not None:
             await self._heed(self._config_log.config, lambda _settings, _news: None)
             self._become(merged(self._file, self.flow, self._applied), self._applied)
+            self._heed_requests()
             return
         mine = self._file.shared(self.flow)
 
@@ -291,6 +266,7 @@ class ConfigWatch:
         settings = merged(self._file, self.flow, config)
         self._tell(decided, config)
         self._become(settings, config)
+        self._heed_requests()
 
     async def _runners(self, others: Others, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
         """Return which others run the flow, and read the log again. Wait for the dead to be known where it matters."""
@@ -312,8 +288,26 @@ class ConfigWatch:
         Raises: as ``ConfigLog.versions``, ``ConfigLog.write`` and ``changed``.
         """
         await self._heed(self._config_log.config, changed)
-        async for stored in self._config_log.versions(lambda why: self._log.debug("config.unread", why=why)):
-            await self._heed(stored, changed)
+        async for is_changed in self._news():
+            self._heed_requests()
+            if is_changed:
+                await self._heed(self._config_log.config, changed)
+
+    async def follow_requests(self) -> None:
+        """Follow only what operators ask of the connectors, until cancelled. Raises: as ``ConfigLog.news``."""
+        async for _ in self._news():
+            self._heed_requests()
+
+    def _news(self) -> AsyncIterator[bool]:
+        return self._config_log.news(lambda why: self._log.debug("config.unread", why=why))
+
+    def _heed_requests(self) -> None:
+        """While the topic is missing, what it said last counts."""
+        if self._config_log.is_missing:
+            return
+        targets = {kind: self._config_log.records.target_of(kind) for kind in ASKED}
+        for kind, target in self.current.direct(targets).items():
+            self._log.info(f"connector.{target.word}", connector=f"{self.flow}.{kind}", why=target.text)
 
     async def _heed(self, stored: FlowConfig | None, changed: Changed) -> None:
         assert self._applied is not None, "it was not settled"  # noqa: S101

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.gap_record import Gap
+from mm2py.records.operator_request import Target
 from mm2py.records.source_offset import StoredPosition
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 
@@ -54,6 +55,8 @@ class FlowFacts:
     """Why these cannot be read. For the source, one sentence for each broker that does not tell."""
     stored: FlowConfig | None = None
     """The settings that mm2py has stored."""
+    held: Mapping[Kind, Target] = field(default_factory=dict)
+    """The connectors that operators have paused or stopped."""
     file: FlowProperties = field(default_factory=dict)
     """The same settings, by the file."""
     consumer_groups: ConsumerGroupsReport | None = None

@@ -355,11 +355,25 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldReport:
+    """A connector that an operator has paused or stopped: nothing of it runs."""
+
+    connector: Kind
+    state: str
+    """``paused`` or ``stopped``."""
+    by: str
+    """Empty if another writer of the configs topic than mm2py asked for it."""
+    at_ms: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class FlowReport:
     """One flow."""
 
     flow: Flow
     settings: SettingsReport
+    held: tuple[HeldReport, ...]
     guarantee: Guarantee
     coordinator: MemberId | None
     heartbeats: MemberId | None
@@ -421,6 +435,7 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
     return FlowReport(
         flow,
         settings_of(facts, state if copied else None),
+        tuple(HeldReport(kind, one.word, one.by, one.at_ms, one.text) for kind, one in facts.held.items()),
         guarantee_of(facts, state),
         owner_of(Kind.SOURCE),
         owner_of(Kind.HEARTBEAT),

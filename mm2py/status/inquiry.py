@@ -17,7 +17,7 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.settings import ClusterSettings, FlowSettings
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
@@ -25,10 +25,12 @@ from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.logs import make_logger
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.gap_record import Gap
+from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.gap_log import GapTable
 from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.current_settings import ASKED
 from mm2py.shared_settings.follow import merged_or_file
 from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
@@ -98,6 +100,12 @@ class StoredInquiry:
         """None: mm2py has stored nothing. Workers ignore what MirrorMaker 2 writes over the settings of mm2py."""
         stored = self._table.config
         return stored.previous if stored is not None and stored.by is Writer.MM2 else stored
+
+    @property
+    def held(self) -> Mapping[Kind, Target]:
+        """The connectors that operators have paused or stopped."""
+        targets = {kind: self._table.records.target_of(kind) for kind in ASKED}
+        return {kind: target for kind, target in targets.items() if target.state is not TargetState.STARTED}
 
     async def look(self) -> None:
         """Read what is new, and note what cannot be read."""
@@ -178,6 +186,7 @@ class FlowInquiry:
             consumer_groups=self._consumer_groups.report,
             consumer_groups_unread=self._consumer_groups.unread,
             stored=self._known,
+            held=self._stored.held,
             file=self._file.shared(self.flow),
             config_unread=self._stored.unread,
             config_unusable=self._unusable,

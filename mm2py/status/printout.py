@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from mm2py.connector import Flow
+from mm2py.connector import Flow, Kind
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
@@ -83,9 +83,13 @@ class _Page:
         self._say("")
         reasons = f" ({'; '.join(flow.guarantee.reasons)})" if flow.guarantee.reasons else ""
         off = "" if flow.settings.enabled else "switched off, "
+        off += "".join(f"{held.text}, " for held in flow.held if held.connector is Kind.SOURCE)
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(", ".join(_facts_of(flow, group)))
         self._settings(flow.settings, group)
+        for held in flow.held:
+            since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
+            self._say(f"{held.connector}: {held.text}{since}")
         if flow.consumer_groups is not None:
             self._consumer_groups(flow)
         rows = [_topic_row(topic, group) for topic in flow.topics]

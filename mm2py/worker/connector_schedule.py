@@ -1,10 +1,10 @@
-"""When a connector runs on this worker: while its group lets it, and by which settings.
+"""When a connector runs on this worker: while its group and its operators let it, and by which settings.
 
 Answers to what DistributedHerder does with connectors and tasks after each rebalance, and when a configuration changes:
 Connect restarts a connector for any change. Here a source connector runs on every member, and copies the partitions
 that are its own; a flow's heartbeats and its checkpoints are emitted by one member each. Most changes of settings take
 effect while a flow copies (``shared_settings/flow_config.py``); for the others the source connector is drained and
-restarts.
+restarts. A paused one is drained, and its partitions stay assigned.
 """
 
 from __future__ import annotations
@@ -14,48 +14,60 @@ import contextlib
 import functools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
+from mm2py.connector import Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
+from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, TaskName
+from mm2py.records.operator_request import Target
+from mm2py.shared_settings.current_settings import Asked, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow, Part
-from mm2py.shared_settings.follow import (
-    ChangedWithoutEnd,
-    ConfigWatch,
-    CurrentSettings,
-    other_runners,
-)
+from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
 from mm2py.worker.herder import Always
 
 AGAIN_S: Final = 30.0
 """How soon stored settings are looked for again that could not be read."""
 
 SettingsT = TypeVar("SettingsT")
-Change = Callable[[FlowSettings, Collection[Part]], None]
-"""Lets parts of the running connector take new settings up."""
+
+
+class Attempts(Protocol):
+    """The source connectors of one flow, attempt after attempt."""
+
+    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+        """Let parts of the running connector take new settings up."""
+        ...
+
+    def leaves_outcome_unknown(self, member: Member) -> bool:
+        """Whether something that was sent in the name of a member may be stored later."""
+        ...
 
 
 class MemberSchedule:
-    """A connector runs as long as this worker is the same member of its group."""
+    """A connector runs as long as this worker is the same member of its group, and operators want it to."""
 
-    def __init__(self, group: Group, flow: Flow) -> None:
+    def __init__(self, group: Group, flow: Flow, kind: Kind, current: CurrentSettings) -> None:
         self._group = group
         self._flow = flow
+        self._kind = kind
+        self._current = current
+        self._asked = Asked()
+        """What operators asked when it was granted."""
         self._member: Member | None = None
 
     @property
@@ -64,6 +76,16 @@ class MemberSchedule:
         if self._member is None:
             raise AssertionError("it was not granted")
         return self._member
+
+    @property
+    def held(self) -> Target | None:
+        """See ``ConnectorSchedule``."""
+        return self._current.asked(self._kind).held
+
+    async def until_asked(self) -> None:
+        """See ``ConnectorSchedule``."""
+        before = self._current.asked(self._kind)
+        await self._current.until(lambda: self._current.asked(self._kind) != before)
 
     async def granted(self) -> None:
         """Raises: Mm2Error if this worker takes no part in the group."""
@@ -94,12 +116,8 @@ class MemberSchedule:
         with contextlib.suppress(GroupRefused, IncarnationEnded, ControlLogUnusable, NewerFormat):
             while True:
                 member = await self._group.joined()
-                ownership = member.ownership(self._flow)
                 with contextlib.suppress(IncarnationEnded):
-                    while not member.is_over:
-                        ownership.changed.clear()
-                        await ownership.release(ownership.to_release())
-                        await ownership.changed.wait()
+                    await _release_all(member, member.ownership(self._flow))
 
 
 class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
@@ -110,9 +128,8 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
         self, group: Group, task: TaskName, current: CurrentSettings, wanted: Callable[[], SettingsT | None]
     ) -> None:
         """``wanted`` returns by what the connector is to run now, None while it is not to run; see ``current``."""
-        super().__init__(group, task.flow)
+        super().__init__(group, task.flow, task.kind, current)
         self._task = task
-        self._current = current
         self._wanted = wanted
         self._settings: SettingsT | None = None
 
@@ -131,11 +148,9 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
         while True:
             await super().granted()
             await self.stopped(outcome_unknown=False)  # the task may have come and gone before anything started
-            self._settings = self._wanted()
-            if self._settings is None:
-                await _until_any(
-                    self.member.until(self._is_awaited), self._current.until(lambda: self._wanted() is not None)
-                )
+            self._asked, self._settings = self._current.asked(self._kind), self._wanted()
+            if self._asked.held is not None or self._settings is None:
+                await _until_any(self.member.until(self._is_awaited), self._current.until(self._is_changed))
             elif not self._may_run():
                 await self.member.until(lambda: self._may_run() or self._is_awaited())
             elif not self.member.is_stopping:
@@ -143,10 +158,7 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
             await asyncio.sleep(0)
 
     async def revoked(self) -> bool:
-        await _until_any(
-            self.member.until(lambda: not self._may_run()),
-            self._current.until(lambda: self._wanted() != self._settings),
-        )
+        await _until_any(self.member.until(lambda: not self._may_run()), self._current.until(self._is_changed))
         return False
 
     async def stopped(self, *, outcome_unknown: bool) -> None:
@@ -162,6 +174,9 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
     async def release_refused(self, *, outcome_unknown: bool) -> None:
         """No other worker could run it either: what is refused is an account, or a name."""
 
+    def _is_changed(self) -> bool:
+        return self._wanted() != self._settings or self._current.asked(self._kind) != self._asked
+
     def _may_run(self) -> bool:
         return self.member.view.may_run(self._task, self.member.id)
 
@@ -171,7 +186,7 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
 
 class PathSchedule(Always):
     """A connector that reads the heartbeats of a flow back runs on every worker whose flow copies them, until their
-    topic or their interval changes."""
+    topic or their interval changes, or the flow is paused."""
 
     def __init__(self, current: CurrentSettings, topic_of: Callable[[FlowSettings], str | None]) -> None:
         """``topic_of`` returns what the flow calls the copies of heartbeats; None if it copies none."""
@@ -189,7 +204,8 @@ class PathSchedule(Always):
         return False
 
     def _found(self) -> tuple[str, float | None] | None:
-        settings = self._current.settings
+        """While the flow is paused, no heartbeats are missed."""
+        settings = None if self._current.asked(Kind.SOURCE).held else self._current.settings
         topic = None if settings is None else self._topic_of(settings)
         return None if settings is None or topic is None else (topic, settings.heartbeats_interval_s)
 
@@ -206,7 +222,7 @@ class SourceSchedule(MemberSchedule):
         self,
         group: Group,
         watch: ConfigWatch,
-        change: Change,
+        attempts: Attempts,
         *,
         may_store: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -216,13 +232,11 @@ class SourceSchedule(MemberSchedule):
         """Make one.
 
         Args:
-            change: hands settings to the running connector.
             may_store: raises FlowRefused if a live MirrorMaker 2 runs the flow, as it keeps its settings there.
         """
-        super().__init__(group, watch.flow)
+        super().__init__(group, watch.flow, Kind.SOURCE, watch.current)
         self._watch = watch
-        self._current = watch.current
-        self._change = change
+        self._attempts = attempts
         self._may_store = may_store
         self._clock = clock
         self._rng = rng
@@ -237,7 +251,7 @@ class SourceSchedule(MemberSchedule):
         return self._current.settings
 
     async def granted(self) -> None:
-        """Wait also while the flow is switched off, and while what is stored cannot be read.
+        """Wait also while the flow is switched off or paused, and while what is stored cannot be read.
 
         Raises:
             Mm2Error: as ``MemberSchedule``, ``may_store``; or what is stored cannot be run.
@@ -245,15 +259,48 @@ class SourceSchedule(MemberSchedule):
         while True:
             await super().granted()
             await self._settle()
-            if self._current.settings is not None and not self.member.is_stopping:
+            self._asked = self._current.asked(self._kind)
+            may_run = self._current.settings is not None and not self.member.is_stopping
+            if may_run:
                 self._current.may_run()
-                return
-            await _until_any(self.revoked(), self._unlist())
+            if self._asked.held is None:
+                self.member.holds(self._flow, None)
+                if may_run:
+                    return
+                await _until_any(self.revoked(), self._unlist())
+            elif self._attempts.leaves_outcome_unknown(self.member):
+                await self._leave_unsettled(self.member)
+            else:
+                self.member.holds(self._flow, self._asked.held.offset)
+                await _until_any(self.revoked(), self._release_meanwhile(self.member))
 
     async def revoked(self) -> bool:
         """Follows meanwhile what is stored."""
-        await _until_any(super().revoked(), self._follow())
+        is_asked = self._current.until(lambda: self._current.asked(self._kind) != self._asked)
+        await _until_any(super().revoked(), self._follow(), is_asked)
         return self.member.can_drain
+
+    async def until_asked(self) -> None:
+        """Follows meanwhile what operators ask."""
+        await _until_any(super().until_asked(), self._follow_requests())
+
+    async def _follow_requests(self) -> None:
+        if self._watch.is_settled:
+            with contextlib.suppress(Mm2Error):  # ``granted`` meets it again
+                await self._watch.follow_requests()
+        await asyncio.Event().wait()
+
+    async def _leave_unsettled(self, member: Member) -> None:
+        """The story: an attempt fails with a request unanswered, and the flow is paused. If its partitions were
+        released then, no worker would fence that request. So the member leaves, and the group fences it."""
+        why = f"{self._flow} is to pause, and something it sent was not answered"
+        await member.leave(outcome_unknown=True, cause=IncarnationEnded(why))
+
+    async def _release_meanwhile(self, member: Member) -> None:
+        """Keep what is assigned here, and release what other workers wait for: all of it is drained."""
+        with contextlib.suppress(IncarnationEnded):
+            await _release_all(member, member.ownership(self._flow))
+        await asyncio.Event().wait()
 
     async def _unlist(self) -> None:
         """While the flow is switched off, let other flows have the remote topics that it copies into."""
@@ -313,7 +360,7 @@ class SourceSchedule(MemberSchedule):
         if Part.ON_OFF in news.parts or (settings is not None and not is_in_place):
             raise _Restart
         if settings is not None:
-            self._change(settings, news.parts)
+            self._attempts.change(settings, news.parts)
         self._tell_group()
 
     def _tell_group(self) -> None:
@@ -333,6 +380,14 @@ class SourceSchedule(MemberSchedule):
                 f" {AGAIN_S:g} s",
                 remedy=error.remedy,
             )
+
+
+async def _release_all(member: Member, ownership: Ownership) -> None:
+    """Release all that other members wait for, as long as a member lasts. Raises: IncarnationEnded."""
+    while not member.is_over:
+        ownership.changed.clear()
+        await ownership.release(ownership.to_release())
+        await ownership.changed.wait()
 
 
 async def _until_any(*waits: Coroutine[Any, Any, object]) -> None:

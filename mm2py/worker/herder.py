@@ -21,6 +21,7 @@ from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowSt
 from mm2py.errors import Mm2Error
 from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
+from mm2py.records.operator_request import Target
 from mm2py.worker.facts import WorkerFacts, health_of
 
 HEALTHY_AFTER_S: Final = 120.0
@@ -34,6 +35,15 @@ SWITCHING_OFF_MOST_S: Final = 30.0
 
 class ConnectorSchedule(Protocol):
     """When a connector may run in this process."""
+
+    @property
+    def held(self) -> Target | None:
+        """By what operators hold it, None if they let it run."""
+        ...
+
+    async def until_asked(self) -> None:
+        """Wait until operators ask something else of it. Ends the pause after a failure."""
+        ...
 
     async def granted(self) -> None:
         """Wait until it may. Raises: Mm2Error if it must not."""
@@ -66,6 +76,12 @@ class ConnectorSchedule(Protocol):
 
 class Always:
     """The schedule of a connector that runs on every worker."""
+
+    held: Target | None = None
+
+    async def until_asked(self) -> None:
+        """Never."""
+        await asyncio.Event().wait()
 
     async def granted(self) -> None:
         """At once."""
@@ -225,6 +241,9 @@ class Herder:
 
     @staticmethod
     def _flow_status(running: RunningConnector) -> FlowStatus:
+        held = None if running.refused or running.is_up else running.plan.schedule.held
+        if held is not None:
+            return FlowStatus(running.flow, held.word, held.text, "", (), {})
         if running.connector is not None and running.refused is None:
             status = running.connector.status()
             if isinstance(status, FlowStatus):
@@ -276,10 +295,17 @@ class Herder:
                 if self._is_outcome_unknown(running) and running.copies and not self._stopping.is_set():
                     self._outcome_unknown.add(running.flow)
                 running.is_up = False
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            await self._pause(running.plan.schedule, pause_s)
             if self._stopping.is_set():
                 return  # a stopping worker begins nothing
+
+    async def _pause(self, schedule: ConnectorSchedule, pause_s: float) -> None:
+        """Wait, but no longer than until the worker stops or operators ask something of the connector."""
+        waits = [asyncio.create_task(wait, name="pause") for wait in (self._stopping.wait(), schedule.until_asked())]
+        try:
+            await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await self._cancel(waits)
 
     @staticmethod
     def _is_outcome_unknown(running: RunningConnector) -> bool:

@@ -19,8 +19,9 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import SOURCE_KEY, FlowConfig
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable
+from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_config import Follow
-from mm2py.shared_settings.follow import ConfigWatch, CurrentSettings
+from mm2py.shared_settings.follow import ConfigWatch
 from tests.scenarios.world import World
 
 TOPIC = "mm2-configs.A.internal"

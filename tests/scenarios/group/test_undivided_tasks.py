@@ -11,7 +11,7 @@ import pytest
 
 from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.records.control_record import Evicted, TaskName
-from mm2py.shared_settings.follow import CurrentSettings
+from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.worker.connector_schedule import UndividedSchedule
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
 from tests.scenarios.shared_world import run

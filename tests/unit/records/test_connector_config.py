@@ -173,7 +173,6 @@ def test_everything_else_is_skipped_and_counted() -> None:
         b"task-MirrorSourceConnector-0",
         b"task-MirrorSourceConnector-1",
         b"commit-MirrorSourceConnector",
-        b"target-state-MirrorSourceConnector",
         b"tasks-fencing-MirrorSourceConnector",
         b"session-key",
         b"restart-connector-x",
@@ -186,7 +185,6 @@ def test_everything_else_is_skipped_and_counted() -> None:
     assert records.skipped == {
         "task": 2,
         "commit": 1,
-        "target-state": 1,
         "tasks-fencing": 1,
         "session-key": 1,
         "restart-connector": 1,

@@ -75,7 +75,7 @@ records: st.SearchStrategy[ControlRecord] = st.one_of(
         st.integers(1, 10**6),
         tuples,
     ),
-    st.builds(Beat, members, by_flow),
+    st.builds(Beat, members, by_flow, by_flow),
     st.builds(Loads, members, loads),
     st.builds(Writes, members, writers),
     st.builds(
@@ -137,6 +137,10 @@ def test_every_record_names_its_kind_and_the_version_that_wrote_it(record: Contr
 @given(records)
 def test_fields_of_a_younger_version_are_ignored(record: ControlRecord) -> None:
     assert decode(changed(record, since="1.7"), where=WHERE) == record
+
+
+def test_a_beat_of_a_version_before_pauses_holds_no_flow() -> None:
+    assert decode(encode(Beat(MEMBER, {})), where=WHERE) == Beat(MEMBER, {}, {})
 
 
 def test_a_beat_is_small() -> None:

@@ -34,6 +34,7 @@ from mm2py.records.control_record import (
     Writes,
 )
 from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
@@ -96,6 +97,18 @@ def two_members(owners: Mapping[TaskName, MemberId], topics: Mapping[str, int]) 
 
 def of_flow(**extra: Any) -> FlowFacts:
     return FlowFacts(SETTINGS, **{"selected": {}, **extra})
+
+
+def whole_flow() -> FlowFacts:
+    """Return facts in which nothing is empty."""
+    return of_flow(
+        selected={"orders": 1},
+        gaps=[gap()],
+        stored=STORED,
+        held={Kind.SOURCE: Target(TargetState.STOPPED, "ann", NOW_MS)},
+        file={"topics": "x"},
+        consumer_groups=GROUPS,
+    )
 
 
 def gap(kind: GapKind = GapKind.EXPIRED, topic: str = "orders", done: Done = Done.STOPPED, partition: int = 0) -> Gap:
@@ -520,6 +533,16 @@ def test_consumer_groups_that_cannot_be_read_are_a_part_that_did_not_answer() ->
     assert not reported(of_flow(consumer_groups=GROUPS)).problems, "a group with members on the target is no fault"
 
 
+def test_of_a_paused_connector_it_is_told_who_paused_it_and_that_is_no_problem() -> None:
+    held = {Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS), Kind.HEARTBEAT: Target(TargetState.STOPPED)}
+    report = reported(of_flow(held=held))
+    text = text_of(report)
+    assert "A->B: paused by ann, " in text
+    assert "MirrorSourceConnector: paused by ann since 1970-01-01T00:16:40Z" in text
+    assert "MirrorHeartbeatConnector: stopped by another writer of the configs topic than mm2py\n" in text
+    assert kinds(report) == kinds(reported(of_flow()))
+
+
 def test_only_a_terminal_gets_colours() -> None:
     report = reported(of_flow(gaps=[gap()]))
     assert "\x1b" not in text_of(report)
@@ -531,7 +554,7 @@ def test_only_a_terminal_gets_colours() -> None:
 def test_the_object_for_programs_keeps_its_shape() -> None:
     """Whoever changes this changes what others' programs read: add fields, and keep those that are here."""
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
-    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"}, consumer_groups=GROUPS)
+    facts = whole_flow()
     found = json.loads(json.dumps(object_of(reported(facts, group=log.facts()), exit_code=3)))
     assert (found["format"], found["exit_code"], found["at_ms"]) == (1, 3, NOW_MS + 1000)
     assert found["clusters"] == {"A": "", "B": ""}
@@ -543,10 +566,11 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "group": "being_fenced generation last_append_ms_ago leader leader_epoch members name runs target topic"
         " unfenced unread",
         "member": "bytes_per_s flows last_seen_ms_ago leads member name state tasks url version",
-        "flow": "checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats lag lag_is_partial"
+        "flow": "checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag lag_is_partial"
         " open_gaps settings tasks tasks_max topics unowned unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
+        "held": "at_ms by connector state text",
         "settings": "applied drift enabled stored",
         "stored": "at_ms by version worker",
         "applied": "is_behind member version",
@@ -563,6 +587,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "flow": flow,
         "consumer_groups": flow["consumer_groups"],
         "not_ready": flow["consumer_groups"]["not_ready"][0],
+        "held": flow["held"][0],
         "settings": settings,
         "stored": settings["stored"],
         "applied": settings["applied"][0],
@@ -578,7 +603,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
 def test_every_field_and_word_for_programs_is_described() -> None:
     page = (Path(__file__).parents[3] / "docs" / "status.md").read_text()
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
-    facts = of_flow(selected={"orders": 1}, gaps=[gap()], stored=STORED, file={"topics": "x"}, consumer_groups=GROUPS)
+    facts = whole_flow()
     words = {*ProblemKind, *MemberState, *Level, *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3))}
     undescribed = {word for word in words if f"`{word}`" not in page and f"`{word}[]`" not in page}
     assert undescribed == {"format"}, "that one stands in the text as it is written"

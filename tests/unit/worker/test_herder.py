@@ -16,6 +16,7 @@ import pytest
 from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus, parse_flow
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
+from mm2py.records.operator_request import Target, TargetState
 from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, Always, ConnectorSchedule, Group, Herder, Plan
 from tests.fakes.virtual_time import run_virtual
 
@@ -76,10 +77,14 @@ class FakeSchedule(Always):
     """Ends once, and then never; ``in_order``: there is time to drain."""
 
     def __init__(self, *, ends_after_s: float, in_order: bool = True, fails_with: Exception | None = None) -> None:
+        self.asked = asyncio.Event()
         self.stopped_outcome_unknown: list[bool] = []
         self._ends_after_s: float | None = ends_after_s
         self._in_order = in_order
         self._fails_with = fails_with
+
+    async def until_asked(self) -> None:
+        await self.asked.wait()
 
     async def revoked(self) -> bool:
         if self._ends_after_s is None:
@@ -251,6 +256,43 @@ def test_a_failed_flow_starts_again_after_pauses_that_grow_to_half_a_minute() ->
     first = worker.events("flow.failed")[0]
     assert (first["flow"], first["why"], first["level"]) == ("A->B", "The target said no. Look there.", "error")
     assert first["again_in_s"] == round(worker.pauses_s(AB)[0], 1)
+
+
+def test_an_operators_request_ends_the_pause_after_a_failure() -> None:
+    schedule = FakeSchedule(ends_after_s=10_000)
+    worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target said no.", remedy="Look there."))}, schedule=schedule)
+
+    async def main() -> None:
+        herder = worker.herder()
+        running = asyncio.create_task(herder.run())
+        await asyncio.sleep(200)
+        before = len(worker.began)
+        schedule.asked.set()
+        schedule.asked.clear()
+        await asyncio.sleep(0.1)
+        assert len(worker.began) > before
+        herder.stop()
+        await running
+
+    run_virtual(main())
+
+
+def test_a_held_flow_says_so_once_it_is_drained() -> None:
+    schedule = FakeSchedule(ends_after_s=10)
+    worker = Worker({AB: runs(AB, drain_takes_s=5)}, schedule=schedule)
+
+    async def main() -> None:
+        herder = worker.herder()
+        running = asyncio.create_task(herder.run())
+        schedule.held = Target(TargetState.STOPPED, "ann")
+        await asyncio.sleep(12)
+        assert [status.state for status in herder.status()] == ["running"]
+        herder.connectors[0].is_up = False  # as when it waits for its permit
+        assert [(status.state, status.reason) for status in herder.status()] == [("stopped", "stopped by ann")]
+        herder.stop()
+        await running
+
+    run_virtual(main())
 
 
 def test_a_defect_is_reported_with_its_place_and_the_flow_begins_again() -> None:

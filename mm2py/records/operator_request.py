@@ -1,0 +1,107 @@
+"""What operators ask of a running connector, as records of the configs topic: to pause, stop, resume or restart. Pure.
+
+Connect keeps ``target-state-<name>`` with ``{"state":"PAUSED","state.v2":"STOPPED"}``: readers before Kafka 3.5 know no
+STOPPED and take ``state``. Ours says beside it who asked, and when; Connect ignores that. A target state counts until
+the next one. ``restart-connector-<name>`` counts once, for workers that run when it is written.
+Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+TARGET_STATE: Final = b"target-state-"
+BY_MOST: Final = 100
+"""So many characters of who asked are kept."""
+
+
+class MalformedRequest(ValueError):
+    """A record is not what Connect or mm2py writes under its key."""
+
+
+class TargetState(StrEnum):
+    """Connect's names for what a connector is to do."""
+
+    STARTED = "STARTED"
+    PAUSED = "PAUSED"
+    """It runs nowhere, and keeps what it was assigned."""
+    STOPPED = "STOPPED"
+    """As ``PAUSED``, and its offsets may be altered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a connector is to do, and who asked for it."""
+
+    state: TargetState
+    by: str = ""
+    """In words; empty if another writer than mm2py asked."""
+    at_ms: int | None = None
+    offset: int = -1
+    """Where it stands in the configs topic: workers say by it which one they have followed."""
+
+    @property
+    def word(self) -> str:
+        """The state of the connector once that is done: running, paused or stopped."""
+        return "running" if self.state is TargetState.STARTED else self.state.lower()
+
+    @property
+    def text(self) -> str:
+        """Who asked for that, as an operator reads it."""
+        return f"{self.word} by {self.by or 'another writer of the configs topic than mm2py'}"
+
+
+RUNNING: Final = Target(TargetState.STARTED)
+
+
+def target_key(connector: str) -> bytes:
+    return TARGET_STATE + connector.encode()
+
+
+def encode_target(target: Target) -> bytes:
+    """Return the value as Connect writes it, and ours beside it."""
+    old = TargetState.PAUSED if target.state is TargetState.STOPPED else target.state
+    return dump({"state": old, "state.v2": target.state, "by": target.by[:BY_MOST], "at_ms": target.at_ms})
+
+
+def decode_target(value: bytes, offset: int) -> Target:
+    """Return a target state.
+
+    Raises:
+        MalformedRequest: it is none; Connect keeps the one before then, too.
+    """
+    fields = load(value)
+    named = fields.get("state.v2")
+    if not isinstance(named, str):
+        named = str(fields.get("state"))
+    try:
+        state = TargetState(named)
+    except ValueError:
+        raise MalformedRequest("it names no state that Connect knows") from None
+    return Target(state, *read_author(fields), offset)
+
+
+def read_author(fields: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Return who asked and when, as far as a record says it."""
+    by, at_ms = fields.get("by"), fields.get("at_ms")
+    shown = "".join(char for char in by[:BY_MOST] if char.isprintable()) if isinstance(by, str) else ""
+    return shown, at_ms if isinstance(at_ms, int) and not isinstance(at_ms, bool) else None
+
+
+def dump(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def load(value: bytes) -> dict[str, Any]:
+    """Return the fields of a record. Raises: MalformedRequest."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        raise MalformedRequest("it is no JSON") from None
+    if not isinstance(found, dict):
+        raise MalformedRequest("it is no JSON object")
+    return found

@@ -1,0 +1,69 @@
+"""By what this worker runs one flow now: its settings, and what operators ask of its connectors.
+
+``ConfigWatch`` keeps it; the schedules of the flow's connectors wait for it to change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mm2py.config.settings import FlowSettings, HeartbeatSettings
+from mm2py.connector import Kind
+from mm2py.records.operator_request import RUNNING, Target, TargetState
+
+ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
+"""The connectors of which operators ask something."""
+
+
+class Asked(NamedTuple):
+    """What operators ask of one connector. Another value: what runs is drained, and starts again if it may."""
+
+    held: Target | None = None
+    """By which it is paused or stopped; None: it may run."""
+
+
+@dataclass(slots=True)
+class CurrentSettings:
+    """By what this worker runs one flow now. A connector that was started with other settings restarts by itself."""
+
+    settings: FlowSettings | None
+    """None: it is switched off."""
+    heartbeats: HeartbeatSettings | None
+    """None: this worker emits none."""
+    is_settled: bool = False
+    """The flow may run here by what is stored; no MirrorMaker 2 runs it."""
+    _targets: Mapping[Kind, Target] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
+        self.settings, self.heartbeats = settings, heartbeats
+        self._changed.set()
+
+    def may_run(self) -> None:
+        self.is_settled = True
+        self._changed.set()
+
+    def direct(self, targets: Mapping[Kind, Target]) -> Mapping[Kind, Target]:
+        """Take in what the connectors are to do. Returns those that are to do something else than before."""
+        news = {kind: target for kind, target in targets.items() if target.state is not self.target(kind).state}
+        self._targets = dict(targets)
+        self._changed.set()
+        return news
+
+    def target(self, kind: Kind) -> Target:
+        """Return what a connector is to do."""
+        return self._targets.get(kind, RUNNING)
+
+    def asked(self, kind: Kind) -> Asked:
+        """Return what operators ask of a connector."""
+        target = self.target(kind)
+        return Asked(None if target.state is TargetState.STARTED else target)
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Return when something is so that depends on all this."""
+        while not reached():
+            self._changed.clear()
+            await self._changed.wait()
