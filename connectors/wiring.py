@@ -38,6 +38,7 @@ from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
 from mm2py.records.ledger_record import NewerLedgerFormat
+from mm2py.records.operator_request import RestartPartitions
 from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.shared_settings.config_log import ConfigLog
@@ -190,6 +191,11 @@ class _Copying:
         """Let parts of the running connector take new settings up."""
         if self._running is not None:
             self._running.change(settings, parts)
+
+    def restart(self, partitions: RestartPartitions) -> None:
+        """Let partitions of the running connector be read again from their positions."""
+        if self._running is not None:
+            self._running.restart(partitions.topic, partitions.partition)
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
         """Whether something that was sent in the name of a member may be stored later. Nothing runs just now."""

@@ -124,6 +124,14 @@ class SourceConnector:
         if Part.TOPICS in parts:
             self._look_at_gained()
 
+    def restart(self, topic: str, partition: int | None) -> None:
+        """Read a partition of a topic, or all that are copied here, again from its position, and forget what was not
+        acknowledged. A topic that is refused is looked at again."""
+        if self._parts is not None:
+            self._parts.task.restart(topic, partition)
+            self._parts.discovery.look_again()
+            self._look_at_gained()
+
     @property
     def leaves_outcome_unknown(self) -> bool:
         """See ``Connector``: an attempt without a task has written nothing."""

@@ -29,7 +29,17 @@ from enum import StrEnum
 from typing import Any, Final
 
 from mm2py.errors import Mm2Error
-from mm2py.records.operator_request import RUNNING, TARGET_STATE, MalformedRequest, Target, decode_target
+from mm2py.records.operator_request import (
+    RESTART_CONNECTOR,
+    RESTART_PARTITIONS,
+    RUNNING,
+    TARGET_STATE,
+    MalformedRequest,
+    Restart,
+    Target,
+    decode_restart,
+    decode_target,
+)
 
 FORMAT_VERSION: Final = 1
 """Of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
@@ -44,12 +54,12 @@ _KINDS: Final = (
     _COMMIT,
     b"tasks-fencing-",
     b"session-key",
-    b"restart-connector-",
     b"logger-cluster-",
     b"mm2py-",
 )
 MALFORMED_KEPT_MOST: Final = 20
 WRITES_KEPT_MOST: Final = 100
+RESTARTS_KEPT_MOST: Final = 100
 
 
 class Writer(StrEnum):
@@ -261,8 +271,10 @@ class ConfigRecords:
         """How many tasks each connector has by Connect's records."""
         self.targets: dict[str, Target] = {}
         """What connectors are to do, by name; those that are not here are to run."""
-        self.target_writes = 0
-        """How many such records were taken."""
+        self.restarts: deque[Restart] = deque(maxlen=RESTARTS_KEPT_MOST)
+        """What was to restart, by records that were taken since this was last emptied."""
+        self.requests = 0
+        """How many records of either kind were taken."""
         self.skipped: Counter[str] = Counter()
         """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
@@ -282,6 +294,8 @@ class ConfigRecords:
                 self._take_connector(key, value)
             elif key is not None and key.startswith(TARGET_STATE):
                 self._take_target(key, value, offset)
+            elif key is not None and key.startswith((RESTART_CONNECTOR, RESTART_PARTITIONS)):
+                self._take_restart(key, value)
             else:
                 self.skipped[self._kind(key)] += 1
                 if key is not None and key.startswith(_COMMIT) and value is not None:
@@ -347,7 +361,13 @@ class ConfigRecords:
             self.targets.pop(name, None)
         else:
             self.targets[name] = decode_target(value, offset)
-        self.target_writes += 1
+        self.requests += 1
+
+    def _take_restart(self, key: bytes, value: bytes | None) -> None:
+        restart = decode_restart(key, value)
+        if restart is not None:
+            self.restarts.append(restart)
+            self.requests += 1
 
     @staticmethod
     def _kind(key: bytes | None) -> str:

@@ -2,7 +2,10 @@
 
 Connect keeps ``target-state-<name>`` with ``{"state":"PAUSED","state.v2":"STOPPED"}``: readers before Kafka 3.5 know no
 STOPPED and take ``state``. Ours says beside it who asked, and when; Connect ignores that. A target state counts until
-the next one. ``restart-connector-<name>`` counts once, for workers that run when it is written.
+the next one.
+
+Restarts count once, for workers that run when they are written: ``restart-connector-<name>`` is Connect's, with
+``{"include-tasks":true,"only-failed":false}``; ``mm2py-restart`` is ours, for one topic or partition of a flow.
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
 """
 
@@ -12,9 +15,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 TARGET_STATE: Final = b"target-state-"
+RESTART_CONNECTOR: Final = b"restart-connector-"
+RESTART_PARTITIONS: Final = b"mm2py-restart"
+FORMAT_VERSION: Final = 1
+"""Of our own record. A reader that is older than ``readable_from`` in it passes it over."""
 BY_MOST: Final = 100
 """So many characters of who asked are kept."""
 
@@ -83,6 +90,61 @@ def decode_target(value: bytes, offset: int) -> Target:
     except ValueError:
         raise MalformedRequest("it names no state that Connect knows") from None
     return Target(state, *read_author(fields), offset)
+
+
+@dataclass(frozen=True, slots=True)
+class RestartConnector:
+    """A connector is to be drained and started again on every worker. It has no tasks beside itself here."""
+
+    connector: str
+    only_failed: bool = False
+    """Where it runs, it runs on; one that has failed is tried again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPartitions:
+    """Partitions are to be read again from their positions, and what was not acknowledged is to be forgotten."""
+
+    topic: str
+    partition: int | None = None
+    """None: all of the topic."""
+
+
+Restart = RestartConnector | RestartPartitions
+
+
+def encode_restart(restart: Restart, *, request_id: str, by: str, at_ms: int) -> tuple[bytes, bytes]:
+    """Return key and value; ``request_id`` tells two requests for the same partitions apart."""
+    author = {"by": by[:BY_MOST], "at_ms": at_ms}
+    if isinstance(restart, RestartConnector):
+        fields = {"include-tasks": True, "only-failed": restart.only_failed}
+        return RESTART_CONNECTOR + restart.connector.encode(), dump({**fields, **author})
+    ours = {"format": FORMAT_VERSION, "readable_from": FORMAT_VERSION, "id": request_id}
+    return RESTART_PARTITIONS, dump({**ours, "topic": restart.topic, "partition": restart.partition, **author})
+
+
+def decode_restart(key: bytes, value: bytes | None) -> Restart | None:
+    """Return a restart; None where there is none, as after a record was deleted.
+
+    Raises:
+        MalformedRequest: it is not as Connect or mm2py writes it.
+    """
+    if value is None:
+        return None
+    fields = load(value)
+    if key != RESTART_PARTITIONS:
+        name = key[len(RESTART_CONNECTOR) :].decode(errors="replace")
+        return RestartConnector(name, fields.get("only-failed") is True)
+    readable_from, topic, partition = fields.get("readable_from"), fields.get("topic"), fields.get("partition")
+    if not _is_count(readable_from) or readable_from > FORMAT_VERSION:
+        raise MalformedRequest("it is of another version of mm2py")
+    if not isinstance(topic, str) or not (partition is None or _is_count(partition)):
+        raise MalformedRequest("it names no topic, or no partition")
+    return RestartPartitions(topic, partition)
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def read_author(fields: Mapping[str, Any]) -> tuple[str, int | None]:

@@ -39,7 +39,7 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
-from mm2py.records.operator_request import Target, TargetState, encode_target, target_key
+from mm2py.records.operator_request import Restart, Target, TargetState, encode_restart, encode_target, target_key
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
@@ -81,6 +81,8 @@ class ConfigTable:
         self._metadata: TopicMetadata | None = None
         self._topic_id: uuid.UUID | None = None
         self._read_to: dict[int, int] = {}
+        self._is_read = False
+        """It was read to its end once: restarts that come from now on are new."""
         self._reading = asyncio.Lock()
 
     @property
@@ -113,9 +115,18 @@ class ConfigTable:
             if isinstance(error, BrokerRefused) and error.code == OFFSET_OUT_OF_RANGE and before:
                 self._forget()  # it was cut back: all of it is read once more
             raise
+        if not self._is_read:
+            self.records.restarts.clear()
+            self._is_read = True
         if self.records.too_new is not None:
             raise self.records.too_new
         return count
+
+    def take_restarts(self) -> list[Restart]:
+        """Return what was to restart since the last call; what was asked before the first read is over."""
+        found = list(self.records.restarts)
+        self.records.restarts.clear()
+        return found
 
     async def read_patiently(self, rng: random.Random) -> int:
         """Read, and again while what hinders it may pass. Raises: as ``read``, what does not pass."""
@@ -123,6 +134,7 @@ class ConfigTable:
 
     def _forget(self) -> None:
         self._read_to.clear()
+        self._is_read = False
         self.records = ConfigRecords(self.topic)
 
     async def _find(self) -> TopicMetadata | None:
@@ -263,10 +275,26 @@ class ConfigLog(ConfigTable):
             if self.records.target_of(connector).state is state:
                 return
             target = Target(state, by, self._clock.wall_ms())
-            known = self.records.target_writes
-            values = {target_key(connector): encode_target(target)}
-            if not await self._put(writer, values, lambda: self.records.target_writes > known):
-                raise NotSeen(self.topic)
+            await self._put_request(writer, target_key(connector), encode_target(target))
+
+    async def write_restart(self, restart: Restart, *, by: str) -> None:
+        """Ask the workers that run now to restart something, once. Returns when the record is there.
+
+        Args:
+            by: who asks, for people.
+        Raises: as ``write_target``.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            key, value = encode_restart(
+                restart, request_id=f"{self.rng.getrandbits(64):016x}", by=by, at_ms=self._clock.wall_ms()
+            )
+            await self._put_request(writer, key, value)
+
+    async def _put_request(self, writer: TopicWriter, key: bytes, value: bytes) -> None:
+        known = self.records.requests
+        if not await self._put(writer, {key: value}, lambda: self.records.requests > known):
+            raise NotSeen(self.topic)
 
     async def _start_writer(self) -> TopicWriter:
         """Return a writer with a producer id of its own, which most workers never need."""

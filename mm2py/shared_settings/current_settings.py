@@ -6,23 +6,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.connector import Kind
-from mm2py.records.operator_request import RUNNING, Target, TargetState
+from mm2py.records.operator_request import RUNNING, RestartConnector, Target, TargetState
 
 ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 """The connectors of which operators ask something."""
 
 
 class Asked(NamedTuple):
-    """What operators ask of one connector. Another value: what runs is drained, and starts again if it may."""
+    """What operators ask of one connector."""
 
     held: Target | None = None
     """By which it is paused or stopped; None: it may run."""
+    restarts: int = 0
+    """How often it was to restart."""
+    retries: int = 0
+    """How often it was to restart where it has failed. Where it runs, it runs on."""
+
+    def lets_run(self, before: Asked) -> bool:
+        """Whether what runs since ``before`` was asked may run on."""
+        return self == before._replace(retries=self.retries)
 
 
 @dataclass(slots=True)
@@ -36,6 +45,8 @@ class CurrentSettings:
     is_settled: bool = False
     """The flow may run here by what is stored; no MirrorMaker 2 runs it."""
     _targets: Mapping[Kind, Target] = field(default_factory=dict)
+    _restarts: Counter[str] = field(default_factory=Counter)
+    _retries: Counter[str] = field(default_factory=Counter)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def become(self, settings: FlowSettings | None, heartbeats: HeartbeatSettings | None) -> None:
@@ -53,6 +64,11 @@ class CurrentSettings:
         self._changed.set()
         return news
 
+    def restart(self, asked: RestartConnector) -> None:
+        """Let a connector restart."""
+        (self._retries if asked.only_failed else self._restarts)[asked.connector] += 1
+        self._changed.set()
+
     def target(self, kind: Kind) -> Target:
         """Return what a connector is to do."""
         return self._targets.get(kind, RUNNING)
@@ -60,7 +76,8 @@ class CurrentSettings:
     def asked(self, kind: Kind) -> Asked:
         """Return what operators ask of a connector."""
         target = self.target(kind)
-        return Asked(None if target.state is TargetState.STARTED else target)
+        held = None if target.state is TargetState.STARTED else target
+        return Asked(held, self._restarts[kind], self._retries[kind])
 
     async def until(self, reached: Callable[[], bool]) -> None:
         """Return when something is so that depends on all this."""

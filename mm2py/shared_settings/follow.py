@@ -27,6 +27,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
+from mm2py.records.operator_request import RestartPartitions
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
 from mm2py.shared_settings.flow_config import (
@@ -50,6 +51,8 @@ OTHERS_SETTLE_S: Final = 3.0
 
 Changed = Callable[[FlowSettings | None, Follow], None]
 """Is told that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
+Restarted = Callable[[RestartPartitions], None]
+"""Is told which partitions are to restart."""
 
 
 class ChangedWithoutEnd(Mm2Error):
@@ -281,15 +284,15 @@ class ConfigWatch:
     def _depends_on_runners(self, mine: FlowProperties, lost_to: FlowConfig | None) -> bool:
         return depends_on_runners(self._config_log.config, mine, apply=self._apply, lost_to=lost_to)
 
-    async def run(self, changed: Changed) -> None:
-        """Follow what is stored until cancelled; ``changed`` is called after each change.
+    async def run(self, changed: Changed, restarted: Restarted) -> None:
+        """Follow what is stored until cancelled; ``changed`` is called after each change of settings.
 
         What cannot be run is logged, and the flow goes on as it is.
         Raises: as ``ConfigLog.versions``, ``ConfigLog.write`` and ``changed``.
         """
         await self._heed(self._config_log.config, changed)
         async for is_changed in self._news():
-            self._heed_requests()
+            self._heed_requests(restarted)
             if is_changed:
                 await self._heed(self._config_log.config, changed)
 
@@ -301,13 +304,21 @@ class ConfigWatch:
     def _news(self) -> AsyncIterator[bool]:
         return self._config_log.news(lambda why: self._log.debug("config.unread", why=why))
 
-    def _heed_requests(self) -> None:
-        """While the topic is missing, what it said last counts."""
+    def _heed_requests(self, restarted: Restarted = lambda _: None) -> None:
+        """While the topic is missing, what it said last counts. Where no partition is copied, none restarts."""
         if self._config_log.is_missing:
             return
         targets = {kind: self._config_log.records.target_of(kind) for kind in ASKED}
         for kind, target in self.current.direct(targets).items():
             self._log.info(f"connector.{target.word}", connector=f"{self.flow}.{kind}", why=target.text)
+        for restart in self._config_log.take_restarts():
+            if isinstance(restart, RestartPartitions):
+                restarted(restart)
+            elif restart.connector in ASKED:
+                only = " where it has failed" if restart.only_failed else ""
+                why = f"an operator asked for it{only}"
+                self._log.info("connector.restarting", connector=f"{self.flow}.{restart.connector}", why=why)
+                self.current.restart(restart)
 
     async def _heed(self, stored: FlowConfig | None, changed: Changed) -> None:
         assert self._applied is not None, "it was not settled"  # noqa: S101

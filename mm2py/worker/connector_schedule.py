@@ -34,7 +34,7 @@ from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, TaskName
-from mm2py.records.operator_request import Target
+from mm2py.records.operator_request import RestartPartitions, Target
 from mm2py.shared_settings.current_settings import Asked, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow, Part
 from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
@@ -51,6 +51,10 @@ class Attempts(Protocol):
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
         """Let parts of the running connector take new settings up."""
+        ...
+
+    def restart(self, partitions: RestartPartitions) -> None:
+        """Let partitions of the running connector be read again from their positions."""
         ...
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
@@ -175,7 +179,8 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
         """No other worker could run it either: what is refused is an account, or a name."""
 
     def _is_changed(self) -> bool:
-        return self._wanted() != self._settings or self._current.asked(self._kind) != self._asked
+        lets_run = self._current.asked(self._kind).lets_run(self._asked)
+        return not lets_run or self._wanted() != self._settings
 
     def _may_run(self) -> bool:
         return self.member.view.may_run(self._task, self.member.id)
@@ -276,7 +281,7 @@ class SourceSchedule(MemberSchedule):
 
     async def revoked(self) -> bool:
         """Follows meanwhile what is stored."""
-        is_asked = self._current.until(lambda: self._current.asked(self._kind) != self._asked)
+        is_asked = self._current.until(lambda: not self._current.asked(self._kind).lets_run(self._asked))
         await _until_any(super().revoked(), self._follow(), is_asked)
         return self.member.can_drain
 
@@ -344,7 +349,7 @@ class SourceSchedule(MemberSchedule):
                     await self._settle_now()
                     if self._current.settings is None or self._watch.drift:  # else the file says the same
                         raise _Restart
-                await self._watch.run(self._changed)
+                await self._watch.run(self._changed, self._attempts.restart)
             except IncarnationEnded:
                 return
             except _Restart:

@@ -109,7 +109,9 @@ class FlowWorker:
         )
         await self.watch.settle(others)
         self.settings = self.watch.current.settings
-        self._task = asyncio.get_running_loop().create_task(self.watch.run(self._changed), name=self.name)
+        self._task = asyncio.get_running_loop().create_task(
+            self.watch.run(self._changed, lambda _: None), name=self.name
+        )
         return self.settings
 
     async def stop(self) -> None:

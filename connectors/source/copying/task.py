@@ -39,6 +39,7 @@ from mm2py.replication.copying.events import (
     Need,
     Poison,
     Report,
+    RestartAsked,
     SettingsChanged,
     TargetLed,
     Tick,
@@ -223,6 +224,15 @@ class SourceTask:
         self.lanes.change()
         for part in self.partitions.values():
             part.copier.handle(SettingsChanged(self._context.copy_settings))
+
+    def restart(self, topic: str, partition: int | None) -> None:
+        """Read partitions of a topic again from their positions, at once; None: all that are copied here."""
+        parts = [part for part in self.partitions.values() if part.source_topic == topic]
+        parts = [part for part in parts if partition in {None, part.partition}]
+        for part in parts:
+            self._handle(part, RestartAsked(self._clock.monotonic()))
+        if parts:
+            self._context.log.info("partitions.restarted", topic=topic, partitions=len(parts), why="an operator asked")
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
         """Take in the leaders of source partitions."""

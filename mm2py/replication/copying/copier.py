@@ -28,7 +28,6 @@ from mm2py.replication.copying.states import (
     Copying,
     Drained,
     Draining,
-    Ending,
     Reconciling,
     Stopped,
     Storing,
@@ -55,8 +54,6 @@ FENCING: Final = (
 
 class Copier(CopierView):
     """The copying of one partition."""
-
-    # What happens to it
 
     def next_batch(self, broker: int, retained_after_ms: int) -> Sending | None:
         """Return the next batch if one may be sent now to ``broker``. Arguments as of ``InFlightBatches``."""
@@ -105,7 +102,7 @@ class Copier(CopierView):
                 return self._stall_at(gaps_found.source_rewritten(event), is_looked_up=True)
             case events.TargetLost():
                 gap, lost = gaps_found.target_lost(event, self.position), self.real_position.target_beyond(event.end)
-                return self._stall_at(gap, lost=lost, is_looked_up=self._awaits_lookup)
+                return self._stall_at(gap, lost=lost, is_looked_up=self.awaits_lookup)
             case events.TargetLed():
                 before, self.target_leader_epoch = self.target_leader_epoch, event.leader_epoch
                 return () if before in {None, event.leader_epoch} else self._check_end()
@@ -131,6 +128,8 @@ class Copier(CopierView):
                 return self._report_gaps()
             case events.DrainGivenUp():
                 return self._report_now() if self.has_untold_gaps else ()
+            case events.RestartAsked():
+                return self._restart(event.now_s)
             case events.Tick():
                 return self._tick(event.now_s)
             case _:
@@ -180,7 +179,7 @@ class Copier(CopierView):
             return ()
         oldest = in_flight.oldest  # what is settled before it has left
         if oldest is not entry:
-            if oldest.not_stored and not self._awaits_lookup:
+            if oldest.not_stored and not self.awaits_lookup:
                 return self._stall_at_hole(oldest)
             in_flight.overtake()
             return self._when_settled(event.now_s)  # both are sent again, and recognised
@@ -393,12 +392,6 @@ class Copier(CopierView):
             return ()
         return [Need.TARGET_END]
 
-    @property
-    def _awaits_lookup(self) -> bool:
-        """What is stored is being looked up."""
-        state = self.state
-        return state.awaits_lookup if isinstance(state, Ending) else isinstance(state, Reconciling)
-
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
         """An answer came, or will not come. After the last one, do what waits for it."""
         state = self.state
@@ -439,6 +432,12 @@ class Copier(CopierView):
         effects = [*self._when_settled(now_s)]
         if need is not None and isinstance(self.state, (Waiting, Reconciling)):
             effects.append(need)
+        return effects
+
+    def _restart(self, now_s: float) -> Sequence[Effect]:
+        effects = self._fail(now_s, "an operator restarts it", pause_s=0.0)
+        if isinstance(self.state, Waiting):
+            self._change(states.PauseCut(now_s))
         return effects
 
     def _lost_track(self, now_s: float, reason: str, need: Need = Need.RECONCILE) -> Sequence[Effect]:

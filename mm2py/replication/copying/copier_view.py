@@ -108,6 +108,12 @@ class CopierView:
         return self.owns_position and (behind or unknown)
 
     @property
+    def awaits_lookup(self) -> bool:
+        """What is stored is being looked up."""
+        state = self.state
+        return state.awaits_lookup if isinstance(state, Ending) else isinstance(state, Reconciling)
+
+    @property
     def wants_fetch(self) -> bool:
         """A read may bring more, and there is room for it."""
         if type(self.state) is not Copying or self._fault is not None:

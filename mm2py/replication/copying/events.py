@@ -194,6 +194,13 @@ class SettingsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartAsked:
+    """An operator wants the partition to be read again from its position, without a pause."""
+
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Stop reading, and wait for what is in flight."""
 
@@ -229,6 +236,7 @@ Event = (
     | Quarantined
     | LimitsFound
     | SettingsChanged
+    | RestartAsked
     | Drain
     | DrainGivenUp
     | Tick

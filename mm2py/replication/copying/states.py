@@ -124,6 +124,12 @@ class RecordKept(NamedTuple):
     now_s: float
 
 
+class PauseCut(NamedTuple):
+    """An operator wants no pause."""
+
+    now_s: float
+
+
 class RecordsLeftOut(NamedTuple):
     """Copying continues after records that expired or are in quarantine. Its position is stored first."""
 
@@ -186,6 +192,7 @@ Change = (
     | LostTrack
     | PauseEnded
     | RecordKept
+    | PauseCut
     | RecordsLeftOut
     | BatchStored
     | ResultKept
@@ -222,7 +229,7 @@ def next_state(state: State, change: Change) -> State:
         # It fails, and tries again
         case Copying(), Failed():
             return Waiting(cause=change.cause, resume_at_s=change.resume_at_s, is_blocked=change.is_blocked)
-        case Waiting(), RecordKept():
+        case Waiting(), RecordKept() | PauseCut():
             return replace(state, resume_at_s=change.now_s)
         case Waiting(), PauseEnded():
             return Copying(cause=state.cause)

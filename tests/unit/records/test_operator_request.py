@@ -9,10 +9,17 @@ import pytest
 from mm2py.records.connector_config import ConfigRecords
 from mm2py.records.operator_request import (
     BY_MOST,
+    RESTART_CONNECTOR,
+    RESTART_PARTITIONS,
     MalformedRequest,
+    Restart,
+    RestartConnector,
+    RestartPartitions,
     Target,
     TargetState,
+    decode_restart,
     decode_target,
+    encode_restart,
     encode_target,
     target_key,
 )
@@ -64,3 +71,42 @@ def test_a_deleted_target_state_means_running() -> None:
     records.take(target_key(SOURCE), encode_target(Target(TargetState.PAUSED)), 0)
     records.take(target_key(SOURCE), None, 1)
     assert records.target_of(SOURCE).state is TargetState.STARTED
+
+
+@pytest.mark.parametrize(
+    "restart",
+    [
+        RestartConnector(SOURCE),
+        RestartConnector(SOURCE, only_failed=True),
+        RestartPartitions("orders"),
+        RestartPartitions("orders", 0),
+    ],
+)
+def test_a_restart_that_was_written_is_read_again(restart: Restart) -> None:
+    key, value = encode_restart(restart, request_id="7", by="ann", at_ms=1)
+    assert decode_restart(key, value) == restart
+
+
+def test_connectors_restart_by_connects_record() -> None:
+    key, value = encode_restart(RestartConnector(SOURCE), request_id="7", by="ann", at_ms=1)
+    assert key == b"restart-connector-MirrorSourceConnector"
+    assert list(json.loads(value).items())[:2] == [("include-tasks", True), ("only-failed", False)]
+    assert decode_restart(key, b"{}") == RestartConnector(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (RESTART_CONNECTOR + b"x", b"no JSON"),
+        (RESTART_PARTITIONS, b"{}"),
+        (RESTART_PARTITIONS, b'{"readable_from":2,"topic":"a"}'),
+        (RESTART_PARTITIONS, b'{"readable_from":1,"topic":7}'),
+        (RESTART_PARTITIONS, b'{"readable_from":1,"topic":"a","partition":-1}'),
+        (RESTART_PARTITIONS, b'{"readable_from":1,"topic":"a","partition":true}'),
+    ],
+)
+def test_unreadable_restarts_are_noted_and_restart_nothing(key: bytes, value: bytes) -> None:
+    records = ConfigRecords("mm2-configs.A.internal")
+    records.take(key, value, 0)
+    records.take(key, None, 1)
+    assert (list(records.restarts), len(records.malformed)) == ([], 1)

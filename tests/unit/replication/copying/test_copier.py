@@ -28,6 +28,7 @@ from mm2py.replication.copying.events import (
     ProduceRefused,
     Reconciled,
     Report,
+    RestartAsked,
     SettingsChanged,
     TargetWhole,
     Tick,
@@ -562,6 +563,35 @@ def test_a_damaged_batch_that_came_whole_is_reported_once() -> None:
     assert isinstance(report, Report)
     assert report.event == "source.damaged"
     assert not copier.handle(fetched(copier, batches(10, 2)))
+
+
+def test_an_operators_restart_ends_a_pause_at_once() -> None:
+    copier = copying()
+    copier.handle(FetchRefused(29, 0.0))
+    assert (copier.resume_at_s or 0.0) > 5.0
+    copier.handle(RestartAsked(1.0))
+    copier.handle(Tick(1.0))
+    assert isinstance(copier.state, Copying)
+
+
+def test_a_restart_forgets_what_is_not_acknowledged_and_sends_it_again_with_its_sequences() -> None:
+    copier = copying()
+    copier.handle(fetched(copier, batches(0, 3)))
+    (first,) = send_all(copier)
+    copier.handle(RestartAsked(1.0))
+    assert send_all(copier) == []
+    copier.handle(Acked(first.token, 0, 2.0))  # nothing is read again before the answer
+    copier.handle(Tick(2.0))
+    assert (copier.fetch_offset, copier.position.source_offset) == (10, 10)
+    copier.handle(fetched(copier, batches(10, 2)))
+    assert [sending.sequence for sending in send_all(copier)] == [10, 20]
+
+
+def test_a_restart_leaves_alone_what_waits_for_an_operator_or_is_drained() -> None:
+    copier = copying()
+    copier.handle(Drain())
+    assert not copier.handle(RestartAsked(1.0))
+    assert type(copier.state) is Drained
 
 
 def test_too_large_asks_for_the_limits_and_tells_the_size() -> None:
