@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NewType, Protocol
+from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 from mm2py.errors import ConfigError
 
@@ -30,6 +30,15 @@ class Flow:
 
     def __str__(self) -> str:
         return f"{self.source}{ARROW}{self.target}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Let pydantic, which is not imported here, write a flow as its name."""
+        return {"type": "is-instance", "cls": cls, "serialization": {"type": "to-string"}}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        return {"type": "string", "examples": [f"A{ARROW}B"]}
 
 
 def parse_flow(text: str) -> Flow:

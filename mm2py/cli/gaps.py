@@ -42,6 +42,7 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.gap_record import Command, Gap
 from mm2py.replication.gap_log import GapLog, GapTable
 from mm2py.secret import printable
+from mm2py.status.bodies import GapBody, json_of
 from mm2py.status.printout import time_text
 
 POLL_S: Final = 0.5
@@ -323,23 +324,7 @@ def gaps_text(found: Sequence[tuple[Flow, Gap]]) -> str:
 
 def gaps_json(found: Sequence[tuple[Flow, Gap]]) -> str:
     """Return the same as one JSON array."""
-    rows = [
-        {
-            "flow": str(flow),
-            "topic": gap.topic,
-            "partition": gap.partition,
-            "kind": gap.kind,
-            "first_offset": gap.first_offset,
-            "last_offset": gap.last_offset,
-            "done": gap.done,
-            "open": gap.is_open,
-            "position": gap.position,
-            "at_ms": gap.at_ms,
-            "text": gap.text,
-        }
-        for flow, gap in found
-    ]
-    return json.dumps(rows, indent=2) + "\n"
+    return json_of([GapBody.of(flow, gap) for flow, gap in found])
 
 
 def outcomes_text(outcomes: Sequence[Outcome]) -> str:

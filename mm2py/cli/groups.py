@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
 
 from mm2py.cli.command import (
     EXIT_DONE,
@@ -29,12 +26,10 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
 from mm2py.offsets.translation import Basis
+from mm2py.status.bodies import GroupsBody, json_of
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
 from mm2py.status.printout import ROWS_MOST, table_of
-
-FORMAT: Final = 1
-"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
 
 
 class Arguments(argparse.Namespace):
@@ -90,8 +85,7 @@ def run(arguments: Sequence[str]) -> int:
         reports = [one for one in reports if one.group in options.group]
     code = EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
     if options.json:
-        found = {"format": FORMAT, "exit_code": code, "flow": str(settings.flow), "groups": [*map(asdict, reports)]}
-        write_out(json.dumps(found, indent=2) + "\n")
+        write_out(json_of(GroupsBody(exit_code=code, flow=str(settings.flow), groups=tuple(reports))))
     else:
         write_out(text_of(reports, partitions=bool(options.group), everything=options.all))
     return code

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
@@ -32,8 +31,9 @@ from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
+from mm2py.status.bodies import StatusBody, json_of
 from mm2py.status.inquiry import Inquiry
-from mm2py.status.printout import object_of, text_of
+from mm2py.status.printout import text_of
 from mm2py.status.report import Report, report_of
 
 WATCH_EVERY_S: Final = 2.0
@@ -168,8 +168,7 @@ async def _look(inquiry: Inquiry, stopped: asyncio.Event) -> Report | None:
 def _rendered(options: Arguments, report: Report, code: int, *, styled: bool, screen: Callable[[], int] | None) -> str:
     watches = options.watch is not None
     if options.json:
-        found = object_of(report, exit_code=code)
-        return json.dumps(found, indent=None if watches else 2) + "\n"
+        return json_of(StatusBody.of(report, exit_code=code), indent=None if watches else 2)
     text = text_of(report, everything=options.all, styled=styled)
     if not watches:
         return text

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Final
 
 from mm2py.cli.command import (
     EXIT_DONE,
@@ -33,11 +30,9 @@ from mm2py.config.settings import FlowSettings
 from mm2py.logs import make_logger
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.secret import printable
+from mm2py.status.bodies import TranslateBody, json_of
 from mm2py.status.offset_inquiry import Question, ask_where
 from mm2py.status.offset_report import OffsetReport, line_of
-
-FORMAT: Final = 1
-"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
 
 
 class Arguments(argparse.Namespace):
@@ -91,14 +86,10 @@ def run(arguments: Sequence[str]) -> int:
     reports = asyncio.run(_ask(file, settings, options))
     code = EXIT_DONE if all(one.other_offset is not None for one in reports) else EXIT_WAITS
     if options.json:
-        found = {
-            "format": FORMAT,
-            "exit_code": code,
-            "flow": str(settings.flow),
-            "is_reverse": options.reverse,
-            "offsets": [*map(asdict, reports)],
-        }
-        write_out(json.dumps(found, indent=2) + "\n")
+        found = TranslateBody(
+            exit_code=code, flow=str(settings.flow), is_reverse=options.reverse, offsets=tuple(reports)
+        )
+        write_out(json_of(found))
     else:
         write_out("".join(f"{printable(line_of(one))}\n" for one in reports))
     return code

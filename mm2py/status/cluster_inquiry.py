@@ -25,9 +25,9 @@ from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
-from mm2py.status.facts import GroupFacts
+from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
 from mm2py.status.report import seems_stopped
-from mm2py.topics.filters import PatternTooSlow, should_replicate
+from mm2py.topics.filters import PatternTooSlow, WhyNot, should_replicate
 from mm2py.topics.names import control_log
 
 PROBE_S: Final = 10.0
@@ -207,6 +207,7 @@ class SourceInquiry:
 
     def __init__(self, settings: FlowSettings, source: Side) -> None:
         self.selected: dict[str, int] | None = None
+        self.left_out: dict[str, LeftOut] = {}
         self.starts: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.unread: list[str] = []
@@ -214,7 +215,7 @@ class SourceInquiry:
         self._source = source
         self._topics: list[TopicMetadata] = []
         self._listed_at_s: float | None = None
-        self._decided: dict[str, bool] = {}
+        self._decided: dict[str, LeftOut | None] = {}
         self._errors: Counter[int] = Counter()
 
     async def look(self, positions: Container[TopicPartition], *, with_starts: bool) -> None:
@@ -227,7 +228,7 @@ class SourceInquiry:
         self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
         why = await self._source.why_not("listing its topics", self._list_topics)
         if why:
-            self.selected = None
+            self.selected, self.left_out = None, {}
             self.unread.append(why)
             return
         self._select()
@@ -254,23 +255,27 @@ class SourceInquiry:
         now_s = asyncio.get_running_loop().time()
         if self._listed_at_s is None or now_s - self._listed_at_s >= TOPICS_KEPT_S:
             found = await fetch_metadata(self._source.brokers, None)
-            self._topics = [topic for topic in found.topics.values() if self._is_selected(topic.name)]
+            why_not = {topic.name: self._why_not(topic) for topic in found.topics.values()}
+            self.left_out = {name: why for name, why in why_not.items() if why is not None}
+            self._topics = [topic for topic in found.topics.values() if topic.name not in self.left_out]
             self._listed_at_s = now_s
 
-    def _is_selected(self, topic: str) -> bool:
-        if topic not in self._decided:
+    def _why_not(self, topic: TopicMetadata) -> LeftOut | None:
+        if topic.is_internal:
+            return WhyNot.INTERNAL
+        if topic.name not in self._decided:
             settings = self._settings
             try:
-                self._decided[topic] = should_replicate(
-                    TopicName(topic),
+                self._decided[topic.name] = should_replicate(
+                    TopicName(topic.name),
                     policy=settings.policy,
                     topic_filter=settings.topic_filter,
                     heartbeats_replication=settings.heartbeats_replication,
                     target_alias=settings.flow.target,
-                ).replicate
+                ).why_not
             except PatternTooSlow:
-                self._decided[topic] = False  # the worker says so in its log, and copies none of it
-        return self._decided[topic]
+                self._decided[topic.name] = UNDECIDED  # the worker says so in its log, and copies none of it
+        return self._decided[topic.name]
 
     def _select(self) -> None:
         self.selected = {topic.name: len(topic.partitions) for topic in self._topics}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.settings import FlowSettings
@@ -18,6 +19,11 @@ from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target
 from mm2py.records.source_offset import StoredPosition
 from mm2py.status.consumer_groups import ConsumerGroupsReport
+from mm2py.topics.filters import WhyNot
+
+UNDECIDED: Final = "undecided"
+"""A pattern finds no answer in time, so the topic is not copied."""
+LeftOut = WhyNot | Literal["undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class FlowFacts:
     gaps: Sequence[Gap] = ()
     selected: Mapping[str, int] | None = None
     """The partition counts of the source topics that are selected; None: the source does not tell."""
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    """The other topics of the source, and which rule leaves each out."""
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The first offsets of source partitions without a position."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)

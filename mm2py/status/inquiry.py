@@ -178,6 +178,7 @@ class FlowInquiry:
             positions=self._target.positions,
             gaps=self._target.gaps,
             selected=self._source.selected,
+            left_out=self._source.left_out,
             starts=self._source.starts,
             ends=self._source.ends,
             positions_unread=self._target.positions_unread,

@@ -1,20 +1,17 @@
-"""The report as text for people and as an object for programs. docs/status.md describes both. Pure."""
+"""The report as text for people; ``bodies.py`` has what programs read. docs/status.md describes both. Pure."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from mm2py.connector import Flow, Kind
+from mm2py.connector import Kind
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
 from mm2py.status.report import GroupReport, Report, ago
 
-FORMAT: Final = 1
-"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
 NAMES_MOST: Final = 3
@@ -241,24 +238,3 @@ def time_text(at_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return "?"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# -- for programs ------------------------------------------------------------------------------------------------------
-
-
-def object_of(report: Report, *, exit_code: int) -> dict[str, Any]:
-    """Return what programs read: all fields of the report by their names, in the order of the text."""
-    return {"format": FORMAT, "exit_code": exit_code, **_plain(report)}
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold."""
-    if isinstance(value, Flow):
-        return str(value)
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return value

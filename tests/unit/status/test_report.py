@@ -36,10 +36,11 @@ from mm2py.records.control_record import (
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
+from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of, ranges
-from mm2py.status.printout import ROWS_MOST, object_of, text_of
+from mm2py.status.printout import ROWS_MOST, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
 from tests.scenarios.world import flow_settings
 
@@ -59,6 +60,11 @@ def share(topic: str, partition: int, flow: Flow = A_TO_B) -> TaskName:
 
 def joined(member: MemberId, *, flows: tuple[Flow, ...] = (A_TO_B,), timeout_ms: int = 3000, url: str = "") -> Joined:
     return Joined(member, f"host-{member}", "0.1.0", url, flows, flows, {}, "id-B", "log", timeout_ms)
+
+
+def object_of(report: Report, *, exit_code: int) -> dict[str, Any]:
+    found: dict[str, Any] = StatusBody.of(report, exit_code=exit_code).plain()
+    return found
 
 
 class Log:

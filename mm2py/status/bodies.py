@@ -1,0 +1,138 @@
+"""What programs read: the objects that ``status``, ``gaps``, ``groups`` and ``translate`` print as JSON, and that
+``/v1`` of REST returns. One set of models serves both.
+
+The reports inside are dataclasses; pydantic takes the description of each field out of its docstring. Workers do not
+import this.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mm2py.connector import ClusterAlias, Flow
+from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.flow_report import FlowReport
+from mm2py.status.offset_report import OffsetReport
+from mm2py.status.report import GroupReport, Problem, Report
+
+FORMAT: Final = 1
+"""The version of these objects. Within one version fields may be added; none changes its meaning."""
+
+
+class Body(BaseModel):
+    """An object for programs: what it does not name is refused, and what stands below a field describes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    def plain(self) -> Any:
+        """Return what JSON can hold."""
+        return self.model_dump(mode="json")
+
+
+class FormatBody(Body):
+    """What all answers to one question begin with."""
+
+    format: int = Field(default=FORMAT, examples=[FORMAT])
+    """The version of this object. Within one version fields may be added; none changes its meaning."""
+    exit_code: int = Field(examples=[0])
+    """Of the command that shows the same: 0 all is well, 1 a cluster did not answer, 3 something waits."""
+
+
+class StatusBody(FormatBody):
+    """Everything, as of one moment: ``mm2py status --json``."""
+
+    at_ms: int = Field(examples=[1764000000000])
+    """When, by the clock of the machine that asked."""
+    clusters: Mapping[ClusterAlias, str] = Field(examples=[{"A": "", "B": ""}])
+    """By alias: why the cluster does not answer; empty if it does."""
+    groups: tuple[GroupReport, ...]
+    """The groups of workers, one for each target cluster."""
+    flows: tuple[FlowReport, ...]
+    """Those that need an operator come first."""
+    problems: tuple[Problem, ...]
+    """What is wrong; the most urgent comes first."""
+
+    @classmethod
+    def of(cls, report: Report, *, exit_code: int) -> Self:
+        return cls(
+            exit_code=exit_code,
+            at_ms=report.at_ms,
+            clusters=report.clusters,
+            groups=report.groups,
+            flows=report.flows,
+            problems=report.problems,
+        )
+
+
+class GapBody(Body):
+    """Records that are not in the copy, or no longer in it: a row of ``mm2py gaps --format json``."""
+
+    flow: str = Field(examples=["A->B"])
+    """The flow that copies them."""
+    topic: str = Field(examples=["orders"])
+    """As the source names it."""
+    partition: int = Field(examples=[3])
+    """Of the topic."""
+    kind: GapKind
+    """What happened."""
+    first_offset: int | None = Field(examples=[1200])
+    """The first source offset that is missing; null: not known."""
+    last_offset: int | None = Field(examples=[1899])
+    """The last source offset that is missing; null: not known."""
+    done: Done
+    """What was done about it."""
+    open: bool
+    """It waits for an operator: mm2py gaps FILE accept."""
+    position: int = Field(examples=[1200])
+    """The next source offset when it was found."""
+    at_ms: int = Field(examples=[1764000000000])
+    """When it was found, by the clock of the worker."""
+    text: str
+    """The same in words."""
+
+    @classmethod
+    def of(cls, flow: Flow, gap: Gap) -> Self:
+        return cls(
+            flow=str(flow),
+            topic=gap.topic,
+            partition=gap.partition,
+            kind=gap.kind,
+            first_offset=gap.first_offset,
+            last_offset=gap.last_offset,
+            done=gap.done,
+            open=gap.is_open,
+            position=gap.position,
+            at_ms=gap.at_ms,
+            text=gap.text,
+        )
+
+
+class GroupsBody(FormatBody):
+    """The consumer groups of a flow: ``mm2py groups --json``."""
+
+    flow: str = Field(examples=["A->B"])
+    """The flow that mirrors them."""
+    groups: tuple[ConsumerGroupReport, ...]
+    """Those that are not ready come first, then by name."""
+
+
+class TranslateBody(FormatBody):
+    """Where offsets are in the other log: ``mm2py translate --json``."""
+
+    flow: str = Field(examples=["A->B"])
+    """The flow that copies the partition."""
+    is_reverse: bool
+    """The offsets are those of the remote partition."""
+    offsets: tuple[OffsetReport, ...]
+    """One answer for each offset, in the order in which they were asked."""
+
+
+def json_of(found: Body | Sequence[Body], *, indent: int | None = 2) -> str:
+    """Return the text that a command prints, with its line end."""
+    plain = found.plain() if isinstance(found, Body) else [one.plain() for one in found]
+    return json.dumps(plain, indent=indent) + "\n"
