@@ -1,27 +1,37 @@
-"""The REST application: its routes, and how it tells errors."""
+"""The REST application: its routes, and how it tells errors. Who may use which: ``rest/access``."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from fastapi import FastAPI
 
 from mm2py import __version__
+from rest.access.roles import check_roles
 from rest.errors import tell_errors
-from rest.routes import connectors, worker
+from rest.routes import connectors, description, worker
 from rest.services import Services
+
+RESOURCES: Final = (worker, connectors, description)
 
 
 def make_app(services: Services) -> FastAPI:
-    """Return the application of one worker."""
+    """Return the application of one worker. It serves nobody unless a ``Gate`` stands before it.
+
+    Raises:
+        RuntimeError: a route states no role.
+    """
+    check_roles(resource.router for resource in RESOURCES)
     app = FastAPI(
         title="mm2py",
         version=__version__,
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,  # routes/description.py serves it, to readers
     )
     app.state.services = services
     tell_errors(app)
-    for resource in (worker, connectors):
+    for resource in RESOURCES:
         app.include_router(resource.router)
     return app

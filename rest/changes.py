@@ -20,6 +20,7 @@ from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable, stored_k
 from mm2py.config.settings import FlowSettings, Status
 from mm2py.connector import Flow, Kind
 from mm2py.kafka.gate import gated_alone
+from mm2py.records.audit_record import AuditRecord
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import may_be_address, may_hold_secret, shown_key
 from mm2py.shared_settings.config_log import ConfigLog, Lost
@@ -176,6 +177,10 @@ class FlowChanges:
             if isinstance(outcome, Lost):
                 raise Conflict("Another writer has changed it at the same time. Read it again, and repeat the change.")
             return Changed(outcome.config, stored is None, restarts)
+
+    async def store_audit(self, record: AuditRecord) -> None:
+        """Keep on the target what somebody changed, beside the settings. Raises: as ``ConfigLog.write``."""
+        await self._config_log().append_audit(record)
 
     def _config_log(self) -> ConfigLog:
         if self._log is None:

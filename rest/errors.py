@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from typing import Final
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -10,6 +13,9 @@ from starlette.exceptions import HTTPException
 from mm2py.errors import ConfigError, Mm2Error
 from rest.live import NothingKnown
 from rest.worker_link import WorkerSilent
+
+ERROR_MARK_KEY: Final = "error_mark"
+"""In the state of a request: by what its error is found in the log."""
 
 
 class RestError(Exception):
@@ -53,6 +59,11 @@ def tell_errors(app: FastAPI) -> None:
     @app.exception_handler(WorkerSilent)
     async def silent(_: Request, error: WorkerSilent) -> JSONResponse:
         return _answer(503, str(error), {"Retry-After": "5"})
+
+    @app.exception_handler(Exception)
+    async def of_ours(request: Request, _: Exception) -> JSONResponse:
+        mark = request.scope.setdefault("state", {})[ERROR_MARK_KEY] = secrets.token_hex(4)
+        return _answer(500, f"An error of mm2py. The log of this worker has it as rest.error, mark={mark}.")
 
     @app.exception_handler(Mm2Error)
     async def not_done(_: Request, error: Mm2Error) -> JSONResponse:

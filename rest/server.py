@@ -14,30 +14,36 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO, cast
 
-import uvicorn
+from fastapi import FastAPI
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.cli.command import STDERR, Connected, LineFile, connect
-from mm2py.clock import SystemClock
+from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
+from mm2py.records.audit_record import AuditRecord
 from mm2py.status.inquiry import Inquiry
+from rest.access.audit import Audit
+from rest.access.authentication import Authentication
+from rest.access.gate import Gate
+from rest.access.users import UsersFile
 from rest.app import make_app
 from rest.changes import FlowChanges
+from rest.listening import CLOSING_MOST_S, Server, listener_context, make_server
 from rest.live import LiveReport
 from rest.services import Services
 from rest.worker_link import WorkerLink
 
-CLOSING_MOST_S = 5
-"""How long requests may go on when the worker has ended."""
+AUDIT_CLOSING_MOST_S = 2.0
 
 
 class Arguments(argparse.Namespace):
@@ -46,7 +52,8 @@ class Arguments(argparse.Namespace):
     file: Path
     clusters: list[str]
     channel: int
-    sockets: list[int]
+    sockets: list[tuple[int, int]]
+    """Of each the number of its listener among those of the file, and its descriptor."""
     worker: str
     log_level: str
     log_format: LogFormat
@@ -60,19 +67,16 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("file", type=Path)
     parser.add_argument("--clusters", nargs="*", default=[])
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--sockets", type=lambda text: [int(one) for one in text.split(",")], required=True)
+    parser.add_argument("--sockets", type=_sockets, required=True)
     parser.add_argument("--worker", required=True)
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="text")
     return parser.parse_args(arguments, namespace=Arguments())
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals alone: the worker drains at them, and this process ends after it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
+def _sockets(text: str) -> list[tuple[int, int]]:
+    pairs = [one.split(":") for one in text.split(",")]
+    return [(int(number), int(descriptor)) for number, descriptor in pairs]
 
 
 def _connected(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:
@@ -108,19 +112,13 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
 
     link = WorkerLink(socket.socket(fileno=options.channel))
     live = LiveReport(inquiry.look, clock)
-    app = make_app(Services(configuration, link, live, changes, clock, cluster_id))
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            timeout_graceful_shutdown=CLOSING_MOST_S,
-        )
-    )
-    sockets = [socket.socket(fileno=descriptor) for descriptor in options.sockets]
-    work = [asyncio.create_task(live.run(), name="looks"), asyncio.create_task(server.serve(sockets), name="server")]
+    services = Services(configuration, link, live, changes, clock, cluster_id)
+    stores = {flow: one.store_audit for flow, one in changes.items()}
+    audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
+    servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)
+    serving = [asyncio.create_task(server.serve([opened]), name="server") for server, opened in servers]
+    telling = asyncio.create_task(audit.run(), name="audit")
+    work = [asyncio.create_task(live.run(), name="looks"), telling, *serving]
     try:
         linked = asyncio.create_task(link.run(), name="link")
         await asyncio.wait([linked, *work], return_when=asyncio.FIRST_COMPLETED)
@@ -128,14 +126,52 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
             if task.done():
                 task.result()
     finally:
-        server.should_exit = True
-        await asyncio.wait([work[1]], timeout=CLOSING_MOST_S)
+        for server, _ in servers:
+            server.should_exit = True
+        await asyncio.wait(serving, timeout=CLOSING_MOST_S)
         for task in [*work, linked]:
             task.cancel()
         await asyncio.gather(*work, linked, return_exceptions=True)
+        await audit.close(AUDIT_CLOSING_MOST_S)
         await inquiry.close()
         for brokers in opened:
             await brokers.close()
+
+
+def _servers(
+    options: Arguments, settings: RestSettings, app: FastAPI, audit: Audit, clock: Clock, log: FilteringBoundLogger
+) -> list[tuple[Server, socket.socket]]:
+    """Return a server for each listener, with what stands before the routes there."""
+
+    def stale(why: str) -> None:
+        log.warning("security.stale", why=why)
+
+    users = None if settings.users_file is None else UsersFile(settings.users_file, stale)
+    authentication = None if users is None else Authentication(users, clock, log)
+    listening = [
+        (settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets
+    ]
+    own = [socket.gethostname(), *(listener.host for listener, _ in listening), *settings.hosts]
+    servers = []
+    for listener, opened in listening:
+        gate = Gate(
+            app,
+            settings.exposure(listener),
+            audit=audit,
+            log=log,
+            authentication=authentication,
+            names={name.lower() for name in own if name},
+            missing=settings.missing(listener),
+        )
+        tls = settings.tls_of(listener)
+        servers.append((make_server(gate, None if tls is None else listener_context(tls, stale)), opened))
+    return servers
+
+
+async def _store_audit(stores: Mapping[Flow, Callable[[AuditRecord], Awaitable[None]]], record: AuditRecord) -> None:
+    """Keep a record with its flow; one that names none, with the first."""
+    named = [store for flow, store in stores.items() if str(flow) == record.flow]
+    await (named or list(stores.values()))[0](record)
 
 
 def main() -> None:

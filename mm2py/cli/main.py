@@ -69,6 +69,7 @@ COMMANDS: Final = {
     "apply": "change the settings of flows that run; prints the difference first",
     "gaps": "list what could not be copied and waits for you, and let it go on",
     "groups": "show where consumer groups may go on on the target, and which are not ready",
+    "hash-password": "print the hash of a password or a token, for rest.users.file",
     "rebuild-ledger": "write what the ledger of offsets lacks, after comparing both logs",
     "replay": "take records out of quarantine",
     "status": "show how it stands with workers, flows and lag; works when none runs",
@@ -79,7 +80,9 @@ COMMANDS: Final = {
 def _commands_told() -> str:
     lines = [f"  mm2py {name:16}{told}" for name, told in COMMANDS.items()]
     helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
-    return "\n".join(["other commands, each with FILE behind it:", *lines, "", fill(f"See {helps}.", 100)])
+    return "\n".join(
+        ["other commands, each but hash-password with FILE behind it:", *lines, "", fill(f"See {helps}.", 100)]
+    )
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
@@ -241,6 +244,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import groups  # noqa: PLC0415
 
             return groups.run
+        case "hash-password":
+            from mm2py.cli import hash_password  # noqa: PLC0415
+
+            return hash_password.run
         case "rebuild-ledger":
             from mm2py.cli import rebuild_ledger  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -42,13 +42,15 @@ class Bound:
     """A socket that listens, and for what it was opened."""
 
     listener: Listener
+    number: int
+    """Of the listener among those of the settings, from 0."""
     socket: socket.socket
 
     @property
     def address(self) -> str:
         """Where it listens, with the real port."""
         port = self.socket.getsockname()[1]
-        return str(Listener(self.listener.host, port, self.listener.is_tls))
+        return str(replace(self.listener, port=port))
 
 
 def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) -> list[Bound]:
@@ -60,16 +62,16 @@ def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) 
         ConfigError: an address that the file names cannot be listened at. The default one only warns.
     """
     found: list[Bound] = []
-    for listener in settings.listeners:
+    for place, listener in enumerate(settings.listeners):
         at = listener.of_worker(number)
         try:
-            found.append(Bound(at, _listen(at)))
+            found.append(Bound(at, place, _listen(at)))
         except OSError as error:
             why = f"Cannot listen at {at}: {error.strerror or error}."
-            if settings.is_explicit:
+            if settings.is_explicit or listener.for_probes:
                 for bound in found:
                     bound.socket.close()
-                remedy = "Set listeners to a free port (0 takes any), or to nothing for no REST."
+                remedy = "Set a free port there (0 takes any), or set listeners to nothing for no REST."
                 raise ConfigError(why, remedy=remedy) from error
             log.warning(
                 "rest.not_served",
@@ -95,8 +97,8 @@ def open_sockets(settings: RestSettings, log: FilteringBoundLogger, *, number: i
 def adopt(settings: RestSettings, descriptors: Sequence[int], *, number: int) -> list[Bound]:
     """Return the sockets that the parent of a worker has opened for it; -1 stands for one that could not be."""
     return [
-        Bound(listener.of_worker(number), socket.socket(fileno=descriptor))
-        for listener, descriptor in zip(settings.listeners, descriptors, strict=True)
+        Bound(listener.of_worker(number), place, socket.socket(fileno=descriptor))
+        for place, (listener, descriptor) in enumerate(zip(settings.listeners, descriptors, strict=True))
         if descriptor >= 0
     ]
 
@@ -175,7 +177,7 @@ class RestProcess:
                 *python(),
                 *("-m", "rest"),
                 *("--channel", str(theirs.fileno())),
-                *("--sockets", ",".join(map(str, handed[1:]))),
+                *("--sockets", ",".join(f"{bound.number}:{bound.socket.fileno()}" for bound in self._bound)),
                 *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=handed,

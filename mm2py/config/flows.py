@@ -28,7 +28,7 @@ from mm2py.config.layers import (
     origin,
 )
 from mm2py.config.properties import Entry
-from mm2py.config.rest import LISTENERS, RestSettings
+from mm2py.config.rest import read_rest
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
@@ -106,11 +106,14 @@ class FlowsReading:
         reading = GroupsReading(self._file, self._value, self._problems)
         groups = reading.groups([pair.target for pair in self.selected_pairs])
         memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
+        rest_told: list[str] = []
+        rest = read_rest(self._file, self._problems, rest_told)
         if self._problems:
             raise Unusable
         warnings = [
             *file_warnings,
             *reading.warnings,
+            *rest_told,
             *self._only_heartbeats_told(),
             *heartbeats_told,
             *(warning for flow in flows for warning in sides[flow].warnings),
@@ -123,11 +126,8 @@ class FlowsReading:
             MappingProxyType(groups),
             memory_max_bytes,
             tuple(sorted(dict.fromkeys(warnings), key=line_of)),
-            self._rest(),
+            rest,
         )
-
-    def _rest(self) -> RestSettings:
-        return RestSettings(self._value(self._file, LISTENERS), LISTENERS.name in self._file)
 
     def _layers(self, flow: Flow) -> FlowLayers:
         layers = flow_layers(self._file, flow)

@@ -415,13 +415,18 @@ CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "adm
 FILE = table_of(
     CLUSTERS,
     CONFIG_PROVIDERS,
-    rest.LISTENERS,
-    not_yet("dedicated.mode.enable.internal.rest", agrees=is_one_of("false")),
-    not_yet(
-        "rest.advertised.host.name rest.advertised.port rest.advertised.listener"
-        " access.control.allow.origin access.control.allow.methods response.http.headers.config"
-        " admin.listeners rest.extension.classes ssl.client.auth",
+    rest.KEYS,
+    superseded(
+        "dedicated.mode.enable.internal.rest rest.advertised.host.name rest.advertised.port rest.advertised.listener",
+        "workers find each other by topics on the target, and none calls another",
+        agrees=is_one_of("false"),
     ),
+    superseded(
+        "access.control.allow.origin access.control.allow.methods response.http.headers.config",
+        "pages of other sites are not served",
+        agrees=is_blank,
+    ),
+    superseded("rest.extension.classes", "users and their roles stand in rest.users.file", agrees=is_blank),
 )
 
 
@@ -440,5 +445,5 @@ WORKER_FAMILIES = (
     *_PROVIDERS,
     *_CONVERTERS,
 )
-FILE_FAMILIES = (PROVIDER_SETTINGS, *not_yet("listeners.https. admin.listeners.https."))
+FILE_FAMILIES = (PROVIDER_SETTINGS, *rest.FAMILIES)
 """Families of settings, by the prefix of their names."""

@@ -1,16 +1,26 @@
-"""Where a worker serves REST, metrics and its health. Pure.
+"""Where a worker serves REST, metrics and its health, and who may ask there. Pure.
 
-Answers to ``listeners`` of Kafka Connect's worker. MirrorMaker 2's dedicated mode serves only its own processes there.
+Answers to ``listeners``, ``admin.listeners`` and ``listeners.https.*`` of Kafka Connect's worker. MirrorMaker 2's
+dedicated mode serves only its own processes there. The users and their roles stand in a file of their own
+(``rest/access/users.py``).
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any, Final, Literal, cast
 
-from mm2py.config.settings import BadValue, Key, strings
+from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
+from mm2py.config.properties import Entry
+from mm2py.config.security.keys import SECURITY
+from mm2py.config.security.tls import read_tls
+from mm2py.config.settings import BadValue, Key, boolean, one_of, string, strings
+from mm2py.kafka.security.key_material import TlsSettings
 
 _LISTENER: Final = re.compile(r"(https?)://(?:\[([0-9a-fA-F:.%]+)\]|([0-9a-zA-Z\-._]*)):([0-9]{1,5})/?", re.IGNORECASE)
 
@@ -24,6 +34,8 @@ class Listener:
     port: int
     """0: any free port."""
     is_tls: bool = False
+    for_probes: bool = False
+    """One of ``admin.listeners``: for the health and the metrics of the worker, and nothing else."""
 
     @property
     def is_loopback(self) -> bool:
@@ -37,8 +49,7 @@ class Listener:
 
     def of_worker(self, number: int) -> Listener:
         """Return where worker 1, 2, ... of one machine listens: at this port, at the next one, and so on."""
-        port = self.port + number - 1 if self.port else 0
-        return Listener(self.host, port, self.is_tls)
+        return replace(self, port=self.port + number - 1 if self.port else 0)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -57,15 +68,54 @@ def listeners(text: str) -> tuple[Listener, ...]:
 def _listener(text: str) -> Listener:
     match = _LISTENER.fullmatch(text)
     if match is None:
-        raise BadValue(f"wrong at {text!r}: write http://host:port, as in http://127.0.0.1:8083")
+        raise BadValue("write http://host:port, as in http://127.0.0.1:8083", at=text)
     scheme, bracketed, plain, port = match.groups()
     if int(port) > 65535:
-        raise BadValue(f"wrong at {text!r}: the port is not from 0 to 65535")
+        raise BadValue("the port is not from 0 to 65535", at=text)
     return Listener(bracketed or plain, int(port), scheme.lower() == "https")
 
 
+def hosts(text: str) -> tuple[str, ...]:
+    """A list of names by which clients call this worker."""
+    found = strings(text)
+    if any(re.fullmatch(r"[0-9a-zA-Z._-]+", host) is None for host in found):
+        raise BadValue("no list of names; write them without a port, as in mirror.example.org")
+    return tuple(host.lower() for host in found)
+
+
+ClientAuth = Literal["none", "requested", "required"]
 DEFAULT: Final = (Listener("127.0.0.1", 8083),)
 LISTENERS: Key[tuple[Listener, ...]] = Key("listeners", listeners, DEFAULT)
+ADMIN_LISTENERS: Key[tuple[Listener, ...]] = Key("admin.listeners", listeners, ())
+USERS_FILE: Key[str] = Key("rest.users.file", string, "")
+HOSTS: Key[tuple[str, ...]] = Key("rest.hosts", hosts, ())
+INSECURE = Key("rest.insecure", boolean, False)
+CLIENT_AUTH: Key[str] = Key("ssl.client.auth", one_of("none", "requested", "required", any_case=True), "none")
+HTTPS: Key[str] = Key("listeners.https.", string, "")
+ADMIN_HTTPS: Key[str] = Key("admin.listeners.https.", string, "")
+KEYS: Final = (LISTENERS, ADMIN_LISTENERS, USERS_FILE, HOSTS, INSECURE, CLIENT_AUTH)
+FAMILIES: Final = (HTTPS, ADMIN_HTTPS)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """The TLS of listeners."""
+
+    settings: TlsSettings
+    client_auth: ClientAuth = "none"
+
+
+class Exposure(Enum):
+    """What a listener serves, and to whom."""
+
+    EVERYONE = auto()
+    """All of it to all who reach it, as Connect does."""
+    USERS = auto()
+    """To users, by their roles; the health to all."""
+    HEALTH = auto()
+    """The health and nothing else: other machines reach it, and what protects the rest is missing."""
+    PROBES = auto()
+    """Health and metrics, to all who reach it: one of ``admin.listeners``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +123,125 @@ class RestSettings:
     """How a worker serves REST."""
 
     listeners: tuple[Listener, ...] = DEFAULT
+    """Those of ``admin.listeners`` are the last ones."""
     is_explicit: bool = False
     """The file names them: a port that is taken is an error then. Else the worker copies without REST."""
+    tls: ServerTls | None = None
+    """Of listeners with ``https``."""
+    probes_tls: ServerTls | None = None
+    """The same for ``admin.listeners``."""
+    users_file: Path | None = None
+    hosts: tuple[str, ...] = ()
+    """By which names this worker is called, besides its own and those of its listeners."""
+    is_insecure: bool = False
+
+    def tls_of(self, listener: Listener) -> ServerTls | None:
+        """Return the TLS of a listener; None: it speaks plain HTTP."""
+        if not listener.is_tls:
+            return None
+        return self.probes_tls if listener.for_probes else self.tls
+
+    def exposure(self, listener: Listener) -> Exposure:
+        """Return what a listener serves. Beyond loopback all of it takes TLS and users, or ``rest.insecure``."""
+        if listener.for_probes:
+            return Exposure.PROBES
+        if self.users_file is not None:
+            is_safe = listener.is_loopback or listener.is_tls or self.is_insecure
+            return Exposure.USERS if is_safe else Exposure.HEALTH
+        return Exposure.EVERYONE if listener.is_loopback or self.is_insecure else Exposure.HEALTH
+
+    def missing(self, listener: Listener) -> str:
+        """Return what to do so that a listener serves more than the health, as an order."""
+        wanted = []
+        if not listener.is_tls:
+            wanted.append("https:// in listeners with a certificate in listeners.https.ssl.keystore.location")
+        if self.users_file is None:
+            wanted.append("rest.users.file")
+        return f"Set {' and '.join(wanted)}; or set rest.insecure=true if only friends can reach it"
+
+
+def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSettings:
+    """Read how REST is served.
+
+    Args:
+        problems: get what is wrong.
+        warnings: get what is open too far, or not open.
+    """
+
+    def value(key: Key[Any]) -> Any:
+        entry = file.get(key.name)
+        try:
+            return key.default if entry is None else key.kind(entry.value)
+        except BadValue as bad:
+            assert entry is not None  # noqa: S101
+            add_problem(problems, bad_value(entry, bad))
+            return key.default
+
+    served: tuple[Listener, ...] = value(LISTENERS)
+    probes: tuple[Listener, ...] = tuple(replace(one, for_probes=True) for one in value(ADMIN_LISTENERS))
+    ports = [(one.host, one.port) for one in (*served, *probes) if one.port]
+    if len(set(ports)) < len(ports):
+        add_problem(problems, f"{_named(file, ADMIN_LISTENERS)} has an address that listeners has, too")
+    tls, probes_tls = None, None
+    if any(one.is_tls for one in served):
+        tls = _tls(file, (HTTPS,), LISTENERS, problems, warnings)
+    if any(one.is_tls for one in probes):
+        probes_tls = _tls(file, (ADMIN_HTTPS, HTTPS), ADMIN_LISTENERS, problems, warnings)
+    users_file = value(USERS_FILE)
+    settings = RestSettings(
+        (*served, *probes),
+        is_explicit=LISTENERS.name in file,
+        tls=tls,
+        probes_tls=probes_tls,
+        users_file=Path(users_file) if users_file else None,
+        hosts=value(HOSTS),
+        is_insecure=value(INSECURE),
+    )
+    for listener in served:
+        where = f"{_named(file, LISTENERS)}: other machines can reach {listener}"
+        match settings.exposure(listener):
+            case Exposure.HEALTH:
+                warnings.append(f"{where}, so only /health is served there; {_lower(settings.missing(listener))}")
+            case Exposure.EVERYONE if not listener.is_loopback:
+                warnings.append(f"{where}, and all who do may change flows, because rest.insecure is true")
+            case Exposure.USERS if not listener.is_loopback and not listener.is_tls:
+                warnings.append(
+                    f"{where} without TLS, because rest.insecure is true: who listens on the network sees passwords"
+                )
+    return settings
+
+
+def _tls(
+    file: Layer, families: tuple[Key[str], ...], key: Key[Any], problems: list[str], warnings: list[str]
+) -> ServerTls:
+    """Read ``listeners.https.*``; where there is none of it, ``ssl.*``, as Connect does."""
+    layers = [
+        {name.removeprefix(family.name): entry for name, entry in file.items() if name.startswith(family.name)}
+        for family in families
+    ]
+    layer: Mapping[str, Entry] = next(
+        filter(None, layers), {name: entry for name, entry in file.items() if name.startswith("ssl.")}
+    )
+    unknown = [entry for name, entry in layer.items() if name not in SECURITY and name != CLIENT_AUTH.name]
+    warnings += [f"{named(entry)} is not known" for entry in unknown]
+    found = Findings(layer, {})
+    settings = read_tls(found, layer)
+    client_auth = found.value(CLIENT_AUTH)
+    if settings.keys is None:
+        found.refuse(f"{_named(file, key)} has https, and no certificate (set {families[0].name}ssl.keystore.location)")
+    if client_auth != "none" and settings.trust is None:
+        found.refuse(
+            f"{found.at(CLIENT_AUTH)} asks clients for certificates, and nothing says whose are good (set"
+            f" {families[0].name}ssl.truststore.location)"
+        )
+    for reason in found.reasons:
+        add_problem(problems, reason)
+    return ServerTls(settings, cast("ClientAuth", client_auth))
+
+
+def _named(file: Layer, key: Key[Any]) -> str:
+    return named(file[key.name]) if key.name in file else key.name
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

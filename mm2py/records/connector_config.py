@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from mm2py.errors import Mm2Error
+from mm2py.records.audit_record import AUDIT_KEY
 from mm2py.records.operator_request import (
     RESTART_CONNECTOR,
     RESTART_PARTITIONS,
@@ -269,6 +270,8 @@ class ConfigRecords:
         """All settings under Connect's keys, by the connector's name."""
         self.tasks: dict[str, int] = {}
         """How many tasks each connector has by Connect's records."""
+        self.audit: dict[bytes, bytes] = {}
+        """What was changed over REST, by key (``audit_record.py``)."""
         self.targets: dict[str, Target] = {}
         """What connectors are to do, by name; those that are not here are to run."""
         self.restarts: deque[Restart] = deque(maxlen=RESTARTS_KEPT_MOST)
@@ -292,6 +295,8 @@ class ConfigRecords:
                 self._take_flow(value)
             elif key is not None and key.startswith(_CONNECTOR):
                 self._take_connector(key, value)
+            elif key is not None and key.startswith(AUDIT_KEY):
+                self._take_audit(key, value)
             elif key is not None and key.startswith(TARGET_STATE):
                 self._take_target(key, value, offset)
             elif key is not None and key.startswith((RESTART_CONNECTOR, RESTART_PARTITIONS)):
@@ -350,6 +355,12 @@ class ConfigRecords:
         self.connectors[name] = properties
         if key == SOURCE_KEY:
             self.foreign = properties
+
+    def _take_audit(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self.audit.pop(key, None)
+        else:
+            self.audit[key] = value
 
     def _take_commit(self, key: bytes, value: bytes) -> None:
         number = _object(value).get("tasks")

@@ -30,6 +30,7 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.records.audit_record import AuditRecord, audit_key, encode_audit, too_old
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import (
     FLOW_KEY,
@@ -331,6 +332,19 @@ class ConfigLog(ConfigTable):
                     await self.read_patiently(self.rng)
         except TimeoutError:
             return Lost(self.config)
+
+    async def append_audit(self, record: AuditRecord) -> None:
+        """Keep what somebody changed, and delete the oldest of its kind beyond a bound. Nothing else is touched.
+
+        Raises: as ``write``.
+        Cancelling may leave it stored or not.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            now_ms = self._clock.wall_ms()
+            key = audit_key(record.at_ms, self.rng.getrandbits(32))
+            records = [NewRecord(old, None, now_ms) for old in too_old(self.records.audit)]
+            await writer.write({0: [*records, NewRecord(key, encode_audit(record), now_ms)]})
 
     async def news(self, report: Callable[[str], None]) -> AsyncIterator[bool]:
         """Yield after each read that brought something; True: other settings count, or none any more.

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Query, Response
 
 from mm2py.connector import ConnectorName
+from rest.access.roles import ADMIN, ANY_READER, READER, Who
 from rest.changes import Conflict, FlowChanges, Invalid, checked, connector_properties
 from rest.connector_status import status_of
 from rest.errors import RestError
@@ -22,10 +23,10 @@ Config = Annotated[dict[str, str | None], Body()]
 IfMatch = Annotated[str | None, Header(description='the version that the change is made for, as in "7"')]
 
 
-@router.get("")
-async def list_connectors(services: Shared, expand: Annotated[list[str] | None, Query()] = None) -> Any:
+@router.get("", dependencies=[ANY_READER])
+async def list_connectors(services: Shared, who: Who, expand: Annotated[list[str] | None, Query()] = None) -> Any:
     """Return the names of all connectors; with ``expand=status`` or ``expand=info``, more of each."""
-    names = services.connectors()
+    names = [name for name in services.connectors() if who.may_see(name.flow)]
     if not expand:
         return [str(name) for name in names]
     return {str(name): await _expanded(services, name, expand) for name in names}
@@ -40,7 +41,7 @@ async def _expanded(services: Services, name: ConnectorName, expand: list[str]) 
     return found
 
 
-@router.get("/{name}")
+@router.get("/{name}", dependencies=[READER])
 async def get_connector(services: Shared, name: str, response: Response) -> ConnectorInfo:
     """Return a connector, its tasks and the stored settings of its flow."""
     connector = services.connector(name)
@@ -48,13 +49,13 @@ async def get_connector(services: Shared, name: str, response: Response) -> Conn
     return await _info(services, connector)
 
 
-@router.get("/{name}/status", response_model_exclude_none=True)
+@router.get("/{name}/status", dependencies=[READER], response_model_exclude_none=True)
 async def get_status(services: Shared, name: str) -> ConnectorStatus:
     """Return the states of a connector and its tasks, and which workers run them."""
     return await _status(services, services.connector(name))
 
 
-@router.get("/{name}/config")
+@router.get("/{name}/config", dependencies=[READER])
 async def get_config(services: Shared, name: str, response: Response) -> dict[str, str]:
     """Return the settings of a connector's flow as they are stored. All connectors of a flow share them."""
     connector = services.connector(name)
@@ -62,7 +63,7 @@ async def get_config(services: Shared, name: str, response: Response) -> dict[st
     return (await _info(services, connector)).config
 
 
-@router.put("/{name}/config", responses={409: {"description": "another version is stored"}})
+@router.put("/{name}/config", dependencies=[ADMIN], responses={409: {"description": "another version is stored"}})
 async def put_config(
     services: Shared, name: str, wanted: Config, response: Response, if_match: IfMatch = None
 ) -> ConnectorChanged:
@@ -72,7 +73,7 @@ async def put_config(
     return await _change(services, connector, properties, merge=False, response=response, if_match=if_match)
 
 
-@router.patch("/{name}/config", responses={409: {"description": "another version is stored"}})
+@router.patch("/{name}/config", dependencies=[ADMIN], responses={409: {"description": "another version is stored"}})
 async def patch_config(
     services: Shared, name: str, wanted: Config, response: Response, if_match: IfMatch = None
 ) -> ConnectorChanged:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from mm2py import __version__
 from mm2py.worker.facts import Health
+from rest.access.roles import ANY_READER, OPEN
 from rest.models import HealthBody, ServerInfo
 from rest.services import Shared
 from rest.worker_link import WorkerSilent
@@ -14,13 +15,13 @@ router = APIRouter(tags=["worker"])
 _CODES = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
 
 
-@router.get("/")
+@router.get("/", dependencies=[ANY_READER])
 async def root(services: Shared) -> ServerInfo:
     """Return the release of mm2py, and which cluster its first flow writes to."""
     return ServerInfo(version=__version__, commit="unknown", kafka_cluster_id=await services.cluster_id() or "")
 
 
-@router.get("/health", responses={500: {"model": HealthBody}, 503: {"model": HealthBody}})
+@router.get("/health", dependencies=[OPEN], responses={500: {"model": HealthBody}, 503: {"model": HealthBody}})
 async def health(services: Shared, response: Response) -> HealthBody:
     """Return how this worker is: 200 healthy, 503 starting, 500 unhealthy."""
     try:

@@ -1,4 +1,4 @@
-"""TLS of one cluster's connections: contexts out of the settings, new ones when files change, and what a failure means.
+"""TLS of connections: contexts out of the settings, new ones when files change, and what a failure means.
 
 Answers to SslFactory and DefaultSslEngineFactory of Apache Kafka's clients. Certificates are always checked, versions
 before 1.2 never spoken. Changed files count for the next connection, without a restart.
@@ -99,15 +99,42 @@ def make_context(
         KeyMaterialUnusable: OpenSSL takes the certificate or the key for too weak.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates and host names are checked
+    context.check_hostname = settings.check_host_names
+    _configure(context, settings, trusted, identity)
+    if trusted is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def make_server_context(
+    settings: TlsSettings, trusted: list[x509.Certificate] | None, identity: Identity | None, verify: ssl.VerifyMode
+) -> ssl.SSLContext:
+    """Return a context for connections that others open to this process.
+
+    Args:
+        trusted: who vouches for clients; None: nobody does.
+        identity: our own certificate.
+        verify: whether clients need a certificate. One that is not good ends the handshake in any case.
+    Raises: as ``make_context``.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = verify
+    _configure(context, settings, trusted, identity)
+    return context
+
+
+def _configure(
+    context: ssl.SSLContext,
+    settings: TlsSettings,
+    trusted: list[x509.Certificate] | None,
+    identity: Identity | None,
+) -> None:
     context.minimum_version = min(_VERSIONS[version] for version in settings.versions)
     context.maximum_version = max(_VERSIONS[version] for version in settings.versions)
-    context.check_hostname = settings.check_host_names
     context.options |= ssl.OP_NO_RENEGOTIATION
     if settings.ciphers:
         context.set_ciphers(":".join(settings.ciphers))
-    if trusted is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    else:
+    if trusted is not None:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, whatever is in the store is an anchor
         context.load_verify_locations(
             cadata="".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in trusted)
@@ -120,7 +147,6 @@ def make_context(
                 raise KeyMaterialUnusable(
                     _where(settings), f"OpenSSL does not take it ({_name(error)})", remedy="Use a stronger key."
                 ) from None
-    return context
 
 
 def _where(settings: TlsSettings) -> str:
@@ -148,12 +174,18 @@ def _nameless_file(content: bytes) -> Iterator[str]:
             os.unlink(path)
 
 
+MakeContext = Callable[[TlsSettings, list[x509.Certificate] | None, Identity | None], ssl.SSLContext]
+
+
 class Tls:
     """The context for new connections; a new one when one of its files has changed."""
 
-    def __init__(self, settings: TlsSettings, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: TlsSettings, report: Callable[[str], None], *, make: MakeContext = make_context
+    ) -> None:
         """``report`` gets a sentence when a changed file cannot be used and the old content stays in force."""
         self.settings = settings
+        self._make = make
         self._report = report
         self._lock = asyncio.Lock()
         self._context: ssl.SSLContext | None = None
@@ -171,9 +203,10 @@ class Tls:
                 in force, and the failure is only reported.
         """
         async with self._lock:  # reading may wait for a disk, and opening a key is slow on purpose
-            return await asyncio.to_thread(self._current)
+            return await asyncio.to_thread(self.current)
 
-    def _current(self) -> ssl.SSLContext:
+    def current(self) -> ssl.SSLContext:
+        """As ``context``; waits for the disk."""
         signatures = tuple(_signature(path) for path in self._paths)
         if self._context is not None and signatures == self._signatures:
             return self._context
@@ -192,7 +225,7 @@ class Tls:
 
     def _made(self) -> ssl.SSLContext:
         trust, keys = self.settings.trust, self.settings.keys
-        return make_context(
+        return self._make(
             self.settings,
             None if trust is None else trusted_certificates(trust, _content(trust.path)),
             None if keys is None else identity_of(keys, _content(keys.path)),

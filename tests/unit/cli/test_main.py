@@ -204,8 +204,8 @@ def test_what_is_wrong_in_the_arguments_is_named(run: Run, tmp_path: Path, argum
         (["aply", "FILE", "--yes"], "'aply' is neither a file nor a command. Did you mean mm2py apply?"),
         (
             ["lag", "FILE"],
-            "'lag' is neither a file nor a command. Commands are apply, gaps, groups, rebuild-ledger, replay, status,"
-            " translate.",
+            "'lag' is neither a file nor a command. Commands are apply, gaps, groups, hash-password,"
+            " rebuild-ledger, replay, status, translate.",
         ),
         (["lag", "--apply"], "Cannot read lag: No such file or directory. Check its name and its rights."),
     ],
@@ -241,7 +241,8 @@ def test_the_help_lists_the_commands_a_line_each(run: Run) -> None:
         assert cli._subcommand(name) is not None
         assert sum(line.startswith(f"  mm2py {name} ") for line in lines) == 1
     assert max(map(len, lines)) <= 100
-    assert cli.COMMANDS.keys() == {"apply", "gaps", "groups", "rebuild-ledger", "replay", "status", "translate"}
+    named = {"apply", "gaps", "groups", "hash-password", "rebuild-ledger", "replay", "status", "translate"}
+    assert cli.COMMANDS.keys() == named
 
 
 def test_recopies_may_be_given_many_at_once_and_again() -> None:

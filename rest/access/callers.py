@@ -1,0 +1,61 @@
+"""Who asks, and what that user may do. Pure.
+
+A role holds for the user's flows. What shows or changes anything beyond them takes a user with all flows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from mm2py.connector import Flow
+
+
+class Role(IntEnum):
+    """What a user may do; each role may do what those before it may."""
+
+    NOBODY = 0
+    """Ask for the health."""
+    READER = 1
+    """See everything, no secrets: they are never shown."""
+    OPERATOR = 2
+    """Pause, resume, stop and restart, move offsets, accept gaps."""
+    ADMIN = 3
+    """Change settings and log levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One line of the users' file."""
+
+    name: str
+    role: Role
+    flows: frozenset[str] | None = None
+    """None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The user who asks, and how that is known."""
+
+    user: User
+    address: str
+    """From where the connection comes, without the port."""
+    proof: str
+    """``password``, ``token``, ``certificate``; ``none`` where nobody has to prove anything."""
+
+    def may_see(self, flow: Flow | str) -> bool:
+        """Whether a flow is one of this user's."""
+        return self.user.flows is None or str(flow) in self.user.flows
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether all flows are this user's, those to come included."""
+        return self.user.flows is None
+
+
+EVERYONE = User("anonymous", Role.ADMIN)
+"""Whoever reaches a listener that asks for no proof, as with Connect."""
+PROBE = User("anonymous", Role.READER)
+"""Whoever reaches a listener for probes."""
+NOBODY = User("anonymous", Role.NOBODY)

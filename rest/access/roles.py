@@ -1,0 +1,96 @@
+"""The role that each route states. A route without one keeps the application from starting.
+
+    router = APIRouter(dependencies=[READER])
+
+    @router.put("/{name}/config", dependencies=[ADMIN])
+
+Where a router and its route both state one, both have to be satisfied. A route names its flow in its path: as ``flow``,
+or as ``name`` of one of its connectors. It is refused to users who do not have that flow. A route that names none is
+refused to users who do not have all flows, unless it takes care of that itself (``ANY_READER``), by ``Who``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from rest.access.authentication import unauthorized
+from rest.access.callers import Caller, Role
+from rest.errors import RestError
+
+CALLER_KEY: Final = "caller"
+"""In the state of a request."""
+_FLOW_PARAMETERS: Final = ("flow", "name", "connector")
+
+
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """A dependency that lets callers of a role through."""
+
+    role: Role
+    any_flow: bool = False
+    """The route shows each caller only what is theirs."""
+
+    def __call__(self, request: Request) -> None:
+        """Raises: RestError, 401 nobody asks or 403 this caller may not."""
+        if self.role is Role.NOBODY:
+            return
+        caller = caller_of(request)
+        if caller.user.role < self.role:
+            raise RestError(
+                403, f"{caller.user.name} is a {caller.user.role.name.lower()}; this takes {_A[self.role]}."
+            )
+        flow = flow_of_path(request.path_params)
+        if flow is None and not caller.sees_all and not self.any_flow:
+            raise RestError(403, f"{caller.user.name} may only use some flows; this takes a user of all.")
+        if flow is not None and not caller.may_see(flow):
+            raise RestError(403, f"{caller.user.name} may not use this flow.")
+
+
+_A: Final = {Role.READER: "a reader", Role.OPERATOR: "an operator", Role.ADMIN: "an admin"}
+OPEN: Final = Depends(Requires(Role.NOBODY))
+READER: Final = Depends(Requires(Role.READER))
+ANY_READER: Final = Depends(Requires(Role.READER, any_flow=True))
+OPERATOR: Final = Depends(Requires(Role.OPERATOR))
+ADMIN: Final = Depends(Requires(Role.ADMIN))
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who asks. Raises: RestError 401, nothing has let the request in."""
+    caller = getattr(request.state, CALLER_KEY, None)
+    if not isinstance(caller, Caller):
+        raise unauthorized("This request came in without being asked who sends it.")
+    return caller
+
+
+Who = Annotated[Caller, Depends(caller_of)]
+
+
+def flow_of_path(parameters: dict[str, object]) -> str | None:
+    """Return the flow that a path names, as ``A->B``."""
+    for parameter in _FLOW_PARAMETERS:
+        value = parameters.get(parameter)
+        if isinstance(value, str):
+            return value if parameter == "flow" else value.rpartition(".")[0]
+    return None
+
+
+def required(route: BaseRoute) -> list[Requires]:
+    """Return what a route states."""
+    if not isinstance(route, APIRoute):
+        return []
+    return [one.dependency for one in route.dependencies if isinstance(one.dependency, Requires)]
+
+
+def check_roles(routers: Iterable[APIRouter]) -> None:
+    """Raises: RuntimeError, a route states no role; so it is served to nobody, not to all."""
+    silent = [
+        getattr(route, "path", str(route)) for router in routers for route in router.routes if not required(route)
+    ]
+    if silent:
+        raise RuntimeError(f"These routes state no role (rest/access/roles.py): {', '.join(silent)}")

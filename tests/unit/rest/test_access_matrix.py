@@ -1,0 +1,133 @@
+"""Which route lets whom through: every route, every role, and users of one flow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+
+from mm2py.config.rest import Exposure
+from mm2py.secret import Secret
+from rest.access.callers import Role
+from rest.access.hashes import hash_token
+from rest.access.roles import Requires, check_roles, required
+from rest.app import RESOURCES, make_app
+from tests.fakes.rest_services import Guarded, guarded, make_services
+
+SEPARATOR = "."
+FLOW = "A->B"
+USERS = {"reader": "reader", "operator": "operator", "admin": "admin"}
+
+
+def token(name: str) -> str:
+    return f"{name}-{'x' * 40}"
+
+
+def routes() -> list[tuple[str, str, list[Requires]]]:
+    found = []
+    for resource in RESOURCES:
+        for route in resource.router.routes:
+            for method in sorted(getattr(route, "methods", None) or ()):
+                found.append((method, getattr(route, "path", ""), required(route)))
+    return found
+
+
+ROUTES = routes()
+IDS = [f"{method} {path}" for method, path, _ in ROUTES]
+
+
+def address_of(path: str, flow: str) -> str:
+    """Fill in a path: connectors and flows of ``flow``, and something for the rest."""
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1].partition(":")[0]
+        known = {"flow": flow, "name": f"{flow}.MirrorSourceConnector", "connector": f"{flow}.MirrorSourceConnector"}
+        return known.get(name, "0")
+
+    return re.sub(r"\{([^}]+)\}", fill, path).replace(">", "%3E")
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Guarded:
+    users = tmp_path / "users"
+    lines = [f"{name}:{hash_token(Secret(token(name)))}:{role}" for name, role in USERS.items()]
+    lines += [f"{name}-AB:{hash_token(Secret(token(f'{name}-AB')))}:{role}:A->B" for name, role in USERS.items()]
+    users.write_text("\n".join(lines))
+    return guarded(tmp_path, Exposure.USERS, users=users)
+
+
+def ask(worker: Guarded, method: str, path: str, user: str | None, flow: str = FLOW) -> int:
+    headers = {} if user is None else {"Authorization": f"Bearer {token(user)}"}
+    body: Any = {} if method in ("PUT", "PATCH") else None
+    return worker.client().request(method, address_of(path, flow), headers=headers, json=body).status_code
+
+
+def least(stated: list[Requires]) -> Role:
+    return max(one.role for one in stated)
+
+
+@pytest.mark.parametrize(("method", "path", "stated"), ROUTES, ids=IDS)
+def test_each_route_lets_exactly_the_roles_through_that_it_states(
+    worker: Guarded, method: str, path: str, stated: list[Requires]
+) -> None:
+    assert stated, "a route without a role"
+    if method != "GET":
+        assert least(stated) >= Role.OPERATOR, "a route that changes something is not for readers"
+    assert ask(worker, method, path, None) == (200 if path == "/health" else 401)
+    for name, role in USERS.items():
+        is_allowed = Role[role.upper()] >= least(stated)
+        assert (ask(worker, method, path, name) not in (401, 403)) == is_allowed, name
+
+
+@pytest.mark.parametrize(("method", "path", "stated"), ROUTES, ids=IDS)
+def test_a_user_of_one_flow_gets_at_that_flow_and_no_other(
+    worker: Guarded, method: str, path: str, stated: list[Requires]
+) -> None:
+    if least(stated) is Role.NOBODY:
+        return
+    names_flow = re.search(r"\{(flow|name|connector)\b", path) is not None
+    is_open = names_flow or any(one.any_flow for one in stated)
+    assert (ask(worker, method, path, "admin-AB", "A->B") != 403) == is_open
+    if names_flow:
+        assert ask(worker, method, path, "admin-AB", "B->A") == 403
+        assert ask(worker, method, path, "admin-AB", "A->B" + "x") == 403
+
+
+def test_lists_show_a_user_only_their_flows(worker: Guarded) -> None:
+    for method, path, stated in ROUTES:
+        if method == "GET" and "{" not in path and any(one.any_flow for one in stated):
+            for query in ("", "?expand=status&expand=info"):
+                answer = worker.client().get(path + query, headers={"Authorization": f"Bearer {token('reader-AB')}"})
+                assert answer.status_code == 200, path
+                assert "B->A" not in answer.text, path
+
+
+def test_a_route_that_states_no_role_keeps_rest_from_starting() -> None:
+    router = APIRouter()
+
+    @router.get("/forgotten")
+    async def forgotten() -> str:
+        return "open to all"
+
+    with pytest.raises(RuntimeError, match="/forgotten"):
+        check_roles([router])
+
+
+def test_the_routes_of_the_application_are_those_that_are_checked(tmp_path: Path) -> None:
+    described = {
+        (method.upper(), path)
+        for path, methods in make_app(make_services(tmp_path)).openapi()["paths"].items()
+        for method in methods
+    }
+    assert described <= {(method, path) for method, path, _ in ROUTES}
+
+
+def test_without_a_gate_before_it_the_application_serves_nobody(tmp_path: Path) -> None:
+    from starlette.testclient import TestClient
+
+    client = TestClient(make_app(make_services(tmp_path)), base_url="http://localhost")
+    assert client.get("/connectors").status_code == 401
+    assert client.get("/health").status_code == 200

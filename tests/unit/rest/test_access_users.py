@@ -1,0 +1,217 @@
+"""Who is let in: the users' file, passwords, tokens, certificates, and those who guess."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from deploy.local.certificates import Authority
+from mm2py.config.rest import Exposure
+from mm2py.secret import Secret
+from rest.access import authentication as authentication_module
+from rest.access.callers import Role
+from rest.access.failures import ADDRESSES_MOST, FREE, WAIT_MOST_S, Failures, network_of
+from rest.access.hashes import BadHash, PasswordHash, hash_password, hash_token, parse_password_hash, parse_token_hash
+from rest.access.users import UsersUnusable, parse_users
+from tests.fakes.rest_services import Guarded, guarded
+
+PASSWORD = hash_password(Secret("päss:word"))
+TOKEN = "t" * 40
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users"
+    path.write_text(
+        f"# who may ask\n\nalice:{PASSWORD}:admin\nci:{hash_token(Secret(TOKEN))}:operator:A->B B->A\n"
+        "prometheus:$subject$CN=prometheus:reader\nmesh:$san$mesh.example.org:reader:A->B\n"
+    )
+    return path
+
+
+@pytest.fixture
+def worker(tmp_path: Path, users: Path) -> Guarded:
+    return guarded(tmp_path, Exposure.USERS, users=users)
+
+
+def test_the_file_names_users_their_roles_and_their_flows(users: Path) -> None:
+    found = parse_users(users.read_text(), "users")
+    assert found.passwords["alice"][1].role is Role.ADMIN
+    assert found.tokens[0][1].flows == {"A->B", "B->A"}
+    assert found.subjects["CN=prometheus"].flows is None
+    assert found.names["mesh.example.org"].flows == {"A->B"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "alice",
+        "alice:canary:admin",
+        "alice:HASH",
+        "alice:HASH:root",
+        "alice:HASH:admin:",
+        "alice:HASH:admin:orders",
+        ":HASH:admin",
+        "alice:$2y$05$canary:admin",
+        "alice:$scrypt$canary:admin",
+        "alice:$scrypt$ln=20,r=32,p=1$c2FsdHNhbHQ$c2FsdHNhbHRzYWx0c2FsdHNhbHQ:admin",
+        "alice:$sha256$abc:admin",
+        "alice:HASH:admin\nalice:HASH:reader",
+        "",
+        "# nobody",
+    ],
+)
+def test_a_wrong_file_is_told_by_its_line_and_nothing_of_it_is_shown(line: str) -> None:
+    with pytest.raises(UsersUnusable) as raised:
+        parse_users(line.replace("HASH", PASSWORD), "users")
+    assert "canary" not in str(raised.value) and PASSWORD not in str(raised.value)
+
+
+def test_a_user_gets_in_by_password_by_token_and_by_certificate(worker: Guarded) -> None:
+    authority = Authority()
+    prometheus = authority.issue("prometheus").certificate.public_bytes(Encoding.DER)
+    mesh = authority.issue("pod-7", ["mesh.example.org"]).certificate.public_bytes(Encoding.DER)
+    stranger = authority.issue("stranger").certificate.public_bytes(Encoding.DER)
+    assert worker.client().get("/connectors", headers=basic("alice", "päss:word")).status_code == 200
+    assert worker.client().get("/connectors", headers=bearer(TOKEN)).status_code == 200
+    assert len(worker.client(certificate=prometheus).get("/connectors").json()) == 6
+    assert len(worker.client(certificate=mesh).get("/connectors").json()) == 3
+    assert worker.client(certificate=stranger).get("/connectors").status_code == 401
+    assert worker.client(certificate=b"junk").get("/connectors").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        basic("alice", "wrong"),
+        basic("alice", ""),
+        basic("nobody", "päss:word"),
+        basic("ci", TOKEN),
+        bearer("x" * 40),
+        bearer(""),
+        bearer(PASSWORD),
+        {"Authorization": "Basic !!!"},
+        {"Authorization": "Basic " + base64.b64encode(b"alice").decode()},
+        {"Authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()},
+        {"Authorization": "Digest x"},
+        {"Authorization": ""},
+        {"Authorization": "Bearer " + "x" * 5000},
+    ],
+)
+def test_anybody_else_is_asked_who_they_are(worker: Guarded, headers: dict[str, str]) -> None:
+    answer = worker.client().get("/connectors", headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Basic realm=")
+    assert "Bearer" in answer.headers["WWW-Authenticate"]
+
+
+def test_two_authorizations_in_one_request_are_refused(worker: Guarded) -> None:
+    headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")]
+    assert worker.client().get("/connectors", headers=headers).status_code == 400
+
+
+def test_a_right_password_is_checked_once_and_not_for_each_request(
+    worker: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty clients with passwords would cost a core."""
+    checked: list[object] = []
+    matches = PasswordHash.matches
+
+    def counted(self: PasswordHash, password: Secret) -> bool:
+        checked.append(self)
+        return matches(self, password)
+
+    monkeypatch.setattr("rest.access.hashes.PasswordHash.matches", counted)
+    client = worker.client()
+    for _ in range(20):
+        assert client.get("/connectors", headers=basic("alice", "päss:word")).status_code == 200
+    assert len(checked) == 1
+    worker.clock.now_s += authentication_module.KNOWN_S
+    assert client.get("/connectors", headers=basic("alice", "päss:word")).status_code == 200
+    assert len(checked) == 2
+
+
+def test_the_file_is_read_again_when_it_changes(worker: Guarded, users: Path) -> None:
+    client = worker.client()
+    assert client.get("/connectors", headers=basic("alice", "päss:word")).status_code == 200
+    users.write_text(f"bob:{hash_token(Secret('b' * 40))}:reader\n")
+    assert client.get("/connectors", headers=basic("alice", "päss:word")).status_code == 401
+    assert client.get("/connectors", headers=bearer("b" * 40)).status_code == 200
+    users.write_text("not a user\n")
+    assert client.get("/connectors", headers=bearer("b" * 40)).status_code == 200
+    assert worker.log.count("security.stale") == 1
+    users.unlink()
+    assert client.get("/connectors", headers=bearer("b" * 40)).status_code == 200
+
+
+def test_without_a_usable_file_nobody_is_let_in_and_the_health_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    client = guarded(tmp_path, Exposure.USERS, users=path).client()
+    answer = client.get("/connectors", headers=bearer(TOKEN))
+    assert answer.status_code == 503
+    assert "cannot be read" in answer.json()["message"]
+    assert client.get("/health").status_code == 200
+    path.write_text(f"ci:{hash_token(Secret(TOKEN))}:reader\n")
+    assert client.get("/connectors", headers=bearer(TOKEN)).status_code == 200
+
+
+def test_the_sixth_failure_has_to_wait_and_others_do_not(worker: Guarded) -> None:
+    guess, right = basic("alice", "guess"), basic("alice", "päss:word")
+    client = worker.client("192.0.2.66")
+    assert worker.client("192.0.2.1").get("/connectors", headers=right).status_code == 200
+    for _ in range(FREE + 1):
+        assert client.get("/connectors", headers=guess).status_code == 401
+    held = client.get("/connectors", headers=basic("alice", "another"))
+    assert held.status_code == 429
+    assert int(held.headers["Retry-After"]) >= 1
+    assert client.get("/connectors", headers=bearer("x" * 40)).status_code == 429
+    assert client.get("/connectors", headers=bearer(TOKEN)).status_code == 200, "what is right is not a guess"
+    assert client.get("/connectors", headers=right).status_code == 200, "it is known by now"
+    worker.clock.now_s += WAIT_MOST_S
+    assert client.get("/connectors", headers=guess).status_code == 401
+    assert worker.log.count("rest.login_failed") == FREE + 1
+    assert "guess" not in worker.log
+
+
+def test_failures_of_many_addresses_take_no_memory_and_a_network_of_ipv6_is_one_address() -> None:
+    failures = Failures()
+    for number in range(3 * ADDRESSES_MOST):
+        failures.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", 0.0)
+    assert len(failures._counts) == ADDRESSES_MOST
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert network_of("") == ""
+
+
+def test_the_wait_grows_to_a_bound_and_is_forgotten() -> None:
+    failures, now_s = Failures(), 0.0
+    waits = []
+    for _ in range(20):
+        failures.failed("192.0.2.1", now_s)
+        waits.append(failures.wait_s("192.0.2.1", now_s))
+        now_s += waits[-1]
+    assert waits[:FREE] == [0.0] * FREE
+    assert waits[FREE : FREE + 3] == [1.0, 2.0, 4.0]
+    assert max(waits) == WAIT_MOST_S
+    assert failures.wait_s("192.0.2.1", now_s + 300.0) == 0.0
+
+
+def test_a_hash_is_new_each_time_and_tells_its_password_from_others() -> None:
+    assert hash_password(Secret("päss:word")) != PASSWORD
+    assert parse_password_hash(PASSWORD).matches(Secret("päss:word"))
+    assert not parse_password_hash(PASSWORD).matches(Secret("pass:word"))
+    assert len(parse_token_hash(hash_token(Secret(TOKEN)))) == 32
+    with pytest.raises(BadHash):
+        parse_password_hash(PASSWORD + "$")
