@@ -60,7 +60,7 @@ class LiveReport:
                 await self._asked.wait()
             begun_s = self._clock.monotonic()
             facts = await self._look()
-            self._view = View(begun_s, facts, report_of(facts))
+            self._view = View(begun_s, facts, await asyncio.to_thread(report_of, facts))  # nothing changes them now
             async with self._news:
                 self._news.notify_all()
             if self._wanted_s <= begun_s:  # else a change was made meanwhile, and somebody waits to see it

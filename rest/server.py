@@ -25,8 +25,8 @@ from mm2py.cli.command import STDERR, Connected, LineFile, connect
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings
-from mm2py.config.settings import ClusterSettings, FlowSettings
-from mm2py.connector import Flow
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings
+from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
@@ -36,11 +36,16 @@ from rest.access.audit import Audit
 from rest.access.authentication import Authentication
 from rest.access.gate import Gate
 from rest.access.users import UsersFile
+from rest.answers import Kept
 from rest.app import make_app
 from rest.changes import FlowChanges
+from rest.events.feed import EventFeed, Source
+from rest.events.sources import GapsSource, GroupSource, QuarantineSource, SettingsSource, ToBrokers
 from rest.listening import CLOSING_MOST_S, Server, listener_context, make_server
 from rest.live import LiveReport
+from rest.questions import FlowQuestions
 from rest.services import Services
+from rest.v1 import OWN_KEPT_S, V1, ask_worker
 from rest.worker_link import WorkerLink
 
 AUDIT_CLOSING_MOST_S = 2.0
@@ -83,6 +88,35 @@ def _connected(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: rand
     return connect("rest", flow, cluster, timeout_s=timeout_s, rng=rng)
 
 
+def _questions(settings: FlowSettings, clock: Clock, rng: random.Random) -> FlowQuestions:
+    flow = settings.flow
+    return FlowQuestions(
+        settings,
+        lambda: _connected(flow, settings.source, settings.source_request_timeout_s, rng),
+        lambda: _connected(flow, settings.target, settings.target_request_timeout_s, rng),
+        clock,
+    )
+
+
+def _event_sources(
+    configuration: Configuration, questions: Mapping[Flow, FlowQuestions], clock: Clock, rng: random.Random
+) -> list[Source]:
+    found: list[Source] = []
+    targets: dict[ClusterAlias, ToBrokers] = {}
+    for settings in configuration.flows:
+        target = _target_of(questions[settings.flow])
+        found += [kind(settings, target) for kind in (SettingsSource, GapsSource, QuarantineSource)]
+        targets.setdefault(settings.flow.target, target)
+    found += [
+        GroupSource(configuration.groups[alias], target, clock=clock, rng=rng) for alias, target in targets.items()
+    ]
+    return found
+
+
+def _target_of(questions: FlowQuestions) -> ToBrokers:
+    return lambda: questions.target
+
+
 async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogger) -> None:
     """Serve until the worker is gone."""
     rng, clock = random.Random(), SystemClock()  # noqa: S311  (spreads retries; nothing secret)
@@ -112,13 +146,20 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
 
     link = WorkerLink(socket.socket(fileno=options.channel))
     live = LiveReport(inquiry.look, clock)
-    services = Services(configuration, link, live, changes, clock, cluster_id)
+    questions = {settings.flow: _questions(settings, clock, rng) for settings in configuration.flows}
+    events = EventFeed(_event_sources(configuration, questions, clock, rng), clock)
+    v1 = V1(file, questions, events, own=Kept(functools.partial(ask_worker, link), clock, least_s=OWN_KEPT_S))
+    services = Services(configuration, link, live, changes, clock, cluster_id, v1)
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
     servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)
     serving = [asyncio.create_task(server.serve([opened]), name="server") for server, opened in servers]
-    telling = asyncio.create_task(audit.run(), name="audit")
-    work = [asyncio.create_task(live.run(), name="looks"), telling, *serving]
+    work = [
+        asyncio.create_task(live.run(), name="looks"),
+        asyncio.create_task(events.run(), name="events"),
+        asyncio.create_task(audit.run(), name="audit"),
+        *serving,
+    ]
     try:
         linked = asyncio.create_task(link.run(), name="link")
         await asyncio.wait([linked, *work], return_when=asyncio.FIRST_COMPLETED)
@@ -128,12 +169,15 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
     finally:
         for server, _ in servers:
             server.should_exit = True
+        await events.close()
         await asyncio.wait(serving, timeout=CLOSING_MOST_S)
         for task in [*work, linked]:
             task.cancel()
         await asyncio.gather(*work, linked, return_exceptions=True)
         await audit.close(AUDIT_CLOSING_MOST_S)
         await inquiry.close()
+        for asked in questions.values():
+            await asked.close()
         for brokers in opened:
             await brokers.close()
 

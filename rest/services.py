@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -15,6 +15,7 @@ from mm2py.errors import ConfigError
 from rest.changes import FlowChanges
 from rest.errors import RestError
 from rest.live import LiveReport
+from rest.v1 import V1
 from rest.worker_link import WorkerLink
 
 KINDS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
@@ -32,6 +33,8 @@ class Services:
     clock: Clock
     cluster_id: Callable[[], Awaitable[str | None]]
     """Returns the id of the first target cluster; None: it does not answer."""
+    v1: V1 = field(default_factory=V1)
+    """What the routes under /v1 need besides."""
 
     def connectors(self) -> list[ConnectorName]:
         """Return the connectors of every flow of the file, as MirrorMaker 2 has them."""

@@ -1,5 +1,5 @@
-"""What programs read: the objects that ``status``, ``gaps``, ``groups`` and ``translate`` print as JSON, and that
-``/v1`` of REST returns. One set of models serves both.
+"""What programs read: what ``status``, ``gaps``, ``groups`` and ``translate`` print as JSON, and ``/v1`` of REST tells.
+One set of models serves both.
 
 The reports inside are dataclasses; pydantic takes the description of each field out of its docstring. Workers do not
 import this.

@@ -54,16 +54,24 @@ def offsets_of(settings: FlowSettings, source: Brokers, target: Brokers, log: Fi
 
 
 async def ask_where(
-    settings: FlowSettings, question: Question, source: Brokers, target: Brokers, log: FilteringBoundLogger
+    settings: FlowSettings,
+    question: Question,
+    source: Brokers,
+    target: Brokers,
+    log: FilteringBoundLogger,
+    *,
+    offsets: FlowOffsets | None = None,
 ) -> list[OffsetReport]:
     """Return where each offset is in the other log, in the order in which they were asked.
 
+    Args:
+        offsets: the flow's tables, read before and now read on, by one caller at a time; None: new ones.
     Raises:
         BrokerRefused: a right is missing; the error names it.
         NewerLedgerFormat: a newer mm2py has written the ledger.
         DamagedTopic, KafkaError: as ``read_table``.
     """
-    offsets, key = offsets_of(settings, source, target, log), question.key
+    offsets, key = offsets or offsets_of(settings, source, target, log), question.key
     await offsets.follow([key])
     remote = settings.remote_topic(key[0])
     there = (remote, key[1])

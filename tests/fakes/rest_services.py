@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,10 @@ from rest.access.gate import App, Gate
 from rest.access.users import UsersFile
 from rest.app import make_app
 from rest.changes import Changed
+from rest.events.feed import EventFeed
+from rest.live import View
 from rest.services import Services
+from rest.v1 import V1
 
 FILE = """clusters=A,B
 A.bootstrap.servers=a.example:9092
@@ -57,7 +61,11 @@ class FakeLink:
 
 class FakeLive:
     async def report(self) -> Report:
-        return report_of(Facts(0, {}, [], [], {}))
+        return (await self.view()).report
+
+    async def view(self, *, since_s: float | None = None) -> View:
+        facts = Facts(0, {}, [], [], {})
+        return View(since_s or 0.0, facts, report_of(facts))
 
 
 class FakeChanges:
@@ -87,8 +95,10 @@ def make_services(directory: Path, text: str = FILE) -> Services:
     async def cluster_id() -> str:
         return "cluster-b"
 
+    events = EventFeed()
+    asyncio.run(events.close())  # a stream of them ends at once
     fakes: Any = (FakeLink(), FakeLive(), changes)
-    return Services(configuration, *fakes, FixedClock(), cluster_id)
+    return Services(configuration, *fakes, FixedClock(), cluster_id, V1(file, events=events))
 
 
 class Guarded:

@@ -98,6 +98,8 @@ def test_a_user_of_one_flow_gets_at_that_flow_and_no_other(
 
 def test_lists_show_a_user_only_their_flows(worker: Guarded) -> None:
     for method, path, stated in ROUTES:
+        if path == "/openapi.json":
+            continue  # it has examples, and nothing of this worker
         if method == "GET" and "{" not in path and any(one.any_flow for one in stated):
             for query in ("", "?expand=status&expand=info"):
                 answer = worker.client().get(path + query, headers={"Authorization": f"Bearer {token('reader-AB')}"})

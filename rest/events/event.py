@@ -1,0 +1,91 @@
+"""One event, and the cursor that names a place in all topics that events come from. Pure.
+
+A cursor is the id of a server-sent event: with the last one a stream goes on at any worker, because it says how far
+each partition was read, and not what this process has sent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+CURSOR_MOST: Final = 16_000
+
+
+class EventKind(StrEnum):
+    """What has happened."""
+
+    SETTINGS_CHANGED = "settings.changed"
+    GAP = "gap"
+    """A gap was found, or something was done about one."""
+    QUARANTINED = "quarantined"
+    MEMBER_JOINED = "member.joined"
+    MEMBER_LEFT = "member.left"
+    MEMBER_EVICTED = "member.evicted"
+    LEADER_ELECTED = "leader.elected"
+    ASSIGNMENT_CHANGED = "assignment.changed"
+    EVENTS_MISSED = "events.missed"
+    """Between the last event and the next one there were others, which this process cannot tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that has happened to a flow or to a group of workers."""
+
+    kind: EventKind
+    """What it is; also the ``event`` of the server-sent event."""
+    at_ms: int
+    """When, by the clock of the writer; of members, leaders and assignments by that of the target's brokers."""
+    flow: str | None
+    """The flow; null: it concerns a group."""
+    group: str | None
+    """The group of workers and its target, as ``mm2py on B``; null: it concerns a flow."""
+    text: str
+    """The same in a sentence."""
+    data: Mapping[str, Any]
+    """The same for programs, by kind; see docs/rest.md."""
+
+
+class Happened(NamedTuple):
+    """An event and its place."""
+
+    key: str
+    """Of the partition, see ``key_of``."""
+    offset: int
+    is_old: bool
+    """It was there when this process began to read the partition."""
+    event: Event
+
+
+Cursor = Mapping[str, int]
+"""The next offset of partitions, by ``key_of``."""
+
+
+class WrongCursor(ValueError):
+    """It is no cursor."""
+
+
+def key_of(cluster: str, topic: str, partition: int) -> str:
+    """Return a short name of a partition: a hash of 8 digits, as a cursor may name hundreds."""
+    return f"{zlib.crc32(f'{cluster}/{topic}/{partition}'.encode()):08x}"
+
+
+def written(cursor: Cursor) -> str:
+    """Return a cursor as the id of an event."""
+    return ".".join(f"{key}{offset:x}" for key, offset in sorted(cursor.items()))
+
+
+def read(text: str) -> dict[str, int]:
+    """Return what ``written`` wrote. Raises: WrongCursor."""
+    if len(text) > CURSOR_MOST:
+        raise WrongCursor
+    try:
+        found = {part[:8]: int(part[8:], 16) for part in text.split(".") if part}
+    except ValueError as error:
+        raise WrongCursor from error
+    if any(len(key) != 8 or offset < 0 for key, offset in found.items()):
+        raise WrongCursor
+    return found

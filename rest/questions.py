@@ -1,0 +1,152 @@
+"""What of one flow is asked of its clusters only when a caller wants it: groups, translations, quarantine, log starts.
+
+It has connections of its own: a ledger that takes long to read holds no look at the clusters up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from mm2py.cli.command import Connected
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.list_offsets import EARLIEST, find_offsets
+from mm2py.logs import make_logger
+from mm2py.replication.reading.flow_offsets import FlowOffsets
+from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
+from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
+from mm2py.status.offset_inquiry import Question, ask_where, offsets_of
+from mm2py.status.offset_report import OffsetReport
+from mm2py.topics.names import quarantine
+from rest.answers import Kept
+from rest.errors import RestError
+from rest.reports.quarantine import QuarantinedRecord, QuarantineTable
+
+ANSWER_MOST_S: Final = 30.0
+STARTS_MOST_S: Final = 3.0
+"""Where log starts are not told in time, an answer comes without them."""
+TOPICS_KEPT_MOST: Final = 200
+
+T = TypeVar("T")
+
+
+class FlowQuestions:
+    """Asks about one flow. Nothing is connected before the first question."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        connect_source: Callable[[], Connected],
+        connect_target: Callable[[], Connected],
+        clock: Clock,
+    ) -> None:
+        self.settings = settings
+        """By the worker's file."""
+        self._connect_source = connect_source
+        self._connect_target = connect_target
+        self._clock = clock
+        self._log = make_logger("error", "text", io.StringIO())
+        self._source: Connected | None = None
+        self._target: Connected | None = None
+        self._groups: tuple[FlowSettings, Kept[list[ConsumerGroupReport]]] | None = None
+        self._offsets: tuple[FlowSettings, FlowOffsets] | None = None
+        self._translating = asyncio.Lock()
+        self._quarantine: Kept[list[QuarantinedRecord]] | None = None
+        self._starts: dict[str, Kept[dict[int, int]]] = {}
+
+    @property
+    def source(self) -> Connected:
+        if self._source is None:
+            self._source = self._connect_source()
+        return self._source
+
+    @property
+    def target(self) -> Connected:
+        if self._target is None:
+            self._target = self._connect_target()
+        return self._target
+
+    async def groups(self, settings: FlowSettings) -> list[ConsumerGroupReport]:
+        """Return the consumer groups of the flow; ``settings`` are those by which its workers run it.
+
+        Raises:
+            RestError: the flow emits no checkpoints, or a cluster does not answer in time.
+            Others as ``ConsumerGroupInquiry.look``.
+        """
+        if settings.checkpoints is None:
+            raise RestError(409, f"{settings.flow} emits no checkpoints. Set emit.checkpoints.enabled to true.")
+        if self._groups is None or self._groups[0] != settings:
+            inquiry = ConsumerGroupInquiry(settings, self.source, self.target, self._log)
+
+            async def ask() -> list[ConsumerGroupReport]:
+                return report_of(await inquiry.look())
+
+            self._groups = settings, Kept(ask, self._clock)
+        return await self._in_time(self._groups[1].get(), "asking for consumer groups")
+
+    async def translate(self, settings: FlowSettings, question: Question) -> list[OffsetReport]:
+        """Return where offsets are in the other log. One question after the other: they share the tables.
+
+        Raises: RestError, as ``groups``; others as ``ask_where``.
+        """
+
+        async def ask() -> list[OffsetReport]:
+            async with self._translating:
+                if self._offsets is None or self._offsets[0] != settings:
+                    self._offsets = settings, offsets_of(settings, self.source, self.target, self._log)
+                tables = self._offsets[1]
+                return await ask_where(settings, question, self.source, self.target, self._log, offsets=tables)
+
+        return await self._in_time(ask(), "reading the ledger")
+
+    async def quarantined(self) -> list[QuarantinedRecord]:
+        """Return the records in quarantine. Raises: RestError, as ``groups``; others as ``QuarantineTable.follow``."""
+        if self._quarantine is None:
+            table = QuarantineTable(self.target, str(quarantine(self.settings.flow.source).name))
+
+            async def ask() -> list[QuarantinedRecord]:
+                await table.follow()
+                return table.records()
+
+            self._quarantine = Kept(ask, self._clock)
+        return await self._in_time(self._quarantine.get(), "reading the quarantine topic")
+
+    async def starts(self, topic: str) -> dict[int, int]:
+        """Return the first offsets of a source topic's partitions, as far as the source tells."""
+        if topic not in self._starts:
+            if len(self._starts) >= TOPICS_KEPT_MOST:
+                del self._starts[next(iter(self._starts))]
+
+            async def ask() -> dict[int, int]:
+                metadata = await fetch_metadata(self.source, [topic])
+                found = metadata.topics.get(topic)
+                keys = [] if found is None else [(topic, number) for number in found.partitions]
+                leaders = {key: metadata.leader_of(*key) for key in keys}
+                return {key[1]: at for key, at in (await find_offsets(self.source, leaders, EARLIEST)).items()}
+
+            self._starts[topic] = Kept(ask, self._clock)
+        try:
+            async with asyncio.timeout(STARTS_MOST_S):
+                return await self._starts[topic].get()
+        except (Mm2Error, TimeoutError):
+            return {}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for brokers in (self._source, self._target):
+            if brokers is not None:
+                await brokers.close()
+
+    async def _in_time(self, work: Coroutine[Any, Any, T], doing: str) -> T:
+        try:
+            async with asyncio.timeout(ANSWER_MOST_S):
+                return await work
+        except TimeoutError as error:
+            flow = self.settings.flow
+            why = f"{flow.source} or {flow.target} does not answer: {doing} took more than {ANSWER_MOST_S:g} s."
+            raise RestError(503, why, {"Retry-After": "5"}) from error

@@ -1,0 +1,129 @@
+"""Which topics of its source a flow really copies, after all filters; and why it does not copy the others. Pure.
+
+MirrorMaker 2 tells neither. A rule of the settings, the remote name and the claims of other flows are seen from here.
+What only the flow coordinator finds out, such as a remote topic that is not empty, is asked of the worker beside this
+process; where another worker is the coordinator, that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mm2py.group.group_state import GroupState
+from mm2py.records.control_record import TopicClaim
+from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
+from mm2py.status.flow_report import FlowReport, TopicReport
+from mm2py.topics.filters import WhyNot
+from mm2py.topics.names import remote_name_problem
+from rest.reports.lag import OwnCopies, lag_of_topic
+
+
+class Reason(StrEnum):
+    """Why a topic is not copied."""
+
+    OWN_TOPIC = "own-topic"
+    INTERNAL = "internal"
+    CYCLE = "cycle"
+    NOT_INCLUDED = "not-included"
+    EXCLUDED = "excluded"
+    UNDECIDED = "undecided"
+    GONE = "gone"
+    SWITCHED_OFF = "switched-off"
+    NOT_RUNNING = "not-running"
+    REFUSED = "refused"
+    NOT_LISTED = "not-listed"
+
+
+_RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
+    WhyNot.OWN_TOPIC: (Reason.OWN_TOPIC, "mm2py keeps its own state in it."),
+    WhyNot.INTERNAL: (Reason.INTERNAL, "It is an internal topic of Kafka, Kafka Connect or MirrorMaker 2."),
+    WhyNot.CYCLE: (Reason.CYCLE, "Its name says that its records have been on the target."),
+    WhyNot.NOT_INCLUDED: (Reason.NOT_INCLUDED, "No pattern of topics matches it."),
+    WhyNot.EXCLUDED: (Reason.EXCLUDED, "A pattern of topics.exclude matches it."),
+    UNDECIDED: (Reason.UNDECIDED, "A pattern of topics or topics.exclude finds no answer in time. Rewrite it."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCopy:
+    """One topic of the source."""
+
+    topic: str
+    """Its name on the source."""
+    remote_topic: str
+    """The name of its copy on the target, whether it is copied or not."""
+    is_copied: bool
+    """Workers own partitions of it."""
+    reason: Reason | None
+    """Why it is not copied; null: it is."""
+    why: str
+    """The same in a sentence. Of a topic that is copied: what is not copied of it; empty if all is."""
+    lag_records: int | None
+    """In offsets, summed over its partitions; null: not known, or it is not copied."""
+    lag_bytes: int | None
+    """Estimated by the mean size of the topic's records that the worker has copied; null: see lag_note."""
+    lag_s: float | None
+    """The age of the last copied record in the partition that is furthest behind; null: see lag_note."""
+    lag_note: str
+    """Why a lag is not known."""
+    copy: TopicReport | None
+    """Its partitions in numbers, and who copies them; null: the settings leave it out."""
+
+
+def topic_copies(facts: FlowFacts, report: FlowReport, state: GroupState | None, own: OwnCopies) -> list[TopicCopy]:
+    """Return all topics of the source, and those that were copied from there, by name.
+
+    Args:
+        state: of the group that runs the flow; None if no worker does.
+    """
+    remote = facts.settings.remote_topic
+    found = [_left_out(topic, remote(topic), why) for topic, why in facts.left_out.items()]
+    found += [_selected(topic, facts, report, state, own) for topic in report.topics]
+    return sorted({copy.topic: copy for copy in found}.values(), key=lambda copy: copy.topic)
+
+
+def _left_out(topic: str, remote: str, why: LeftOut) -> TopicCopy:
+    reason, text = _RULES[why]
+    return TopicCopy(topic, remote, False, reason, text, None, None, None, "", None)
+
+
+def _selected(
+    topic: TopicReport, facts: FlowFacts, report: FlowReport, state: GroupState | None, own: OwnCopies
+) -> TopicCopy:
+    remote = facts.settings.remote_topic(topic.topic)
+    if topic.owners and not topic.is_gone:
+        lag, why = lag_of_topic(topic, own), own.refused.get(topic.topic, "")
+        return TopicCopy(topic.topic, remote, True, None, why, *lag, topic)
+    reason, why = _why_not(topic, remote, facts, report, state, own)
+    return TopicCopy(topic.topic, remote, False, reason, why, topic.lag, None, None, "it is not copied", topic)
+
+
+def _why_not(
+    topic: TopicReport, remote: str, facts: FlowFacts, report: FlowReport, state: GroupState | None, own: OwnCopies
+) -> tuple[Reason, str]:
+    settings = facts.settings
+    if topic.is_gone:
+        return Reason.GONE, "The source does not have it any more."
+    if not report.settings.enabled:
+        return Reason.SWITCHED_OFF, "The flow is switched off."
+    if state is None:
+        return Reason.NOT_RUNNING, "No worker runs the flow, or its control log cannot be read."
+    if why := own.refused.get(topic.topic, ""):
+        return Reason.REFUSED, why
+    if problem := remote_name_problem(remote):
+        return Reason.REFUSED, f"Its remote name {remote[:100]} cannot be, {problem}."
+    claim = TopicClaim.of(topic.topic, remote, mixes=settings.many_to_one)
+    others = state.topic_claims.conflicting_flows(settings.flow, topic.topic, claim)
+    if others:
+        return Reason.REFUSED, f"{', '.join(map(str, sorted(others)))} also leads into {remote}."
+    if report.coordinator is None:
+        return Reason.NOT_LISTED, "The flow has no coordinator at the moment, and none has listed it yet."
+    if report.coordinator == own.member:
+        return Reason.NOT_LISTED, "The flow coordinator has found it just now, or waits for its leaders."
+    return Reason.NOT_LISTED, (
+        "The flow coordinator, another worker, has found it just now, or refuses it. Its log (topic.refused) and its"
+        " REST interface say why."
+    )

@@ -1,0 +1,143 @@
+"""What the routes of ``/v1`` have in common: paging, how a flow is named, and how an answer is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Path, Query
+from fastapi.responses import Response
+
+from mm2py.connector import Flow, parse_flow
+from mm2py.errors import ConfigError
+from mm2py.group.group_state import GroupState
+from mm2py.status.bodies import Body
+from mm2py.status.facts import FlowFacts
+from mm2py.status.flow_report import FlowReport
+from rest.errors import RestError
+from rest.live import View
+from rest.reports.flows import state_of
+from rest.reports.lag import OwnCopies, own_copies
+from rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Page, Part, SortKey, WrongCursor, page_of
+from rest.reports.topics import TopicCopy, topic_copies
+from rest.services import Services, Shared
+
+
+class ErrorBody(Body):
+    """What all errors say, as in Kafka Connect."""
+
+    error_code: int
+    """The HTTP status."""
+    message: str
+    """What is wrong, and what to do."""
+
+
+def _error(description: str, code: int, message: str) -> dict[str, Any]:
+    example = {"error_code": code, "message": message}
+    return {"model": ErrorBody, "description": description, "content": {"application/json": {"example": example}}}
+
+
+ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    400: _error("the request is wrong", 400, "after is no cursor of this list: pass what next said."),
+    404: _error("there is no such flow, topic or path", 404, "There is no flow A->B."),
+    409: _error("the flow is refused, or does not do that", 409, "A->B emits no checkpoints."),
+    503: _error("a cluster does not answer", 503, "The clusters have not answered within 15 s."),
+}
+
+
+def _part(
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MOST, description="how many items at most")] = LIMIT,
+    after: Annotated[
+        str | None, Query(max_length=CURSOR_MOST, description="``next`` of the page before; without it the first page")
+    ] = None,
+) -> Part:
+    return Part(limit, after)
+
+
+Paged = Annotated[Part, Depends(_part)]
+
+
+def _flow(
+    services: Shared,
+    flow: Annotated[str, Path(description="as A->B; the arrow may be percent-encoded", examples=["A->B"])],
+) -> Flow:
+    unknown = RestError(404, f"There is no flow {flow[:300]} in this worker's file.")
+    try:
+        found = parse_flow(flow)
+    except ConfigError:
+        raise unknown from None
+    if (refused := services.configuration.refused.get(found)) is not None:
+        raise RestError(409, str(refused))
+    if all(settings.flow != found for settings in services.configuration.flows):
+        raise unknown
+    return found
+
+
+FlowPath = Annotated[Flow, Depends(_flow)]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One flow as of one look."""
+
+    view: View
+    facts: FlowFacts
+    report: FlowReport
+    state: GroupState | None
+    """Of the group that runs the flow now; None: no worker does."""
+    own: OwnCopies
+    """What the worker beside this process knows."""
+
+    def topics(self) -> list[TopicCopy]:
+        return topic_copies(self.facts, self.report, self.state, self.own)
+
+
+async def ask(services: Services, flow: Flow) -> Asked:
+    """Return what is known of a flow. Raises: as ``LiveReport.view``; RestError, it was not looked at."""
+    view = await services.live.view()
+    found = asked_of(view, flow, OwnCopies())
+    if found is None:
+        raise RestError(503, f"{flow} has not been looked at yet.", {"Retry-After": "5"})
+    worker = None if services.v1.own is None else await services.v1.own.get()
+    return Asked(view, found.facts, found.report, found.state, own_copies(worker, flow))
+
+
+def asked_of(view: View, flow: Flow, own: OwnCopies) -> Asked | None:
+    """Return what a look has found of a flow; None: nothing."""
+    facts = next((one for one in view.facts.flows if one.settings.flow == flow), None)
+    report = next((one for one in view.report.flows if one.flow == flow), None)
+    if facts is None or report is None:
+        return None
+    return Asked(view, facts, report, state_of(view.report, view.facts, flow), own)
+
+
+async def topics_of(services: Services, asked: Asked) -> list[TopicCopy]:
+    """Return the topics of a flow's source."""
+    return await services.v1.answers.of(asked.view, ("topics", asked.facts.settings.flow), asked.topics)
+
+
+def json_response(body: Body) -> Response:
+    """Return a body as it is: it has been checked when it was made."""
+    return Response(body.model_dump_json(), media_type="application/json")
+
+
+async def answer(services: Services, view: View, key: Hashable, make: Callable[[], Body]) -> Response:
+    """Return a body that is made once for each look, outside the event loop. Raises: RestError, a wrong cursor."""
+    try:
+        text = await services.v1.answers.of(view, key, lambda: make().model_dump_json())
+    except WrongCursor as error:
+        raise wrong_cursor() from error
+    return Response(text, media_type="application/json")
+
+
+def wrong_cursor() -> RestError:
+    return RestError(400, "after is no cursor of this list: pass what next said.")
+
+
+def page(items: list[Any], key: Callable[[Any], SortKey], part: Part) -> Page[Any]:
+    """Return a page. Raises: RestError, a wrong cursor."""
+    try:
+        return page_of(items, key, part)
+    except WrongCursor as error:
+        raise wrong_cursor() from error

@@ -1,0 +1,70 @@
+"""``/v1/events``: what happens to flows and workers, as server-sent events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+
+from mm2py.connector import parse_flow
+from mm2py.errors import ConfigError
+from rest.access.roles import READER
+from rest.errors import RestError
+from rest.events.event import CURSOR_MOST, Event, WrongCursor, read
+from rest.events.feed import STREAMS_MOST, TooManyStreams
+from rest.routes.v1.asking import ERRORS
+from rest.services import Shared
+
+EXAMPLE = """id: 5d0b2c171a
+event: settings.changed
+data: {"kind":"settings.changed","at_ms":1764000000000,"flow":"A->B","group":null,\
+"text":"Version 8 of its settings was stored by rest (host-1): topics changed.",\
+"data":{"version":8,"by":"rest","worker":"host-1","settings":["topics"],"changes":["topics: 'a' -> 'b'"]}}
+
+: alive
+id: 5d0b2c171a
+
+"""
+router = APIRouter(dependencies=[READER], prefix="/v1", tags=["v1"], responses=ERRORS)
+
+
+@router.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "model": Event,
+            "description": "each ``data`` is one event; a comment at least every 15 s",
+            "content": {"text/event-stream": {"example": EXAMPLE}},
+        }
+    },
+)
+async def stream_events(
+    services: Shared,
+    flow: Annotated[str | None, Query(description="only events of this flow, and of groups")] = None,
+    last_event_id: Annotated[
+        str | None, Header(max_length=CURSOR_MOST, description="the ``id`` of the last event: go on behind it")
+    ] = None,
+) -> Response:
+    """Return a stream of changed settings, gaps, quarantine, and of members, leaders and assignments of groups.
+
+    Without Last-Event-ID it tells what happens from now on. With it, also at another worker, it goes on behind that
+    event; where this worker cannot tell all of them, it says so (``events.missed``). At most 30 streams are served.
+    """
+    try:
+        since = None if not last_event_id else read(last_event_id)
+    except WrongCursor as error:
+        raise RestError(400, "Last-Event-ID is no id of these events.") from error
+    if flow is not None:
+        try:
+            flow = str(parse_flow(flow))
+        except ConfigError as error:
+            raise RestError(400, "flow names no flow: write it as A->B.") from error
+    try:
+        events = services.v1.events.stream(since, flow)
+    except TooManyStreams as error:
+        why = f"This worker serves {STREAMS_MOST} streams already. Close one, or ask another worker."
+        raise RestError(503, why, {"Retry-After": "10"}) from error
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -1,0 +1,64 @@
+"""``/v1/flows/A->B/groups`` and ``/translate``: what consumers need to go on on the target."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from mm2py.cli.command import EXIT_DONE, EXIT_WAITS, PARTITION_MOST, source_topic
+from mm2py.offsets.run_codec import OFFSET_MOST
+from mm2py.status.bodies import GroupsBody, TranslateBody
+from mm2py.status.offset_inquiry import Question
+from rest.access.roles import READER
+from rest.reports.pages import WrongCursor, cut
+from rest.routes.v1.asking import ERRORS, FlowPath, Paged, ask, json_response, wrong_cursor
+from rest.services import Shared
+
+OFFSETS_MOST = 100
+router = APIRouter(dependencies=[READER], prefix="/v1/flows/{flow}", tags=["v1"], responses=ERRORS)
+Offset = Annotated[int, Query(ge=0, le=OFFSET_MOST)]
+
+
+class GroupsPage(GroupsBody):
+    """What ``mm2py groups --json`` prints, in pages."""
+
+    next: str | None
+    """Pass it as ``after`` for the next page; null: this is the last one."""
+    total: int
+    """How many groups there are."""
+
+
+@router.get("/groups", response_model=GroupsPage)
+async def list_groups(services: Shared, flow: FlowPath, part: Paged) -> Response:
+    """Return the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that."""
+    asked = await ask(services, flow)
+    reports = await services.v1.questions[flow].groups(asked.facts.settings)
+    try:
+        found, after = cut(reports, lambda one: (one.ready, one.group), part)
+    except WrongCursor as error:
+        raise wrong_cursor() from error
+    code = EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
+    return json_response(
+        GroupsPage(exit_code=code, flow=str(flow), groups=tuple(found), next=after, total=len(reports))
+    )
+
+
+@router.get("/translate", response_model=TranslateBody)
+async def translate(
+    services: Shared,
+    flow: FlowPath,
+    topic: Annotated[str, Query(min_length=1, max_length=249, description="as the source names it")],
+    partition: Annotated[int, Query(ge=0, le=PARTITION_MOST)],
+    offset: Annotated[list[Offset], Query(min_length=1, max_length=OFFSETS_MOST, description="one or more")],
+    reverse: Annotated[
+        bool, Query(description="the offsets are the target's; topic may be its name there, too")
+    ] = False,
+) -> Response:
+    """Return where offsets are in the other log, and whether that is exact: what ``mm2py translate --json`` prints."""
+    asked = await ask(services, flow)
+    settings = asked.facts.settings
+    question = Question((source_topic(settings, topic, is_reverse=reverse), partition), offset, reverse)
+    reports = await services.v1.questions[flow].translate(settings, question)
+    code = EXIT_DONE if all(one.other_offset is not None for one in reports) else EXIT_WAITS
+    return json_response(TranslateBody(exit_code=code, flow=str(flow), is_reverse=reverse, offsets=tuple(reports)))

@@ -1,0 +1,181 @@
+"""Made-up facts of two flows, and the REST application on them: no socket, no broker, no worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from starlette.testclient import TestClient
+
+from mm2py.clock import SystemClock
+from mm2py.config.settings import Configuration, FlowSettings
+from mm2py.connector import ClusterAlias, Flow, FlowStatus, Kind, TopicStatus, parse_flow
+from mm2py.errors import ConfigError
+from mm2py.group.membership import View as GroupView
+from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.control_record import Assigned, Beat, Claim, Entry, Joined, Listed, MemberId, TaskName, TopicClaim
+from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.records.source_offset import StoredPosition
+from mm2py.status.consumer_groups import ConsumerGroupReport, PartitionReport
+from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts
+from mm2py.status.offset_inquiry import Question
+from mm2py.status.offset_report import OffsetReport
+from mm2py.status.report import report_of
+from mm2py.topics.filters import WhyNot
+from mm2py.worker.facts import Health, WorkerFacts
+from rest.answers import Kept
+from rest.app import make_app
+from rest.live import View
+from rest.reports.quarantine import QuarantinedRecord
+from rest.services import Services
+from rest.v1 import V1
+from tests.scenarios.world import configuration, flow_settings, settings_file
+
+A, B = ClusterAlias("A"), ClusterAlias("B")
+FLOW: Final = parse_flow("A->B")
+REFUSED: Final = parse_flow("B->A")
+W1, W2 = MemberId("0000000a"), MemberId("0000000b")
+NOW_MS: Final = 1_000_000
+FILE: Final = (
+    ("topics", "orders,payments,narrow,late"),
+    ("A->B.offset.lag.max", "7"),
+    ("A.security.protocol", "SASL_SSL"),
+    ("A.sasl.mechanism", "PLAIN"),
+    (
+        "A.sasl.jaas.config",
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="mm2" password="canary-4711";',
+    ),
+    ("memory.max.bytes", "50000000"),
+    ("B.session.timeout.ms", "6000"),
+)
+STORED: Final = FlowConfig({"enabled": "true", "topics": "orders"}, Writer.REST, 4, worker="host-1", at_ms=NOW_MS - 5)
+GAPS: Final = (
+    Gap(GapKind.EXPIRED, "orders", 1, 5, 9, Done.STOPPED, 5, "the source has deleted records", 1_000),
+    Gap(GapKind.EXPIRED, "orders", 0, 0, 3, Done.CONTINUED, 4, "passed over", 900),
+)
+
+
+def group_state() -> GroupView:
+    """A group of two: the first leads, coordinates the flow and copies ``payments``; the second copies ``orders``."""
+    view = GroupView()
+    heads = {TaskName(FLOW, Kind.SOURCE): W1, TaskName(FLOW, Kind.HEARTBEAT): W2}
+    owners = {TaskName(FLOW, Kind.SOURCE, "orders", number): W2 for number in range(2)}
+    owners |= {TaskName(FLOW, Kind.SOURCE, "payments", 0): W1}
+    records = [
+        *(Joined(one, f"host-{one}", "0.1.0", "", (FLOW,), (FLOW,), {}, "id-B", "log", 3000) for one in (W1, W2)),
+        Claim(W1, 1, "c"),
+        Assigned(W1, 1, 1, heads),
+        Listed(W1, FLOW, {"orders": 2, "payments": 1}, claims={"orders": TopicClaim("A.", False)}),
+        Assigned(W1, 1, 2, owners),
+        Beat(W1, {FLOW: 4}),
+        Beat(W2, {FLOW: 4}),
+    ]
+    for number, record in enumerate(records):
+        view.take(Entry(number, NOW_MS - 100 + number, record))
+    return view
+
+
+def flow_facts(**extra: Any) -> FlowFacts:
+    """``orders`` is 30 behind and has an open gap, ``payments`` 10; other topics are not copied."""
+    found = FlowFacts(
+        flow_settings(FILE),
+        positions={
+            ("orders", 0): StoredPosition(70, next_target=68),
+            ("orders", 1): StoredPosition(5, next_target=5),
+            ("payments", 0): StoredPosition(90, next_target=90),
+        },
+        gaps=GAPS,
+        selected={"orders": 2, "payments": 1, "narrow": 1, "late": 1},
+        left_out={
+            "audit": WhyNot.NOT_INCLUDED,
+            "tmp": WhyNot.EXCLUDED,
+            "__consumer_offsets": WhyNot.INTERNAL,
+            "B.orders": WhyNot.CYCLE,
+            "mm2-offsets.B.internal": WhyNot.OWN_TOPIC,
+            "aaaa": UNDECIDED,
+        },
+        starts={("narrow", 0): 0, ("late", 0): 0},
+        ends={("orders", 0): 90, ("orders", 1): 15, ("payments", 0): 100, ("narrow", 0): 8, ("late", 0): 2},
+        stored=STORED,
+        file=settings_file(FILE).shared(FLOW),
+    )
+    return replace(found, **extra)
+
+
+def facts_of(*flows: FlowFacts, state: GroupView | None = None) -> Facts:
+    group = GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", group_state() if state is None else state)
+    return Facts(NOW_MS, {A: "", B: ""}, [group], flows or [flow_facts()], {REFUSED: "B->A is refused: it is MM2's."})
+
+
+def worker_facts() -> WorkerFacts:
+    """The first worker, beside which REST runs."""
+    payments = TopicStatus("payments", "A.payments", 1, 40, 4000, 4, {}, {}, 10, 2.5, ())
+    status = FlowStatus(FLOW, "running", "", "", (payments,), {"narrow": "Topic narrow of A->B is refused: no."})
+    return WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "", (status,), {B: W1})
+
+
+class FakeLive:
+    """Always has the same look."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.found = View(1.0, facts, report_of(facts))
+
+    async def view(self) -> View:
+        return self.found
+
+
+class FakeQuestions:
+    """Answers what the clusters would, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    async def starts(self, topic: str) -> dict[int, int]:
+        return {0: 3, 1: 5} if topic == "orders" else {}
+
+    async def groups(self, settings: FlowSettings) -> list[ConsumerGroupReport]:
+        return [group_report("slow", ready=False), group_report("fast"), group_report("good")]
+
+    async def translate(self, settings: FlowSettings, question: Question) -> list[OffsetReport]:
+        self.asked.append(question)
+        return [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
+
+    async def quarantined(self) -> list[QuarantinedRecord]:
+        return [
+            QuarantinedRecord("orders", 0, at, None, "A->B", 1, 87, "INVALID_RECORD", 2, 3, 4, None) for at in (5, 9)
+        ]
+
+
+def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
+    part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "")
+    why = "" if ready else "it has members on the target (Stable)"
+    return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "")
+
+
+def services(facts: Facts | None = None, *, worker: WorkerFacts | None = None, **v1: Any) -> Services:
+    """Return what the application runs on; the worker answers unless ``worker`` says otherwise."""
+
+    async def own() -> WorkerFacts | None:
+        return worker or worker_facts()
+
+    async def cluster_id() -> str | None:
+        return "id-B"
+
+    found: Configuration = configuration(FILE)
+    refused: Mapping[Flow, Any] = {REFUSED: ConfigError("B->A is refused: it is MM2's.", remedy="")}
+    given = {"questions": {FLOW: FakeQuestions()}, "own": Kept(own, SystemClock()), **v1}
+    return Services(
+        replace(found, refused=refused),
+        None,  # type: ignore[arg-type]  # nothing here asks it
+        FakeLive(facts or facts_of()),  # type: ignore[arg-type]
+        {},
+        SystemClock(),
+        cluster_id,
+        V1(settings_file(FILE), **given),
+    )
+
+
+def client(facts: Facts | None = None, **given: Any) -> TestClient:
+    """Return a client of the application."""
+    return TestClient(make_app(services(facts, **given)))
