@@ -91,15 +91,20 @@ class Gap:
 
     kind: GapKind
     topic: str
+    """As the source names it."""
     partition: int
+    """Of the topic."""
     first_offset: int | None
+    """None if unknown."""
     last_offset: int | None
     """None if unknown."""
     done: Done
     position: int
     """The next source offset when the gap was found. A command must name it."""
     text: str
+    """What has happened, in words."""
     at_ms: int
+    """When it was found, by the worker's clock."""
     topic_id: str | None = None
     """The id of the topic that was copied, if a whole topic was deleted or recreated."""
 

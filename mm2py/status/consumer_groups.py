@@ -76,17 +76,22 @@ class PartitionReport:
     """One group in one partition. Offsets are the next ones to read."""
 
     topic: str
+    """Its name on the source."""
     partition: int
+    """Its number."""
     committed: int
+    """What the group has committed on the source."""
     lag: int | None
     """None: the end of the source partition is not known."""
     remote_topic: str
+    """Its name on the target."""
     goes_on_at: int | None
     """Where it would go on on the target; None: no checkpoint tells."""
     reads_again_at_most: int | None
     """How many records it would read twice, at most. 0: it goes on at the exact record. None: not known, or it would
     skip records."""
     committed_on_target: int | None
+    """What is committed there for the group; None: nothing."""
     waits_for: str
     """What is missing before the group can go on there; empty if nothing is."""
     is_exact: bool
@@ -102,6 +107,7 @@ class ConsumerGroupReport:
     """One consumer group."""
 
     group: str
+    """Its id."""
     state: str
     """On the source, in Kafka's word."""
     state_on_target: str
@@ -128,7 +134,9 @@ class NotReady:
     """A group that cannot go on on the target, and why."""
 
     group: str
+    """Its id."""
     why: str
+    """What it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +144,9 @@ class ConsumerGroupsReport:
     """All consumer groups of a flow, in short."""
 
     count: int
+    """How many there are."""
     ready: int
+    """How many could go on on the target now."""
     exact: int
     """How many go on at the exact record in each partition."""
     is_synced: bool

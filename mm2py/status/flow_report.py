@@ -38,9 +38,12 @@ class StoredReport:
     """Which settings are stored of a flow, and who stored them."""
 
     version: int
+    """Goes up by one with each change."""
     by: Writer
     worker: str
+    """Who stored it, for people."""
     at_ms: int
+    """When, by that machine's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,13 @@ class DriftReport:
     """One setting that the file has otherwise than it is stored. None stands for the default; secrets are hidden."""
 
     setting: str
+    """Its name."""
     stored: str | None
+    """Its value there."""
     file: str | None
+    """Its value in the file."""
     text: str
+    """The difference in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +65,11 @@ class AppliedReport:
     """By which version a member runs a flow."""
 
     member: MemberId
+    """The member."""
     version: int | None
     """0: by its own file, because it could not read what is stored; None: it has not said yet."""
     is_behind: bool
+    """It has not applied what is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +234,12 @@ def _some(names: list[str], most: int = TOPICS_NAMED_MOST) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """One topic. ``topic`` is its name on the source."""
+    """One topic."""
 
     topic: str
+    """Its name on the source."""
     partitions: int
+    """How many it has."""
     lag: int | None
     """Summed over the partitions whose lag is known; None if there are none."""
     unknown: int
@@ -240,9 +251,11 @@ class TopicReport:
     not_listed: int
     """Partitions that the settings select and the flow coordinator has not listed; 0 while no worker runs the flow."""
     unowned: int
+    """Partitions that no worker owns."""
     waiting: int
     """Partitions whose previous owner has not released them yet."""
     open_gaps: int
+    """Gaps that wait for an operator."""
     is_gone: bool
     """The topic is not on the source any more."""
     owners: Mapping[MemberId, str]
@@ -348,10 +361,13 @@ class TaskReport:
     """The partitions of a flow that one member copies."""
 
     member: MemberId
+    """The member."""
     partitions: int
+    """How many it owns."""
     waiting: int
     """How many of them it may not copy yet, because their previous owner has not released them."""
     bytes_per_s: int
+    """What it has measured last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,19 +388,25 @@ class FlowReport:
     """One flow."""
 
     flow: Flow
+    """The flow."""
     settings: SettingsReport
     held: tuple[HeldReport, ...]
     guarantee: Guarantee
     coordinator: MemberId | None
+    """The member that finds and lists its topics; None: none does."""
     heartbeats: MemberId | None
+    """The member that emits its heartbeats; None: none does."""
     checkpoints: MemberId | None
+    """The member that emits its checkpoints; None: none does."""
     tasks: tuple[TaskReport, ...]
     tasks_max: int | None
+    """On so many workers at most its partitions are spread; None: on all."""
     unowned: int
     """Tasks without a worker; 0 while no worker of the group runs at all."""
     lag: int | None
     """In offsets, summed over what is known; None if nothing is."""
     lag_is_partial: bool
+    """Some partitions are not in ``lag``."""
     topics: tuple[TopicReport, ...]
     open_gaps: tuple[Gap, ...]
     gaps_passed: int
@@ -392,6 +414,7 @@ class FlowReport:
     consumer_groups: ConsumerGroupsReport | None
     """None: the flow emits no checkpoints, or they cannot be read."""
     unread: tuple[str, ...]
+    """What could not be found out, and why."""
 
 
 class FlowTasks:

@@ -43,10 +43,13 @@ class OffsetReport:
     """One offset, and where it is in the other log."""
 
     topic: str
-    """Of the side that was asked about; likewise ``partition``."""
+    """Of the side that was asked about."""
     partition: int
+    """Of both topics."""
     offset: int
+    """What was asked."""
     other_topic: str
+    """The topic on the other side."""
     other_offset: int | None
     """None: there is no answer."""
     is_exact: bool

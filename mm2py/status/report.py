@@ -51,6 +51,7 @@ class Problem:
     where: str
     """A cluster, a group, a flow, or a flow and its topic."""
     text: str
+    """What it is, in a sentence."""
 
 
 class MemberState(StrEnum):
@@ -66,17 +67,24 @@ class MemberReport:
     """One worker, as a member of a group."""
 
     member: MemberId
+    """Its id."""
     name: str
+    """For people: its host and process."""
     version: str
+    """Of mm2py."""
     url: str
+    """Where its REST interface is; empty if it has none."""
     state: MemberState
     leads: bool
+    """It is the leader of the group, or was the last one."""
     last_seen_ms_ago: int
     """When its last record was appended."""
     flows: tuple[Flow, ...]
+    """Those that it may run."""
     tasks: int
     """Of all kinds: partitions, heartbeats and the coordination of flows."""
     bytes_per_s: int
+    """What its partitions carry, as measured last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +92,13 @@ class GroupReport:
     """One group. Without ``members``: no worker has ever joined, or the control log cannot be read (``unread``)."""
 
     target: ClusterAlias
+    """The cluster that its workers write to."""
     name: str
+    """Its name, by ``mm2py.group``."""
     topic: str
+    """Its control log."""
     unread: str
+    """Why the control log cannot be read; empty if it can."""
     runs: bool | None
     """None: that is not known."""
     last_append_ms_ago: int | None
@@ -94,10 +106,14 @@ class GroupReport:
     leader: MemberId | None
     """The last one, if no worker runs."""
     leader_epoch: int
+    """Goes up with each election."""
     generation: int
+    """Goes up with each assignment of tasks."""
     members: tuple[MemberReport, ...]
     being_fenced: tuple[MemberId, ...]
+    """Members that were evicted and are not fenced yet."""
     unfenced: Mapping[int, str]
+    """By producer id: why it could not be fenced."""
 
 
 @dataclass(frozen=True, slots=True)

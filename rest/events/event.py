@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+
+from pydantic import Field
+
+from mm2py.status.bodies import Body
 
 CURSOR_MOST: Final = 16_000
 
@@ -31,17 +34,16 @@ class EventKind(StrEnum):
     """Between the last event and the next one there were others, which this process cannot tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Body):
     """Something that has happened to a flow or to a group of workers."""
 
     kind: EventKind
     """What it is; also the ``event`` of the server-sent event."""
-    at_ms: int
+    at_ms: int = Field(examples=[1764000000000])
     """When, by the clock of the writer; of members, leaders and assignments by that of the target's brokers."""
-    flow: str | None
+    flow: str | None = Field(default=None, examples=["A->B"])
     """The flow; null: it concerns a group."""
-    group: str | None
+    group: str | None = Field(default=None, examples=["mm2py on B"])
     """The group of workers and its target, as ``mm2py on B``; null: it concerns a flow."""
     text: str
     """The same in a sentence."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Final, Protocol
 
 from mm2py.clock import Clock, SystemClock
@@ -187,7 +185,7 @@ class EventFeed:
 
     def _missed(self, cursor: Cursor) -> str:
         text = "Events may be missing here. Ask /v1/status for how things stand."
-        return told(Event(EventKind.EVENTS_MISSED, self._clock.wall_ms(), None, None, text, {}), cursor)
+        return told(Event(kind=EventKind.EVENTS_MISSED, at_ms=self._clock.wall_ms(), text=text, data={}), cursor)
 
     def enter(self) -> None:
         self.streams += 1
@@ -225,5 +223,4 @@ class _Stream(AsyncIterator[str]):
 
 def told(event: Event, cursor: Cursor) -> str:
     """Return an event as it is sent."""
-    data = json.dumps(asdict(event), separators=(",", ":"))
-    return f"id: {written(cursor)}\nevent: {event.kind}\ndata: {data}\n\n"
+    return f"id: {written(cursor)}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"

@@ -130,12 +130,11 @@ class SettingsSource(TopicSource):
         if before is not None:
             text += f": {', '.join(names[:NAMED_MOST])}{more} changed"
         yield Event(
-            EventKind.SETTINGS_CHANGED,
-            stored.at_ms,
-            str(self._flow),
-            None,
-            f"{text}.",
-            {
+            kind=EventKind.SETTINGS_CHANGED,
+            at_ms=stored.at_ms,
+            flow=str(self._flow),
+            text=f"{text}.",
+            data={
                 "version": stored.version,
                 "by": str(stored.by),
                 "worker": stored.worker,
@@ -160,7 +159,7 @@ class GapsSource(TopicSource):
                 where = f"{gap.topic}-{gap.partition}"
                 text = f"{where}: {gap.kind}, {gap.done}. {gap.text}"
                 data = GapBody.of(self._flow, gap).plain()
-                yield Event(EventKind.GAP, record.timestamp_ms, str(self._flow), None, text, data)
+                yield Event(kind=EventKind.GAP, at_ms=record.timestamp_ms, flow=str(self._flow), text=text, data=data)
 
 
 class QuarantineSource(TopicSource):
@@ -177,7 +176,13 @@ class QuarantineSource(TopicSource):
         if isinstance(entry, Quarantined) and entry.provenance.flow == str(self._flow):
             one = record_of(entry)
             text = f"{one.topic}-{one.partition} offset {one.offset} was put in quarantine: {one.error_text}"
-            yield Event(EventKind.QUARANTINED, one.quarantined_at_ms, str(self._flow), None, text, asdict(one))
+            yield Event(
+                kind=EventKind.QUARANTINED,
+                at_ms=one.quarantined_at_ms,
+                flow=str(self._flow),
+                text=text,
+                data=asdict(one),
+            )
 
 
 class GroupSource:
@@ -265,7 +270,7 @@ class GroupSource:
                 found = EventKind.ASSIGNMENT_CHANGED, text, data
         if found is not None:
             kind, text, data = found
-            event = Event(kind, entry.time_ms, None, self._group, text, data)
+            event = Event(kind=kind, at_ms=entry.time_ms, group=self._group, text=text, data=data)
             self._found.append(Happened(self._key, entry.offset, is_old, event))
 
 

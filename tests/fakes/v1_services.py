@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
+from fastapi import FastAPI
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 
 from mm2py.clock import SystemClock
 from mm2py.config.settings import Configuration, FlowSettings
@@ -35,6 +38,7 @@ from tests.scenarios.world import configuration, flow_settings, settings_file
 A, B = ClusterAlias("A"), ClusterAlias("B")
 FLOW: Final = parse_flow("A->B")
 REFUSED: Final = parse_flow("B->A")
+CONFLICT: Final = parse_flow("C->B")
 W1, W2 = MemberId("0000000a"), MemberId("0000000b")
 NOW_MS: Final = 1_000_000
 FILE: Final = (
@@ -176,6 +180,18 @@ def services(facts: Facts | None = None, *, worker: WorkerFacts | None = None, *
     )
 
 
+@cache
+def _app() -> FastAPI:
+    """The same for all: making its routes takes a while."""
+    return make_app(services())
+
+
 def client(facts: Facts | None = None, **given: Any) -> TestClient:
-    """Return a client of the application."""
-    return TestClient(make_app(services(facts, **given)))
+    """Return a client of the application on its own services."""
+    own, app = services(facts, **given), _app()
+
+    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
+        app.state.services = own
+        await app(scope, receive, send)
+
+    return TestClient(asked)

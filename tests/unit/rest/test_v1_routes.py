@@ -1,0 +1,337 @@
+"""What the routes of ``/v1`` answer, on made-up facts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from mm2py.cli.gaps import gaps_json
+from mm2py.cli.status import exit_code_of
+from mm2py.group.membership import View as GroupView
+from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
+from mm2py.status.bodies import GroupsBody, StatusBody, json_of
+from mm2py.status.report import report_of
+from mm2py.topics.filters import WhyNot
+from rest.reports.pages import LIMIT_MOST
+from tests.fakes.v1_services import (
+    CONFLICT,
+    FLOW,
+    GAPS,
+    REFUSED,
+    W1,
+    W2,
+    FakeQuestions,
+    client,
+    facts_of,
+    flow_facts,
+    group_report,
+    group_state,
+    worker_facts,
+)
+
+
+def get(path: str, asked: TestClient | None = None, *, status: int = 200) -> Any:
+    answer = (asked or client()).get(f"/v1/{path}")
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def items(path: str, asked: TestClient | None = None) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = get(path, asked)["items"]
+    return found
+
+
+def by(name: str, rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    return {row[name]: row for row in rows}
+
+
+# One code with the commands
+
+
+def test_status_gaps_and_groups_are_what_the_commands_print() -> None:
+    report = report_of(facts_of())
+    printed = json_of(StatusBody.of(report, exit_code=exit_code_of(report)))
+    assert get("status") == json.loads(printed)
+    assert items("flows/A->B/gaps?all=true") == json.loads(gaps_json([(FLOW, GAPS[1]), (FLOW, GAPS[0])]))
+    assert items("flows/A->B/gaps") == json.loads(gaps_json([(FLOW, GAPS[0])]))
+    reports = (group_report("slow", ready=False), group_report("fast"), group_report("good"))
+    groups = json.loads(json_of(GroupsBody(exit_code=3, flow="A->B", groups=reports)))
+    assert get("flows/A->B/groups") == {**groups, "next": None, "total": 3}
+
+
+def test_translate_asks_what_the_command_asks() -> None:
+    asked = FakeQuestions()
+    found = get("flows/A->B/translate?topic=A.orders&partition=0&offset=7&offset=8&reverse=true", client_with(asked))
+    (question,) = asked.asked
+    assert (question.key, list(question.offsets), question.is_reverse) == (("orders", 0), [7, 8], True)
+    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "offsets"]
+    assert found["offsets"][0]["other_offset"] == 5
+
+
+def client_with(questions: FakeQuestions) -> TestClient:
+    return client(questions={FLOW: questions})
+
+
+# Flows, workers, clusters
+
+
+def test_a_flow_in_short_says_whether_it_runs_and_how_far_it_is_behind() -> None:
+    flow, refused = items("flows")
+    assert (flow["flow"], flow["state"], flow["coordinator"], flow["workers"]) == ("A->B", "running", W1, 2)
+    assert (flow["topics_copied"], flow["topics_not_copied"], flow["open_gaps"]) == (2, 8, 1)
+    assert (flow["lag_records"], flow["lag_s"], flow["settings_version"]) == (50, None, 4)
+    assert "workers that copy it" in flow["lag_note"], "the second worker alone knows the age of orders"
+    assert (refused["flow"], refused["state"]) == (str(REFUSED), "refused") and "MM2" in refused["why"]
+
+
+def test_a_flow_without_workers_is_not_running_and_copies_nothing() -> None:
+    facts = facts_of(state=GroupView())
+    (flow, _) = items("flows", client(facts))
+    assert (flow["state"], flow["topics_copied"]) == ("not-running", 0)
+    topics = by("topic", items("flows/A->B/topics?copied=false", client(facts)))
+    assert topics["orders"]["reason"] == "not-running" and topics["orders"]["lag_records"] == 30
+
+
+def test_clusters_and_workers_name_their_flows_groups_and_leader() -> None:
+    source, target = items("clusters")
+    assert (source["cluster"], source["source_of"], source["group"]) == ("A", ["A->B"], None)
+    assert (target["is_reachable"], target["target_of"], target["group"]) == (True, ["A->B"], "mm2py")
+    first, second = items("workers")
+    assert (first["target"], first["member"]["member"], first["member"]["leads"]) == ("B", W1, True)
+    assert (second["member"]["name"], second["member"]["tasks"]) == (f"host-{W2}", 3)
+
+
+def test_one_flow_has_the_same_report_as_the_status() -> None:
+    assert get("flows/A->B")["report"] == get("status")["flows"][0]
+
+
+@pytest.mark.parametrize("name", ["A->B", "A-%3EB", "A%2D%3EB"])
+def test_the_arrow_may_be_encoded(name: str) -> None:
+    assert get(f"flows/{name}")["summary"]["flow"] == "A->B"
+
+
+def test_a_flow_that_is_refused_unknown_or_none_says_which() -> None:
+    assert "MM2" in get("flows/B->A/topics", status=409)["message"]
+    for name in ("X->Y", "A", "A->A"):
+        found = get(f"flows/{name}/gaps", status=404)
+        assert found["error_code"] == 404 and name in found["message"]
+
+
+# Topics
+
+
+def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
+    topics = by("topic", items("flows/A->B/topics"))
+    assert {name: row["reason"] for name, row in topics.items() if not row["is_copied"]} == {
+        "audit": "not-included",
+        "tmp": "excluded",
+        "__consumer_offsets": "internal",
+        "B.orders": "cycle",
+        "mm2-offsets.B.internal": "own-topic",
+        "aaaa": "undecided",
+        "narrow": "refused",
+        "late": "not-listed",
+    }
+    assert topics["narrow"]["why"] == "Topic narrow of A->B is refused: no.", (
+        "the coordinator is the worker that is asked"
+    )
+    assert (topics["orders"]["remote_topic"], topics["orders"]["copy"]["open_gaps"]) == ("A.orders", 1)
+    assert all(row["why"] for row in topics.values() if not row["is_copied"])
+    assert [row["topic"] for row in items("flows/A->B/topics?copied=true")] == ["orders", "payments"]
+
+
+def test_another_workers_coordinator_is_named_as_the_one_who_knows() -> None:
+    other = replace(worker_facts(), members={})
+    topics = by("topic", items("flows/A->B/topics", client(worker=replace(other, flows=()))))
+    assert topics["narrow"]["reason"] == "not-listed" and "another worker" in topics["narrow"]["why"]
+
+
+def test_a_topic_that_another_flow_has_listed_first_names_that_flow() -> None:
+    other = Joined(W2, "host", "0.1.0", "", (FLOW, CONFLICT), (), {}, "id-B", "log", 3000)
+    view = group_state()
+    claims = {"narrow": TopicClaim("A.", False)}
+    for record in (other, Listed(W2, CONFLICT, {"narrow": 1}, claims=claims)):
+        view.take(Entry(view.next_offset, 999_990, record))
+    view.topic_claims.take(CONFLICT, "narrow", claims["narrow"])
+    topics = by(
+        "topic", items("flows/A->B/topics", client(facts_of(state=view), worker=replace(worker_facts(), flows=())))
+    )
+    assert "C->B also leads into A.narrow" in topics["narrow"]["why"]
+
+
+def test_a_topic_with_a_name_that_the_target_would_refuse_says_so() -> None:
+    long = "x" * 249
+    facts = facts_of(flow_facts(selected={long: 1}, left_out={}, positions={}, gaps=()))
+    topics = by("topic", items("flows/A->B/topics", client(facts)))
+    assert topics[long]["reason"] == "refused" and "251 characters" in topics[long]["why"]
+
+
+def test_lag_in_bytes_and_seconds_is_told_by_the_worker_that_copies_and_never_made_up() -> None:
+    topics = by("topic", items("flows/A->B/topics"))
+    payments, orders = topics["payments"], topics["orders"]
+    assert (payments["lag_records"], payments["lag_bytes"], payments["lag_s"]) == (10, 1000, 2.5)
+    assert (orders["lag_records"], orders["lag_bytes"], orders["lag_s"]) == (30, None, None)
+    assert "workers that copy it" in orders["lag_note"]
+
+
+def test_without_a_topic_of_the_worker_nothing_but_records_is_known_and_no_lag_is_no_lag() -> None:
+    ends = {("orders", 0): 70, ("orders", 1): 5, ("payments", 0): 100}
+    topics = by("topic", items("flows/A->B/topics", client(facts_of(flow_facts(ends=ends, selected={"orders": 2})))))
+    assert (topics["orders"]["lag_records"], topics["orders"]["lag_bytes"], topics["orders"]["lag_s"]) == (0, 0, 0)
+
+
+# Partitions
+
+
+def test_a_partition_tells_where_it_stands_who_copies_it_and_what_waits() -> None:
+    first, second = items("flows/A->B/topics/orders/partitions")
+    assert (first["start"], first["position"], first["end"], first["target_position"]) == (3, 70, 90, 68)
+    assert (first["lag_records"], first["owner"], first["owner_name"]) == (20, W2, f"host-{W2}")
+    assert first["open_gaps"] == [] and [gap["kind"] for gap in second["open_gaps"]] == ["expired"]
+    (payment,) = items("flows/A->B/topics/payments/partitions")
+    assert (payment["lag_bytes"], payment["lag_s"], payment["lag_note"]) == (1000, 2.5, "")
+
+
+def test_a_partition_that_has_not_started_lags_from_its_start() -> None:
+    (late,) = items("flows/A->B/topics/late/partitions")
+    assert (late["position"], late["start"], late["lag_records"], late["owner"]) == (None, 0, 2, None)
+
+
+def test_partitions_of_a_topic_that_is_not_copied_say_why() -> None:
+    assert "topics.exclude" in get("flows/A->B/topics/tmp/partitions", status=404)["message"]
+    assert "has no topic none" in get("flows/A->B/topics/none/partitions", status=404)["message"]
+
+
+# Settings
+
+
+def test_each_setting_of_a_flow_says_where_its_value_comes_from() -> None:
+    found = get("flows/A->B/config")
+    settings = by("name", found["settings"])
+    assert (found["stored"]["version"], found["stored"]["by"], found["stored"]["worker"]) == (4, "rest", "host-1")
+    topics, lag_max, default = settings["topics"], settings["offset.lag.max"], settings["groups"]
+    assert (topics["value"], topics["origin"], topics["differs"]) == ("orders", "stored", True)
+    assert topics["file"]["key"] == "topics" and topics["file"]["line"] > 1
+    assert (lag_max["value"], lag_max["origin"], lag_max["file"]["value"]) == ("100", "default", "7")
+    assert lag_max["file"]["key"] == "A->B.offset.lag.max"
+    assert (default["value"], default["origin"], default["file"]) == (".*", "default", None)
+
+
+def test_without_stored_settings_the_file_counts() -> None:
+    found = get("flows/A->B/config", client(facts_of(flow_facts(stored=None))))
+    settings = by("name", found["settings"])
+    assert found["stored"] is None
+    assert (settings["offset.lag.max"]["value"], settings["offset.lag.max"]["origin"]) == ("7", "file")
+    assert settings["status.storage.topic"]["value"] == "mm2-status.A.internal"
+    assert not any(setting["differs"] for setting in found["settings"])
+
+
+def test_secrets_are_hidden_and_addresses_masked() -> None:
+    both = client()
+    for path in ("flows/A->B/config", "config"):
+        text = both.get(f"/v1/{path}").text
+        assert "canary" not in text and "a:1" not in text and "b:1" not in text
+    settings = by("name", get("flows/A->B/config")["settings"])
+    assert settings["source.consumer.sasl.jaas.config"]["value"] == "[hidden]"
+    assert settings["source.consumer.bootstrap.servers"]["value"] == "[address]"
+    assert settings["source.consumer.sasl.mechanism"]["value"] == "PLAIN"
+
+
+def test_a_worker_tells_its_own_settings_and_those_of_its_groups() -> None:
+    found = get("config")
+    settings = by("name", found["settings"])
+    assert (found["worker"], found["file"]) == ("host-a", "mm2.properties")
+    assert (settings["memory.max.bytes"]["value"], settings["memory.max.bytes"]["origin"]) == ("50000000", "file")
+    assert (settings["B.session.timeout.ms"]["value"], settings["B.session.timeout.ms"]["default"]) == ("6000", "3000")
+    assert settings["A.bootstrap.servers"]["value"] == "[address]"
+
+
+# Lists, errors, description
+
+
+def test_pages_follow_each_other_without_a_gap_and_without_an_item_twice() -> None:
+    asked, found, after = client(), [], ""
+    for _ in range(10):
+        page = get(f"flows/A->B/topics?limit=3{after}", asked)
+        assert page["total"] == 10
+        found += [row["topic"] for row in page["items"]]
+        after = f"&after={page['next']}"
+        if page["next"] is None:
+            break
+    assert found == sorted(found) and len(set(found)) == 10
+    first = get("flows/A->B/groups?limit=1", asked)
+    second = get(f"flows/A->B/groups?limit=1&after={first['next']}", asked)
+    assert [first["groups"][0]["group"], second["groups"][0]["group"]] == ["slow", "fast"]
+
+
+def test_a_page_goes_on_where_the_last_one_ended_although_a_topic_has_come_before_it() -> None:
+    page = get("flows/A->B/topics?limit=5")
+    left_out = {**flow_facts().left_out, "AAA": WhyNot.EXCLUDED}
+    rest = items(f"flows/A->B/topics?after={page['next']}", client(facts_of(flow_facts(left_out=left_out))))
+    assert len(rest) == 5 and rest[0]["topic"] > page["items"][-1]["topic"]
+
+
+@pytest.mark.parametrize(
+    "query", ["after=zzz", "after=WzFd", "after=eyJhIjoxfQ", f"limit={LIMIT_MOST + 1}", "limit=0", "limit=x"]
+)
+def test_a_wrong_page_is_an_error_that_says_so(query: str) -> None:
+    found = get(f"flows/A->B/topics?{query}", status=400)
+    assert found["error_code"] == 400 and ("after" in found["message"] or "limit" in found["message"])
+
+
+def test_a_wrong_question_to_the_ledger_is_an_error_that_says_so() -> None:
+    assert "does not copy 'tmp'" in get("flows/A->B/translate?topic=tmp&partition=0&offset=1", status=400)["message"]
+    assert "offset" in get("flows/A->B/translate?topic=orders&partition=0", status=400)["message"]
+
+
+def test_nothing_under_v1_changes_anything() -> None:
+    paths = client().get("/openapi.json").json()["paths"]
+    assert {method for path, methods in paths.items() if path.startswith("/v1") for method in methods} == {"get"}
+
+
+def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None:
+    document = client().get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    wanted: set[str] = set()
+    for path, methods in document["paths"].items():
+        if path.startswith("/v1"):
+            operation = methods["get"]
+            assert operation["summary"] and operation["description"], path
+            assert set(operation["responses"]) >= {"200", "400", "404", "503"}, path
+            assert operation["responses"]["503"]["content"]["application/json"]["example"]["error_code"] == 503
+            wanted |= _named(operation["responses"]["200"], schemas, set())
+    assert len(wanted) > 25
+    bare = [
+        f"{name}.{field}"
+        for name in sorted(wanted)
+        for field, schema in schemas[name].get("properties", {}).items()
+        if "description" not in schema and "$ref" not in json.dumps(schema)
+    ]
+    assert bare == []
+
+
+def _named(schema: Any, schemas: dict[str, Any], found: set[str]) -> set[str]:
+    """Return all schemas that one refers to."""
+    if isinstance(schema, dict):
+        name = str(schema.get("$ref", "")).rpartition("/")[2]
+        if name and name not in found:
+            found.add(name)
+            _named(schemas[name], schemas, found)
+        for value in schema.values():
+            _named(value, schemas, found)
+    elif isinstance(schema, list):
+        for value in schema:
+            _named(value, schemas, found)
+    return found
+
+
+def test_neither_a_worker_nor_an_application_imports_pydantic() -> None:
+    for module in ("mm2py.cli.main, connectors.wiring", "mm2py.client"):
+        check = f"import sys, {module}; sys.exit('pydantic' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0, module
