@@ -346,8 +346,8 @@ class ConfigLog(ConfigTable):
             records = [NewRecord(old, None, now_ms) for old in too_old(self.records.audit)]
             await writer.write({0: [*records, NewRecord(key, encode_audit(record), now_ms)]})
 
-    async def news(self, report: Callable[[str], None]) -> AsyncIterator[bool]:
-        """Yield after each read that brought something; True: other settings count, or none any more.
+    async def looks(self, report: Callable[[str], None]) -> AsyncIterator[bool]:
+        """Yield after each look; True: other settings count than at the look before, or none any more.
 
         Args:
             report: is told, each time, why it cannot be read.
@@ -357,15 +357,14 @@ class ConfigLog(ConfigTable):
         while True:
             await asyncio.sleep(POLL_S)
             try:
-                count = await self.read()
+                await self.read()
             except KafkaError as error:
                 if not error.retriable:
                     raise
                 report(str(error))
                 continue
-            config, known = known, self.config
-            if count or config != known:
-                yield config != known
+            before, known = known, self.config
+            yield known != before
 
 
 def _write_id_of(config: FlowConfig | None) -> str:

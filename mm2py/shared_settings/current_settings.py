@@ -60,8 +60,9 @@ class CurrentSettings:
     def direct(self, targets: Mapping[Kind, Target]) -> Mapping[Kind, Target]:
         """Take in what the connectors are to do. Returns those that are to do something else than before."""
         news = {kind: target for kind, target in targets.items() if target.state is not self.target(kind).state}
-        self._targets = dict(targets)
-        self._changed.set()
+        if targets != self._targets:
+            self._targets = dict(targets)
+            self._changed.set()
         return news
 
     def restart(self, asked: RestartConnector) -> None:

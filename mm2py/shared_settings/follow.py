@@ -288,21 +288,21 @@ class ConfigWatch:
         """Follow what is stored until cancelled; ``changed`` is called after each change of settings.
 
         What cannot be run is logged, and the flow goes on as it is.
-        Raises: as ``ConfigLog.versions``, ``ConfigLog.write`` and ``changed``.
+        Raises: as ``ConfigLog.looks``, ``ConfigLog.write`` and ``changed``.
         """
         await self._heed(self._config_log.config, changed)
-        async for is_changed in self._news():
+        async for is_changed in self._looks():
             self._heed_requests(restarted)
             if is_changed:
                 await self._heed(self._config_log.config, changed)
 
     async def follow_requests(self) -> None:
-        """Follow only what operators ask of the connectors, until cancelled. Raises: as ``ConfigLog.news``."""
-        async for _ in self._news():
+        """Follow only what operators ask of the connectors, until cancelled. Raises: as ``ConfigLog.looks``."""
+        async for _ in self._looks():
             self._heed_requests()
 
-    def _news(self) -> AsyncIterator[bool]:
-        return self._config_log.news(lambda why: self._log.debug("config.unread", why=why))
+    def _looks(self) -> AsyncIterator[bool]:
+        return self._config_log.looks(lambda why: self._log.debug("config.unread", why=why))
 
     def _heed_requests(self, restarted: Restarted = lambda _: None) -> None:
         """While the topic is missing, what it said last counts. Where no partition is copied, none restarts."""

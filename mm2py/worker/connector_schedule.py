@@ -265,19 +265,17 @@ class SourceSchedule(MemberSchedule):
             await super().granted()
             await self._settle()
             self._asked = self._current.asked(self._kind)
-            may_run = self._current.settings is not None and not self.member.is_stopping
-            if may_run:
-                self._current.may_run()
-            if self._asked.held is None:
-                self.member.holds(self._flow, None)
-                if may_run:
-                    return
-                await _until_any(self.revoked(), self._unlist())
-            elif self._attempts.leaves_outcome_unknown(self.member):
+            held, is_on = self._asked.held, self._current.settings is not None
+            if held is not None and self._attempts.leaves_outcome_unknown(self.member):
                 await self._leave_unsettled(self.member)
-            else:
-                self.member.holds(self._flow, self._asked.held.offset)
-                await _until_any(self.revoked(), self._release_meanwhile(self.member))
+                continue
+            self.member.holds(self._flow, None if held is None else held.offset)
+            if is_on and not self.member.is_stopping:
+                self._current.may_run()
+                if held is None:
+                    return
+            waits = self._release_meanwhile(self.member) if is_on and held is not None else self._unlist()
+            await _until_any(self.revoked(), waits)
 
     async def revoked(self) -> bool:
         """Follows meanwhile what is stored."""
