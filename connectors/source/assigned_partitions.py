@@ -70,7 +70,9 @@ class AssignedPositions:
             else:
                 del self._starting_offsets.positions[key]
         for key in new:  # before an operator's position replaces the one that names the previous producer
-            self._previous.learn_asked(self._starting_offsets.positions.get(key))
+            stored = self._table.positions.get(key)
+            self._previous.learn_asked(stored)
+            self._starting_offsets.assign(key, stored)
         self._held.update(new)
 
     async def positions_of(self, topics: Collection[str]) -> dict[str, dict[int, StoredPosition]]:

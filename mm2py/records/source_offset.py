@@ -39,6 +39,8 @@ _OWN_FIELDS: Final = frozenset(
         "drained",
         "ledger",
         "ledger_run",
+        "previous_by",
+        "recopy",
     }
 )
 
@@ -82,7 +84,22 @@ class StoredPosition:
     ledger_run: tuple[int, int, bool] | None = None
     """Source and target offset where the last chunk of that ledger begins, and whether copying began there, if all from
     there up to this position is one run. The next owner writes this chunk on, instead of another one."""
+    previous_by: str | None = None
+    """Under an operator's position that names a producer: its transactional id. It may still write, and is to be fenced
+    before copying begins there."""
+    recopy: bool = False
+    """An operator has deleted the position: the partition is copied once more from its start."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def producer_name(self) -> str | None:
+        """The transactional id of the producer that it names."""
+        return self.previous_by if self.by == BY_OPERATOR else self.by
+
+    @property
+    def leaves_producer_open(self) -> bool:
+        """It is an operator's, and names a producer that is to be fenced first."""
+        return self.by == BY_OPERATOR and self.producer_id is not None
 
     @property
     def is_of_mm2(self) -> bool:
@@ -137,6 +154,8 @@ def encode_value(position: StoredPosition) -> bytes:
         "ledger": position.ledger,
         "ledger_run": None if position.ledger_run is None else ",".join(str(int(part)) for part in position.ledger_run),
     }
+    if position.by == BY_OPERATOR:
+        fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
     return _dump(fields)
 
 
@@ -179,6 +198,8 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             drained=fields.get("drained") is True,
             ledger=_int(fields, "ledger"),
             ledger_run=_run(_text(fields, "ledger_run")),
+            previous_by=_text(fields, "previous_by"),
+            recopy=fields.get("recopy") is True,
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -7,6 +7,7 @@ worker writes the offsets of all changed partitions every ``offset.flush.interva
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.records.batch import NewRecord
 from mm2py.records.source_offset import (
+    BY_OPERATOR,
     MalformedPosition,
     SourcePartition,
     StoredPosition,
@@ -65,6 +67,34 @@ class Position(NamedTuple):
         if len(ranges) > RANGES_MAX:
             ranges[:2] = [(ranges[0][0], ranges[1][1])]
         return self._replace(source_offset=next_offset, source_leader_epoch=leader_epoch, skipped=tuple(ranges))
+
+
+def operators_position(
+    at: int,
+    *,
+    source_cluster: str | None,
+    source_topic_id: uuid.UUID | None,
+    target_topic_id: uuid.UUID | None,
+    behind: StoredPosition | None = None,
+) -> StoredPosition:
+    """Return a position that says: copy from here, whatever the remote partition holds.
+
+    Args:
+        behind: the position that it replaces, if the records between the two are skipped, and all before is copied.
+            Without it another ledger begins.
+    """
+    skipped = () if behind is None else behind.skipped
+    if behind is not None and behind.next_source < at:
+        skipped = Position(behind.next_source, skipped=skipped).behind(at, -1).skipped
+    return StoredPosition(
+        next_source=at,
+        source_cluster=source_cluster,
+        source_topic_id=source_topic_id,
+        target_topic_id=target_topic_id,
+        by=BY_OPERATOR,
+        skipped=skipped,
+        ledger=None if behind is None else behind.ledger,
+    )
 
 
 PER_SECOND_MAX: Final = 1000
@@ -184,8 +214,8 @@ class PositionStore:
         """Return why the last attempt to write to a partition of the topic failed; None if it did not."""
         return self._writer.trouble.get(number)
 
-    async def store(self, positions: Mapping[tuple[str, int], StoredPosition]) -> None:
-        """Write positions by (source topic, partition). Return when the target has acknowledged all.
+    async def store(self, positions: Mapping[tuple[str, int], StoredPosition | None]) -> None:
+        """Write positions by (source topic, partition); None deletes one. Return when the target has acknowledged all.
 
         Raises: as ``TopicWriter.write``.
         """
@@ -193,7 +223,7 @@ class PositionStore:
         records: dict[int, list[NewRecord]] = {}
         for at, position in positions.items():
             key = self._key(at)
-            record = NewRecord(key, encode_value(position), now_ms)
+            record = NewRecord(key, None if position is None else encode_value(position), now_ms)
             records.setdefault(partition_of(key, self._partitions), []).append(record)
         await self._writer.write(records)
 

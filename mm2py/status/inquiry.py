@@ -56,7 +56,8 @@ class TargetInquiry:
 
     @property
     def positions(self) -> Mapping[TopicPartition, StoredPosition]:
-        return self._positions.positions
+        """Without those that an operator has deleted: these partitions start again."""
+        return {key: stored for key, stored in self._positions.positions.items() if not stored.recopy}
 
     @property
     def gaps(self) -> Sequence[Gap]:

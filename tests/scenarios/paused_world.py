@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 from mm2py.connector import Kind
 from mm2py.records.control_record import MemberId
-from mm2py.records.operator_request import TargetState
+from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigTable
 from tests.scenarios.config_world import FLOW, TOPIC, log_of
 from tests.scenarios.process import Process
@@ -22,6 +22,11 @@ BY = "ann over REST"
 async def direct(world: SharedWorld, state: TargetState, kind: Kind = Kind.SOURCE) -> None:
     log = await log_of(world, f"operator-{world.rng.random()}")
     await log.write_target(kind, state, by=BY)
+
+
+async def restart(world: SharedWorld, wanted: Restart) -> None:
+    log = await log_of(world, f"operator-{world.rng.random()}")
+    await log.write_restart(wanted, by=BY)
 
 
 async def offset_of(world: SharedWorld) -> int:

@@ -29,7 +29,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import FENCING, Copier
 from mm2py.replication.copying.events import TargetLed
 from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions import Position
+from mm2py.replication.positions import Position, operators_position
 from mm2py.replication.recovery import Writer
 
 Pair = tuple[TopicMetadata, TopicMetadata]
@@ -81,6 +81,8 @@ class StartingOffsets:
         self._met_gap = met_gap
         self._wished: set[TopicPartition] = set()
         """Partitions that policies want copied from their start, until that is stored."""
+        self._reset: set[TopicPartition] = set()
+        """Partitions whose positions an operator has deleted, until their start is stored."""
         self._recopied: set[TopicPartition] = set()
         """Partitions for which ``--allow-recopy`` was used: it works once for each."""
         self._width_at_first: dict[str, int] = {}
@@ -157,7 +159,10 @@ class StartingOffsets:
         Partitions that are looked up are fenced and read then, so they need no end here.
         """
         fresh = {key: pair for key, pair in partitions.items() if not self._is_looked_up(key)}
-        unproven = await self._restart_state.fence_own({key: remote for key, (_, remote) in fresh.items()})
+        remotes = {key: remote for key, (_, remote) in fresh.items()}
+        unproven = await self._restart_state.fence_own(remotes)
+        open_ = [key for key in remotes if key in self.positions and self.positions[key].leaves_producer_open]
+        unproven |= await self._previous.fence_in_partitions({key: remotes[key] for key in open_})
         ends = await self._target_ends({key: pair for key, pair in fresh.items() if key not in unproven})
         return {key: pair for key, pair in partitions.items() if key in ends or key not in fresh}, ends
 
@@ -182,6 +187,16 @@ class StartingOffsets:
             return False
         return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
 
+    def assign(self, key: TopicPartition, stored: StoredPosition | None) -> None:
+        """Take in the position of a partition that is assigned to this worker now."""
+        self._reset.discard(key)
+        if stored is not None and not stored.recopy:
+            self.positions[key] = stored
+            return
+        self.positions.pop(key, None)
+        if stored is not None:
+            self._reset.add(key)
+
     def _is_behind_mm2(self, key: TopicPartition) -> bool:
         """Return whether a partition continues behind MirrorMaker 2. Among records of other flows its records cannot be
         found."""
@@ -204,7 +219,8 @@ class StartingOffsets:
         return {key: ends[at] for key, pair in partitions.items() if (at := (pair[1].name, key[1])) in ends}
 
     def _recopies(self, key: TopicPartition) -> bool:
-        return key in self._wished or (key[0] in self._context.allow_recopy and key not in self._recopied)
+        by_flag = key[0] in self._context.allow_recopy and key not in self._recopied
+        return by_flag or key in self._wished or key in self._reset
 
     def _say_unused_recopies(self, new: Iterable[TopicPartition]) -> None:
         for name in sorted({key[0] for key in new if self._recopies(key) and key in self.positions}):
@@ -331,7 +347,7 @@ class StartingOffsets:
         starts: Mapping[TopicPartition, int],
         pairs: Mapping[TopicPartition, Pair],
     ) -> set[TopicPartition]:
-        """Store the start of a second copy as an operator's position, so that the flag does nothing when given again.
+        """Store the start of a second copy as an operator's position, so that what asked for it does nothing again.
 
         Returns the partitions that must wait because previous producers are not fenced there yet.
         """
@@ -348,10 +364,13 @@ class StartingOffsets:
         }
         await self.set_positions(operators)
         by_policy = {name for name, number in starts if (name, number) in self._wished}
-        self._recopied |= operators.keys() - self._wished
+        by_reset = {name for name, number in starts if (name, number) in self._reset}
+        self._recopied |= operators.keys() - self._wished - self._reset
         self._wished -= operators.keys()
+        self._reset -= operators.keys()
         for name in sorted({name for name, _ in starts}):
             says = "on.source.gap or on.target.loss says" if name in by_policy else "--allow-recopy says"
+            says = "an operator says, who deleted its offsets" if name in by_reset else says
             self._log.warning("topic.recopied", topic=name, effect=f"copied once more from its start, as {says}")
         return unproven
 
@@ -363,23 +382,13 @@ class StartingOffsets:
         target_topic_id: uuid.UUID | None,
         behind: StoredPosition | None = None,
     ) -> StoredPosition:
-        """Return a position that says: copy from here, whatever the remote partition holds.
-
-        Args:
-            behind: the position that it replaces, if the records between the two are skipped, and all before is copied.
-                Without it another ledger begins.
-        """
-        skipped = () if behind is None else behind.skipped
-        if behind is not None and behind.next_source < at:
-            skipped = Position(behind.next_source, skipped=skipped).behind(at, -1).skipped
-        return StoredPosition(
-            next_source=at,
+        """Return a position of this source, see ``positions.operators_position``."""
+        return operators_position(
+            at,
             source_cluster=self._source_id,
             source_topic_id=source_topic_id,
             target_topic_id=target_topic_id,
-            by=BY_OPERATOR,
-            skipped=skipped,
-            ledger=None if behind is None else behind.ledger,
+            behind=behind,
         )
 
     async def set_positions(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:

@@ -162,11 +162,12 @@ class PreviousProducers:
             raise AssertionError("the position names no producer that could be fenced")
         if stored.drained or stored.producer_id in self._expired:
             return None
+        name = stored.producer_name
         if stored.producer_id in self._incarnation.ids:
-            return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, stored.by))
-        if stored.producer_id in self._ended or self._has_released(stored.by, stored.producer_id):
+            return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, name))
+        if stored.producer_id in self._ended or self._has_released(name, stored.producer_id):
             return None
-        return self.meet(stored.by, stored.producer_id, stored.producer_epoch)
+        return self.meet(name, stored.producer_id, stored.producer_epoch)
 
     def _has_released(self, transactional_id: str | None, producer_id: int) -> bool:
         known_producers = self._ownership.known_producers
@@ -188,10 +189,14 @@ class PreviousProducers:
         for ever.
         """
         for stored in positions:
-            if stored.producer_id is None or stored.producer_epoch is None or is_another(stored.by, self._own):
+            if (
+                stored.producer_id is None
+                or stored.producer_epoch is None
+                or is_another(stored.producer_name, self._own)
+            ):
                 continue
             self._named.add(stored.producer_id)
-            if not self.spares(stored.by):
+            if not self.spares(stored.producer_name):
                 self.fence_of(stored)
 
     def learn_listed(self, listed: Mapping[str, int]) -> None:
@@ -218,14 +223,14 @@ class PreviousProducers:
         Raises: KafkaError; ask again after a retriable one.
         """
         unknown = {
-            stored.by: stored.producer_id
+            name_of_producer: stored.producer_id
             for stored in positions
-            if stored.by is not None
+            if (name_of_producer := stored.producer_name) is not None
             and stored.producer_id is not None
             and not stored.drained
-            and (name := parse(stored.by, self._own.group)) is not None
+            and (name := parse(name_of_producer, self._own.group)) is not None
             and name.flow == self._own.flow
-            and listed.get(stored.by) != stored.producer_id
+            and listed.get(name_of_producer) != stored.producer_id
             and stored.producer_id not in self.known_ids
         }
         for transactional_id, producer_id in unknown.items():

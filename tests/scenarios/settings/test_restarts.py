@@ -7,17 +7,11 @@ import asyncio
 import pytest
 
 from mm2py.connector import Kind
-from mm2py.records.operator_request import Restart, RestartConnector, RestartPartitions, TargetState
+from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
 from mm2py.replication.copying.states import Waiting
-from tests.scenarios.config_world import log_of
-from tests.scenarios.paused_world import FOLLOWED_S, copied, direct, held, resumed, under_load
+from tests.scenarios.paused_world import FOLLOWED_S, copied, direct, held, restart, resumed, under_load
 from tests.scenarios.process import Process
-from tests.scenarios.shared_world import SharedWorld, run
-
-
-async def restart(world: SharedWorld, wanted: Restart) -> None:
-    log = await log_of(world, f"operator-{world.rng.random()}")
-    await log.write_restart(wanted, by="ann over REST")
+from tests.scenarios.shared_world import run
 
 
 def starts(processes: list[Process]) -> list[int]:

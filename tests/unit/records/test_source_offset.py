@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.records.source_offset import (
+    BY_OPERATOR,
     MalformedPosition,
     SourcePartition,
     StoredPosition,
@@ -155,6 +156,20 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "ledger": 1_760_000_000_000,
         "ledger_run": "40,30,1",
     }
+
+
+def test_an_operators_position_names_the_producer_that_is_to_be_fenced() -> None:
+    named = StoredPosition(5, producer_id=7, producer_epoch=2, by=BY_OPERATOR, previous_by="mm2py-g-0a-0-A->B")
+    assert decode_value(encode_value(named)) == named
+    assert (named.producer_name, named.leaves_producer_open) == ("mm2py-g-0a-0-A->B", True)
+    assert not StoredPosition(5, by=BY_OPERATOR).leaves_producer_open
+    assert StoredPosition(5, producer_id=7, by="mm2py-g-0a-0-A->B").producer_name == "mm2py-g-0a-0-A->B"
+
+
+def test_a_deleted_position_is_none_for_mm2_and_allows_a_second_copy() -> None:
+    deleted = StoredPosition(0, by=BY_OPERATOR, recopy=True)
+    assert json.loads(encode_value(deleted))["offset"] == -1
+    assert decode_value(encode_value(deleted)) == deleted
 
 
 def test_a_partition_of_which_nothing_was_copied_yet_has_a_position_all_the_same() -> None:

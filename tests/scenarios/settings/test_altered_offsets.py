@@ -1,0 +1,350 @@
+"""An operator alters the offsets of a stopped source connector, and it goes on there; KIP-875."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+from mm2py.connector import Kind
+from mm2py.connector_offsets.altering import (
+    ALTERED,
+    RESET,
+    Clusters,
+    ConnectorOffsets,
+    NotStopped,
+    StillRunning,
+)
+from mm2py.connector_offsets.offsets_body import OffsetsInvalid
+from mm2py.kafka.port import ProduceRequest
+from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
+from mm2py.records.source_offset import SourcePartition, StoredPosition, decode_key, decode_value
+from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.status.cluster_inquiry import GroupInquiry, Side
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.scenarios.config_world import FLOW, TOPIC
+from tests.scenarios.gate import Request
+from tests.scenarios.paused_world import direct, held, restart, resumed, states, under_load
+from tests.scenarios.shared_world import SharedWorld, run
+from tests.scenarios.true_ledger import wrong_answers
+
+
+def offsets(world: SharedWorld) -> ConnectorOffsets:
+    group = world.file({}).configuration().groups[FLOW.target]
+    rng = random.Random(world.rng.random())
+    inquiry = GroupInquiry(group, Side(FLOW.target, world.target), clock=world.clock, rng=rng)
+    configs = ConfigTable(world.target, TOPIC)
+    return ConnectorOffsets(world.settings, Clusters(world.source, world.target, configs, inquiry, world.clock, rng))
+
+
+def body(*entries: tuple[str, int, int | None]) -> dict[str, Any]:
+    return {
+        "offsets": [
+            {
+                "partition": {"cluster": "A", "topic": topic, "partition": partition},
+                "offset": None if at is None else {"offset": at},
+            }
+            for topic, partition, at in entries
+        ]
+    }
+
+
+async def shown(world: SharedWorld) -> dict[tuple[str, int], int]:
+    found = await offsets(world).read(Kind.SOURCE)
+    return {
+        (one["partition"]["topic"], one["partition"]["partition"]): one["offset"]["offset"] for one in found["offsets"]
+    }
+
+
+def values(cluster: ClusterModel, name: str, partition: int) -> list[bytes | None]:
+    return [record.value for record in cluster.records(name, partition)]
+
+
+async def stopped_world(workers: int = 2, records: int = 10) -> SharedWorld:
+    """Return a flow that has copied some records of topic t0, and is stopped."""
+    world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
+    world.make_topics(1, 2)
+    world.write("t0", records - 3)
+    for _ in range(workers):
+        world.start()
+    await world.until(lambda: world.is_fully_assigned() and world.is_copied())
+    await held(world, TargetState.STOPPED)
+    return world
+
+
+async def resumed_and_copied(world: SharedWorld) -> None:
+    await direct(world, TargetState.STARTED)
+    world.write("t0")
+    await world.until(world.is_copied, within_s=20)
+    await asyncio.sleep(3)
+    wrong = wrong_answers(world.source, world.target, "t0", "A.t0", committed=False)
+    assert not wrong, wrong[:5]
+    assert not [process.events for process in world.processes if process.said("flow.crashed")]
+
+
+def test_setting_the_offsets_that_are_shown_loses_and_repeats_nothing_under_load() -> None:
+    async def scenario() -> None:
+        async with under_load(2) as (world, _):
+            await asyncio.sleep(2)
+            await held(world, TargetState.STOPPED)
+            there = await shown(world)
+            assert there.keys() == world.keys()
+            entries = [(topic, partition, at) for (topic, partition), at in there.items()]
+            assert await offsets(world).alter(Kind.SOURCE, body(*entries)) == ALTERED
+            assert await shown(world) == there
+            await resumed(world)
+
+    run(scenario())
+
+
+def test_an_altered_offset_goes_on_at_the_next_one_and_others_are_left_alone() -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        assert (await shown(world))["t0", 0] == 9
+        before = values(world.target, "A.t0", 1)
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 5)))
+        assert (await shown(world))["t0", 0] == 5
+        await resumed_and_copied(world)
+        source = values(world.source, "t0", 0)
+        assert values(world.target, "A.t0", 0) == source[:10] + source[6:]
+        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+        assert values(world.target, "A.t0", 1)[: len(before)] == before
+
+    run(scenario())
+
+
+def test_offset_0_skips_record_0_and_an_offset_ahead_skips_what_is_before_it() -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        world.write("t0", 5)
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 0), ("t0", 1, 12)))
+        await resumed_and_copied(world)
+        source = values(world.source, "t0", 0)
+        assert values(world.target, "A.t0", 0) == source[:10] + source[1:]
+        source = values(world.source, "t0", 1)
+        assert values(world.target, "A.t0", 1) == source[:10] + source[13:]
+
+    run(scenario())
+
+
+def test_deleted_offsets_are_copied_once_more_from_the_start_once() -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        assert await offsets(world).reset(Kind.SOURCE) == RESET
+        assert await shown(world) == {}
+        await resumed_and_copied(world)
+        for partition in (0, 1):
+            source = values(world.source, "t0", partition)
+            assert values(world.target, "A.t0", partition) == source[:10] + source
+        world.processes[0].kill()
+        world.start()
+        world.write("t0")
+        await world.until(lambda: world.is_fully_assigned() and world.is_copied(), within_s=20)
+        source = values(world.source, "t0", 0)
+        assert values(world.target, "A.t0", 0) == source[:10] + source
+        (line, *_) = [line for process in world.processes for line in process.said("topic.recopied")]
+        assert line["effect"].endswith("as an operator says, who deleted its offsets")
+
+    run(scenario())
+
+
+def test_one_deleted_offset_leaves_the_other_partitions_alone_and_garbage_may_be_deleted() -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 1, None), ("gone", 7, None)))
+        assert (await shown(world)).keys() == {("t0", 0)}
+        await resumed_and_copied(world)
+        assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)
+        source = values(world.source, "t0", 1)
+        assert values(world.target, "A.t0", 1) == source[:10] + source
+
+    run(scenario())
+
+
+def test_records_that_expired_before_a_deleted_offset_is_used_are_no_gap() -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, None)))
+        world.source.delete_records("t0", 0, 4)
+        await direct(world, TargetState.STARTED)
+        world.write("t0")
+        await world.until(world.is_copied, within_s=20)
+        assert values(world.target, "A.t0", 0)[10:] == values(world.source, "t0", 0)
+        assert not [line for process in world.processes for line in process.events if line["event"].startswith("gap")]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("entry", [("t0", 0, 10), ("t0", 2, 1), ("t9", 0, 1), ("t0", 0, 1 << 40)])
+def test_offsets_beyond_the_end_and_absent_partitions_are_refused_and_nothing_changes(
+    entry: tuple[str, int, int],
+) -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        there = await shown(world)
+        with pytest.raises(OffsetsInvalid):
+            await offsets(world).alter(Kind.SOURCE, body(("t0", 1, 3), entry))
+        assert await shown(world) == there
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("state", [TargetState.STARTED, TargetState.PAUSED])
+def test_offsets_of_a_connector_that_is_not_stopped_stay(state: TargetState) -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        await direct(world, state)
+        await world.until(lambda: "stopped" not in states(world))
+        there = await shown(world)
+        for work in (offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1))), offsets(world).reset(Kind.SOURCE)):
+            with pytest.raises(NotStopped, match=r"STOPPED state.*/connectors/A->B.MirrorSourceConnector/stop"):
+                await work
+        assert await shown(world) == there
+
+    run(scenario())
+
+
+def test_a_request_right_behind_the_stop_waits_until_all_workers_have_drained() -> None:
+    async def scenario() -> None:
+        async with under_load(3) as (world, _):
+            await direct(world, TargetState.STOPPED)
+            assert states(world) != {"stopped"}
+            assert await offsets(world).alter(Kind.SOURCE, body(("gone", 7, None))) == ALTERED
+            assert states(world) == {"stopped"}
+            await direct(world, TargetState.STARTED)
+
+    run(scenario())
+
+
+def test_a_worker_that_is_frozen_while_it_should_drain_keeps_the_offsets_as_they_are() -> None:
+    async def scenario() -> None:
+        async with under_load(1) as (world, (worker,)):
+            worker.freeze()
+            await direct(world, TargetState.STOPPED)
+            with pytest.raises(StillRunning, match="has not said that A->B is drained"):
+                await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
+            worker.thaw()
+            await world.until(lambda: states(world) == {"stopped"})
+            await direct(world, TargetState.STARTED)
+
+    run(scenario())
+
+
+def test_offsets_can_be_set_while_no_worker_runs_and_before_the_flow_ever_ran() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
+        world.make_topics(1, 2)
+        await direct(world, TargetState.STOPPED)
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
+        world.start()
+        await world.until(lambda: states(world) == {"stopped"})
+        await direct(world, TargetState.STARTED)
+        await world.until(world.is_copied, within_s=20)
+        assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)[2:]
+        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+
+    run(scenario())
+
+
+def test_a_producer_of_a_killed_worker_is_fenced_before_an_altered_offset_is_used() -> None:
+    """A request of it arrives late: it must not stand among the records that are copied from the altered offset on."""
+
+    async def scenario() -> None:
+        world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
+        world.make_topics(1, 2)
+        first = world.start()
+        await world.until(lambda: world.is_fully_assigned() and world.is_copied())
+        await asyncio.sleep(3)
+
+        def late(cluster: str, request: Request) -> float:
+            to_copy = isinstance(request, ProduceRequest) and request.topics[0].name == "A.t0"
+            return 40.0 if cluster == "B" and to_copy else 0.0
+
+        first.late_s = late
+        world.write("t0")
+        await asyncio.sleep(1)
+        first.kill()
+        await direct(world, TargetState.STOPPED)
+        world.start()
+        await world.until(lambda: states(world) == {"stopped"}, within_s=20)
+        copied = values(world.target, "A.t0", 0)
+        await world.until(lambda: not world.up[0].member.view.to_fence, within_s=20)  # type: ignore[union-attr]
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
+        await direct(world, TargetState.STARTED)
+        await world.until(world.is_copied, within_s=20)
+        expected = copied + values(world.source, "t0", 0)[2:]
+        assert values(world.target, "A.t0", 0) == expected
+        await asyncio.sleep(60)
+        assert values(world.target, "A.t0", 0) == expected
+        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_whatever_operators_ask_while_workers_come_and_die_loses_and_repeats_nothing(seed: int) -> None:
+    """Offsets are set to what is shown, where a worker has drained: else more may be copied than is shown."""
+
+    async def scenario() -> None:
+        rng = random.Random(seed)
+        async with under_load(3, seed=seed) as (world, _):
+            for _ in range(10):
+                await asyncio.sleep(rng.uniform(0.1, 3.0))
+                match rng.randrange(7):
+                    case 0:
+                        await direct(world, TargetState.PAUSED)
+                    case 1 | 2:
+                        await direct(world, TargetState.STARTED)
+                    case 3:
+                        await restart(world, RestartConnector(Kind.SOURCE))
+                    case 4:
+                        await restart(world, RestartPartitions(rng.choice(["t0", "t1"]), rng.choice([None, 1])))
+                    case 5:
+                        rng.choice(world.up).kill()
+                        world.start()
+                    case _:
+                        await direct(world, TargetState.STOPPED)
+                        with contextlib.suppress(StillRunning):  # a killed one is not evicted yet
+                            await asyncio.sleep(rng.choice([0.0, 8.0]))
+                            await offsets(world).alter(Kind.SOURCE, body(("gone", 0, None)))
+                            there = await shown(world)
+                            drained = [(*key, at) for key, at in there.items() if is_drained(world, key)]
+                            await offsets(world).alter(Kind.SOURCE, body(("gone", 0, None), *drained))
+            await direct(world, TargetState.STARTED)
+
+    run(scenario(), seed)
+
+
+def is_drained(world: SharedWorld, key: tuple[str, int]) -> bool:
+    """Whether the last position of a partition says that nothing stands behind it."""
+    last: dict[SourcePartition, StoredPosition | None] = {}
+    for part in world.target.topics["mm2-offsets.A.internal"].partitions:
+        for record in world.target.records("mm2-offsets.A.internal", part.index):
+            partition = decode_key(record.key)
+            if partition is not None:
+                last[partition] = decode_value(record.value)
+    stored = last[SourcePartition("A", *key)]
+    return stored is not None and stored.drained
+
+
+def test_nothing_is_stored_of_checkpoints_and_heartbeats_and_that_is_said() -> None:
+    async def scenario() -> None:
+        world = await stopped_world(1)
+        end = [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
+        for kind, partition in (
+            (Kind.CHECKPOINT, {"group": "g", "topic": "t0", "partition": 0}),
+            (Kind.HEARTBEAT, {"sourceClusterAlias": "A", "targetClusterAlias": "B"}),
+        ):
+            assert await offsets(world).read(kind) == {"offsets": []}
+            wanted = {"offsets": [{"partition": partition, "offset": {"offset": 0}}]}
+            with pytest.raises(NotStopped):
+                await offsets(world).alter(kind, wanted)
+            await direct(world, TargetState.STOPPED, kind)
+            assert "mm2py keeps none" in await offsets(world).alter(kind, wanted)
+            assert "mm2py keeps none" in await offsets(world).reset(kind)
+        assert end == [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
+
+    run(scenario())
