@@ -33,7 +33,7 @@ from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.metrics import Metrics
+from mm2py.metrics.counters import Metrics
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
@@ -48,6 +48,7 @@ from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, UndividedSchedule
 from mm2py.worker.herder import Herder, Plan
+from mm2py.worker.vitals import Vitals
 
 REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew, NewerLedgerFormat)
 """Errors after which a connector does not restart."""
@@ -127,6 +128,7 @@ def make_herder(
         is_refusal=lambda error: isinstance(error, REFUSALS),
         rng=context.rng,
         log=context.log,
+        vitals=Vitals(context.name, context.clock, context.metrics, context.budget),
     )
 
 

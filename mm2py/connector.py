@@ -14,6 +14,7 @@ from mm2py.errors import ConfigError
 
 if TYPE_CHECKING:  # it takes a second to import, and applications that use mm2py.client need names only
     from mm2py.kafka.port import Brokers
+    from mm2py.metrics.snapshot import ConnectorMeasures
 
 ClusterAlias = NewType("ClusterAlias", str)
 TopicName = NewType("TopicName", str)
@@ -154,4 +155,8 @@ class Connector(Protocol):
 
     def status(self) -> FlowStatus | PathStatus | None:
         """Return the connector's part of the flow's status, None if it has none."""
+        ...
+
+    def measure(self) -> ConnectorMeasures | None:
+        """Return what it counts, for ``/metrics``; None if that is nothing. The event loop waits for it: be quick."""
         ...

@@ -10,7 +10,8 @@ import socket
 import struct
 from typing import Any, Final
 
-from mm2py.worker.facts import WorkerFacts
+from mm2py.metrics.snapshot import WorkerSnapshot
+from mm2py.worker.facts import FACTS, SNAPSHOT, WorkerFacts
 
 ANSWER_MOST_S: Final = 5.0
 """A worker that takes longer is busy with something that it should not be."""
@@ -47,8 +48,14 @@ class WorkerLink:
 
     async def facts(self) -> WorkerFacts:
         """Return how the worker is now. Raises: WorkerSilent."""
-        found = await self.ask("facts")
+        found = await self.ask(FACTS)
         assert isinstance(found, WorkerFacts)  # noqa: S101
+        return found
+
+    async def snapshot(self) -> WorkerSnapshot:
+        """Return what the worker counts, for its metrics. Raises: WorkerSilent."""
+        found = await self.ask(SNAPSHOT)
+        assert isinstance(found, WorkerSnapshot)  # noqa: S101
         return found
 
     async def ask(self, what: str) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -29,6 +29,8 @@ from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.metrics.snapshot import CheckpointRow, CheckpointSnapshot
+from mm2py.metrics.windows import Window
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE
@@ -117,11 +119,20 @@ class CheckpointConnector(RoundsConnector):
         """When the offsets of all groups are due."""
         self._sync_due_s = 0.0
         """When all groups are due to be moved on the target."""
-        self._emitted = False
+        self._emitted = 0
+        """How many checkpoints."""
+        self._latencies: dict[GroupPartition, Window] = {}
+        """How long checkpoints took to be acknowledged, in ms, by group and remote partition."""
         self._said: set[str] = set()
 
     def status(self) -> None:
         """Nothing yet: see the log."""
+
+    def measure(self) -> CheckpointSnapshot:
+        """Return how long checkpoints took; see ``Connector``."""
+        flow = self._flow_settings.flow
+        rows = (CheckpointRow(group, *key, window.state()) for (group, key), window in self._latencies.items())
+        return CheckpointSnapshot(flow.source, flow.target, self._emitted, tuple(rows))
 
     async def _round(self) -> float:
         if self._writer is None:
@@ -142,6 +153,7 @@ class CheckpointConnector(RoundsConnector):
         self._groups = groups
         if all_due:
             self._waiting = {at: commit for at, commit in self._waiting.items() if at[0] in groups}
+            self._latencies = {at: window for at, window in self._latencies.items() if at[0] in groups}
             self._due_s = max(self._due_s + self._settings.interval_s, now_s)
         next_s = min(self._due_s, self._sync_due_s) if self._group_sync is not None else self._due_s
         return max(0.0, min(LOOK_EVERY_S, next_s - self._clock.monotonic()))
@@ -224,15 +236,22 @@ class CheckpointConnector(RoundsConnector):
             now_ms = self._clock.wall_ms()
             await writer.write({0: [encode(one, now_ms) for one in new]})
             if not self._emitted:
-                self._emitted = True
                 names = {one.group for one in new}
                 self._log.info("checkpoints.emitting", topic=self._settings.topic, groups=len(names))
+            self._emitted += len(new)
+            self._note_latency(new, self._clock.wall_ms() - now_ms)
         await self._checkpoints.follow()
         for group, commits in committed.items():
             if isinstance(commits, BrokerRefused):
                 if commits.retriable:
                     raise commits  # the next round asks for these groups again
                 self._name_once([group], str(commits))
+
+    def _note_latency(self, emitted: Iterable[Checkpoint], latency_ms: int) -> None:
+        now_s = self._clock.monotonic()
+        for one in emitted:
+            window = self._latencies.setdefault((one.group, (one.topic, one.partition)), Window())
+            window.add(max(0, latency_ms), now_s)
 
     def _of_flow(self, group: str, commits: Commits) -> Commits:
         """Return the commits of a group in topics that the flow copies."""

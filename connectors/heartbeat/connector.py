@@ -59,6 +59,9 @@ class HeartbeatConnector(RoundsConnector):
     def status(self) -> None:
         """Nothing: heartbeats say something of the flows that copy them."""
 
+    def measure(self) -> None:
+        """Nothing, as in MirrorMaker 2."""
+
     async def _round(self) -> float:
         if self._leader is None:
             self._leader = await self._find_leader()

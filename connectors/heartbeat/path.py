@@ -25,6 +25,7 @@ from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, U
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.metrics.snapshot import PathSnapshot
 from mm2py.records.batch import MAGIC, read_header, read_records, split
 from mm2py.records.heartbeat import Heartbeat, decode
 from mm2py.records.java_struct import MalformedRecord
@@ -227,6 +228,11 @@ class PathConnector(RoundsConnector):
 
     def status(self) -> PathStatus:
         return status_of(self._path, self._clock.wall_ms())
+
+    def measure(self) -> PathSnapshot:
+        """Return what is known of heartbeats; see ``Connector``."""
+        status = self.status()
+        return PathSnapshot(self._flow.source, self._flow.target, status.heartbeat_age_s, status.path_latency_ms)
 
     async def _round(self) -> float | None:
         if self._tail is None:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from connectors.source.assigned_partitions import AssignedPositions, LoadMeter, Releases
 from connectors.source.context import FlowContext
 from connectors.source.copying.ledger_keeper import LedgerKeeper
+from connectors.source.copying.measures import partition_rows
 from connectors.source.copying.quarantine import Quarantine
 from connectors.source.copying.reports import topic_status
 from connectors.source.copying.task import SourceTask
@@ -32,6 +33,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
+from mm2py.metrics.snapshot import FlowSnapshot
 from mm2py.records.gap_record import GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import PositionStore
@@ -340,6 +342,27 @@ class SourceConnector:
             {} if self._parts is None else self._parts.discovery.refused(),
             positions_unstored_s=0.0 if self.task is None else self.task.positions.age_s(),
             positions_problem="" if self.task is None else self.task.positions.problem,
+        )
+
+    def measure(self) -> FlowSnapshot:
+        """Return what is counted of the flow; see ``Connector``."""
+        task, flow, state = self.task, self._flow, self._state.name
+        if task is None or self._parts is None:
+            return FlowSnapshot(flow.source, flow.target, state, self._guarantee(), positions_unstored_s=0.0)
+        return FlowSnapshot(
+            flow.source,
+            flow.target,
+            state,
+            self._guarantee(),
+            task.positions.age_s(),
+            refused_topics=len(self._parts.discovery.refused()),
+            position_writes_ms=task.positions.writes_ms.state(),
+            read_bytes=task.lanes.read_bytes,
+            sent_bytes=task.lanes.sent_bytes,
+            ledger_chunks=task.ledger.written_chunks,
+            ledger_entries=task.ledger.written_entries,
+            departed=task.departed.rows(),
+            partitions=partition_rows(task.partitions.values()),
         )
 
 

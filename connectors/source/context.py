@@ -24,7 +24,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.metrics import Metrics
+from mm2py.metrics.counters import Metrics
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import decide

@@ -45,7 +45,9 @@ from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
 from mm2py.logs import LEVELS, make_logger
 from mm2py.replication.reading.limits import MemoryBudget
+from mm2py.worker.facts import FACTS, SNAPSHOT
 from mm2py.worker.herder import Herder
+from mm2py.worker.snapshot import snapshot
 
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
 """For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""
@@ -218,13 +220,15 @@ async def run_worker(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    serving = None if rest is None else asyncio.create_task(rest.run(), name="REST")
+    beside = [asyncio.create_task(herder.vitals.watch_loop(), name="event loop")]
+    if rest is not None:
+        beside.append(asyncio.create_task(rest.run(), name="REST"))
     try:
         return await herder.run()
     finally:
-        if serving is not None:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         for cluster in connections():
             await cluster.close()
 
@@ -353,7 +357,11 @@ def _rest_process(
     arguments = ["--worker", worker_name(), "--log-level", options.log_level, "--log-format", options.log_format]
     arguments += ["--clusters", *(options.clusters or ()), "--", str(options.file)]
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
-    return RestProcess(arguments, bound, lambda _: herder.facts(worker_name()), rng=rng, log=log)
+    answers: dict[str, Callable[[], object]] = {
+        FACTS: lambda: herder.facts(worker_name()),
+        SNAPSHOT: lambda: snapshot(herder),
+    }
+    return RestProcess(arguments, bound, lambda what: answers[what](), rng=rng, log=log)
 
 
 def worker_name() -> str:

@@ -108,6 +108,7 @@ class FlowsReading:
         memory_max_bytes = self._value(self._file, keys.MEMORY_MAX_BYTES)
         rest_told: list[str] = []
         rest = read_rest(self._file, self._problems, rest_told)
+        metrics_partitions_max = self._value(self._file, keys.METRICS_PARTITIONS_MAX)
         if self._problems:
             raise Unusable
         warnings = [
@@ -125,6 +126,7 @@ class FlowsReading:
             heartbeats,
             MappingProxyType(groups),
             memory_max_bytes,
+            metrics_partitions_max,
             tuple(sorted(dict.fromkeys(warnings), key=line_of)),
             rest,
         )

@@ -130,6 +130,7 @@ EXACTLY_ONCE_SUPPORT = Key("exactly.once.support", one_of("requested", "required
 TASKS_MAX: Key[int | None] = Key("tasks.max", _POSITIVE, None)
 TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
 MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
+METRICS_PARTITIONS_MAX = Key("metrics.partitions.max", integer(0), 10_000)
 BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
 MANY_TO_ONE = Key("many.to.one", boolean, False)
 ON_POISON_RECORD = Key("on.poison.record", one_of("stop", "quarantine"), "stop")
@@ -155,6 +156,7 @@ OWN_TOP = table_of(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,
     MEMORY_MAX_BYTES,
+    METRICS_PARTITIONS_MAX,
     BYTES_PER_SECOND_MAX,
     MANY_TO_ONE,
     groups.OWN,

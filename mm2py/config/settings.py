@@ -459,5 +459,7 @@ class Configuration:
     groups: Mapping[ClusterAlias, GroupSettings]
     """By target cluster, of all selected pairs."""
     memory_max_bytes: int
+    metrics_partitions_max: int
+    """So many partitions of a worker have series of their own on its metrics page."""
     warnings: tuple[str, ...]
     rest: RestSettings

@@ -69,6 +69,7 @@ class Group:
         self.member: Member | None = None
         self.refused: Mm2Error | None = None
         """Why this worker takes no part, or no longer, if so."""
+        self.name = settings.name
         self._settings = settings
         self._target = target
         self._flows = {flow.flow: flow for flow in flows}

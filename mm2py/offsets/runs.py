@@ -83,6 +83,9 @@ class NewRuns:
     def __init__(self) -> None:
         self._runs: list[Entry] = []
 
+    def __len__(self) -> int:
+        return len(self._runs)
+
     def add(self, source_offset: int, target_offset: int, record_count: int) -> None:
         """Note records that are stored. They continue the last run if both offsets do."""
         runs = self._runs

@@ -18,6 +18,7 @@ from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, 
 from mm2py.records.batch import stamp
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
+from mm2py.replication.copying.in_flight import Sending
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUESTS_ALWAYS: Final = 2
@@ -68,6 +69,8 @@ class ProduceLane:
         self._sent_at_s: dict[object, float] = {}
         """When each unanswered request was sent, oldest first."""
         self._quickest_s = 0.0
+        self.sent_bytes = 0
+        """Batches sent since the start, repeats included."""
 
     def offer(self, partition: CopiedPartition) -> None:
         """``partition`` may have a batch to send."""
@@ -109,9 +112,9 @@ class ProduceLane:
         took_s = now_s - self._sent_at_s[request]
         self._quickest_s = min(took_s, self._quickest_s * QUICKEST_GROWTH) if self._quickest_s else took_s
 
-    def _collect(self) -> list[tuple[CopiedPartition, int, memoryview | bytearray]]:
+    def _collect(self) -> list[tuple[CopiedPartition, Sending]]:
         """Take and stamp one batch of each partition that may send one, oldest offer first."""
-        batches: list[tuple[CopiedPartition, int, memoryview | bytearray]] = []
+        batches: list[tuple[CopiedPartition, Sending]] = []
         size = 0
         retained_after_ms = self._retained_after_ms()
         again: list[CopiedPartition] = []
@@ -127,7 +130,7 @@ class ProduceLane:
                 continue
             data = sending.batch.data
             stamp(data, sending.identity.producer_id, sending.identity.epoch, sending.sequence)
-            batches.append((partition, sending.token, data))
+            batches.append((partition, sending))
             size += len(data)
             if partition.copier.in_flight.has_batches:
                 again.append(partition)
@@ -135,12 +138,13 @@ class ProduceLane:
         self._maybe_ready.update(dict.fromkeys(again))
         return batches
 
-    async def _send(self, sent: object, batches: list[tuple[CopiedPartition, int, memoryview | bytearray]]) -> None:
+    async def _send(self, sent: object, batches: list[tuple[CopiedPartition, Sending]]) -> None:
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionProduce]] = {}
-        for part, _, data in batches:
+        for part, sending in batches:
             by_topic.setdefault((part.target_topic, part.target_topic_id), []).append(
-                PartitionProduce(part.partition, data)
+                PartitionProduce(part.partition, sending.batch.data)
             )
+            self.sent_bytes += len(sending.batch.data)
         request = ProduceRequest(
             [TopicProduce(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()], self._timeout_ms
         )
@@ -149,8 +153,8 @@ class ProduceLane:
         except KafkaError as error:
             self.problem.set(str(error))
             now_s = self._clock.monotonic()
-            for part, token, _ in batches:
-                self._handle(part, ProduceLost(token, str(error), now_s))
+            for part, sending in batches:
+                self._handle(part, ProduceLost(sending.token, str(error), now_s))
         else:
             self.problem.set(None)
             self._answered(sent, self._clock.monotonic())
@@ -159,10 +163,10 @@ class ProduceLane:
             del self._sent_at_s[sent]
             self._wake.set()
 
-    def _settle(self, batches: list[tuple[CopiedPartition, int, memoryview | bytearray]], reply: ProduceReply) -> None:
-        now_s = self._clock.monotonic()
+    def _settle(self, batches: list[tuple[CopiedPartition, Sending]], reply: ProduceReply) -> None:
+        now_s, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         answers = {(answer.topic, answer.partition): answer for answer in reply.partitions}
-        for part, token, _ in batches:
+        for part, (batch, _, _, token, read_at_s) in batches:
             answer = answers.get((part.target_topic, part.partition))
             if answer is None:
                 self._handle(part, ProduceLost(token, "the reply leaves this partition out", now_s))
@@ -170,3 +174,11 @@ class ProduceLane:
                 self._handle(part, ProduceRefused(token, answer.error_code, answer.error_message, now_s))
             else:
                 self._handle(part, Acked(token, answer.base_offset, now_s))
+                part.meter.add(
+                    batch.max_timestamp_ms,
+                    batch.record_count,
+                    len(batch.data),
+                    read_at_s=read_at_s,
+                    now_s=now_s,
+                    now_ms=now_ms,
+                )

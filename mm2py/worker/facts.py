@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from mm2py.connector import ClusterAlias, FlowStatus
 from mm2py.records.control_record import MemberId
+
+FACTS: Final = "facts"
+"""What a REST process asks for: ``WorkerFacts``."""
+SNAPSHOT: Final = "snapshot"
+"""And a ``WorkerSnapshot``, for its metrics."""
 
 
 class Health(StrEnum):

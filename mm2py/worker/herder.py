@@ -23,6 +23,7 @@ from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
 from mm2py.records.operator_request import Target
 from mm2py.worker.facts import WorkerFacts, health_of
+from mm2py.worker.vitals import Vitals
 
 HEALTHY_AFTER_S: Final = 120.0
 """A connector that has run for so long restarts after a short pause, however often it failed before."""
@@ -147,13 +148,15 @@ class Herder:
         is_refusal: Callable[[Mm2Error], bool],
         rng: random.Random,
         log: FilteringBoundLogger,
+        vitals: Vitals | None = None,
     ) -> None:
         """``is_refusal`` tells errors after which a connector stays ended; ``groups`` are by target cluster."""
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
-        self._groups = groups
+        self.groups = groups
+        self.vitals = vitals or Vitals()
         self._outcome_unknown: set[Flow] = set()
         """Flows that sent something which was not answered, in any attempt."""
-        self._refused = dict(refused)
+        self.refused_flows = dict(refused)
         self._is_refusal = is_refusal
         self._rng = rng
         self._log = log
@@ -165,20 +168,20 @@ class Herder:
 
         A worker that has flows ends when none of them may run; one that has none, and only emits heartbeats, runs on.
         """
-        for flow, error in self._refused.items():
+        for flow, error in self.refused_flows.items():
             self._log.error("flow.refused", flow=str(flow), why=str(error))
-        members = [asyncio.create_task(group.run(), name=f"group on {at}") for at, group in self._groups.items()]
+        members = [asyncio.create_task(group.run(), name=f"group on {at}") for at, group in self.groups.items()]
         for running in self.connectors:
             running.task = asyncio.create_task(self._keep_running(running), name=str(running.name))
         stopping = asyncio.create_task(self._stopping.wait(), name="stop signal")
-        has_flows = bool(self._refused) or any(running.copies for running in self.connectors)
+        has_flows = bool(self.refused_flows) or any(running.copies for running in self.connectors)
         awaited = [running for running in self.connectors if running.copies or not has_flows]
         try:
             await self._all_ended(awaited, stopping)
             if not self._stopping.is_set():
                 await self._switch_off_in_time(stopping)
                 await self._cancel([running.task for running in self.connectors])  # no more heartbeats
-                await asyncio.gather(*map(self._leave, self._groups))
+                await asyncio.gather(*map(self._leave, self.groups))
                 await self._cancel(members)
                 self._log.error("worker.nothing_left", why="Every flow was refused.")  # the last word
                 return 1
@@ -225,7 +228,7 @@ class Herder:
                     heartbeat_age_s=part.heartbeat_age_s,
                     path_latency_ms=part.path_latency_ms,
                 )
-        refused = [FlowStatus(flow, "refused", str(error), "", (), {}) for flow, error in self._refused.items()]
+        refused = [FlowStatus(flow, "refused", str(error), "", (), {}) for flow, error in self.refused_flows.items()]
         return [*found.values(), *refused]
 
     def facts(self, worker: str) -> WorkerFacts:
@@ -233,10 +236,10 @@ class Herder:
         flows = tuple(self.status())
         joined = {
             at: group.member.id
-            for at, group in self._groups.items()
+            for at, group in self.groups.items()
             if group.member is not None and group.member.takes_part
         }
-        health, why = health_of(flows, joined, len(self._groups), stops=self._stopping.is_set())
+        health, why = health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
         return WorkerFacts(worker, __version__, health, why, flows, joined)
 
     @staticmethod
@@ -376,11 +379,11 @@ class Herder:
 
     async def _drain(self) -> bool:
         """Drain all connectors that are up, side by side. Returns False if one of them was left undrained."""
-        for group in self._groups.values():
+        for group in self.groups.values():
             group.rejoin_no_more()
         live = [running for running in self.connectors if running.is_up and running.connector is not None]
         self._log.info("worker.draining", flows=sum(running.copies and running.is_up for running in self.connectors))
-        targets = dict.fromkeys([*(running.flow.target for running in live), *self._groups])
+        targets = dict.fromkeys([*(running.flow.target for running in live), *self.groups])
         drained = await asyncio.gather(*(self._drain_into(at, live) for at in targets))
         if all(drained):
             self._log.info("worker.drained")
@@ -412,8 +415,8 @@ class Herder:
         return drained
 
     async def _leave(self, at: ClusterAlias) -> None:
-        if at in self._groups:
-            await self._groups[at].leave(outcome_unknown=self._leaves_outcome_unknown_at(at))
+        if at in self.groups:
+            await self.groups[at].leave(outcome_unknown=self._leaves_outcome_unknown_at(at))
 
     def _leaves_outcome_unknown_at(self, at: ClusterAlias) -> bool:
         return any(flow.target == at for flow in self._outcome_unknown)

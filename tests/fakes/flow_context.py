@@ -11,7 +11,7 @@ from connectors.source.context import FlowContext, FlowState
 from mm2py.connector import ClusterAlias, Side
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.logs import make_logger
-from mm2py.metrics import Metrics
+from mm2py.metrics.counters import Metrics
 from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.virtual_time import VirtualClock

@@ -14,6 +14,7 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import Exposure
 from mm2py.connector import Flow
 from mm2py.logs import make_logger
+from mm2py.metrics.snapshot import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.status.facts import Facts
@@ -29,6 +30,7 @@ from rest.events.feed import EventFeed
 from rest.live import View
 from rest.services import Services
 from rest.v1 import V1
+from tests.fakes.worker_snapshot import worker
 
 FILE = """clusters=A,B
 A.bootstrap.servers=a.example:9092
@@ -57,6 +59,9 @@ class FixedClock:
 class FakeLink:
     async def facts(self) -> WorkerFacts:
         return WorkerFacts("host:1", "0.1.0", Health.HEALTHY, "It runs.", (), {})
+
+    async def snapshot(self) -> WorkerSnapshot:
+        return worker()
 
 
 class FakeLive:

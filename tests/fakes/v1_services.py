@@ -27,6 +27,8 @@ from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
 from mm2py.worker.facts import Health, WorkerFacts
+from rest.access.callers import EVERYONE, Caller
+from rest.access.roles import CALLER_KEY
 from rest.answers import Kept
 from rest.app import make_app
 from rest.live import View
@@ -192,6 +194,7 @@ def client(facts: Facts | None = None, **given: Any) -> TestClient:
 
     async def asked(scope: Scope, receive: Receive, send: Send) -> None:
         app.state.services = own
+        scope.setdefault("state", {})[CALLER_KEY] = Caller(EVERYONE, "", "none")
         await app(scope, receive, send)
 
     return TestClient(asked)

@@ -174,7 +174,7 @@ class Process:
             metrics=world.metrics,
         )
         self.herder = make_herder(file, world.recopies, context, apply=apply)
-        group = self.herder._groups.get(ClusterAlias("B"))
+        group = self.herder.groups.get(ClusterAlias("B"))
         assert group is None or isinstance(group, Group)
         self.group = group
         self.incarnation.begin(asyncio.get_running_loop(), self.herder.run())

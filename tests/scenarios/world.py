@@ -18,7 +18,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import Flow
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
-from mm2py.metrics import Metrics
+from mm2py.metrics.counters import Metrics
 from mm2py.worker.herder import Herder
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition

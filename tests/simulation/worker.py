@@ -77,7 +77,7 @@ class Worker:
             name=f"w{number}",
         )
         self.herder = make_herder(file, {}, context)
-        group = self.herder._groups[ClusterAlias("B")]
+        group = self.herder.groups[ClusterAlias("B")]
         assert isinstance(group, Group)
         self.group = group
 

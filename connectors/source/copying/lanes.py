@@ -92,6 +92,16 @@ class Lanes:
         if part.source_leader in self._fetch:
             self._fetch[part.source_leader].partitions.pop(part.key, None)
 
+    @property
+    def read_bytes(self) -> int:
+        """Received since the task started."""
+        return sum(lane.read_bytes for lane in self._fetch.values())
+
+    @property
+    def sent_bytes(self) -> int:
+        """Sent since the task started, in batches."""
+        return sum(lane.sent_bytes for lane in self._produce.values())
+
     def close(self) -> None:
         """Give all memory back."""
         for account in self._accounts.values():

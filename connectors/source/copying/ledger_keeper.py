@@ -50,6 +50,9 @@ class LedgerKeeper:
         self._ledgers: dict[CopiedPartition, OwnLedger] = {}
         self._runs: dict[CopiedPartition, list[Run]] = {}
         """What the offset syncs have not taken yet."""
+        self.written_chunks = 0
+        """Written to the topic; a chunk that grows is written again. Likewise the entries in them."""
+        self.written_entries = 0
 
     def start(self, part: CopiedPartition) -> None:
         """Begin where a partition stands: it continues the ledger that its stored position names, or a new one."""
@@ -108,6 +111,8 @@ class LedgerKeeper:
             records.setdefault(self._number_of(key), []).extend(encode(chunk, now_ms) for chunk in ours)
         if records:
             await self._write(records)
+            self.written_chunks += sum(map(len, chunks.values()))
+            self.written_entries += sum(len(chunk.entries) for ours in chunks.values() for chunk in ours)
 
     async def _write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
         while True:

@@ -22,6 +22,7 @@ from connectors.source.context import FlowContext
 from connectors.source.copying.ledger_keeper import LedgerKeeper
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.metrics.windows import Window
 from mm2py.records.ledger_record import LedgerChunk
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
@@ -97,6 +98,8 @@ class PositionKeeper:
         self._now = asyncio.Event()
         self._settled = asyncio.Event()
         self._is_over = False
+        self.writes_ms = Window()
+        """How long writes took that succeeded, what goes before the positions included."""
 
     @property
     def problem(self) -> str:
@@ -294,6 +297,8 @@ class PositionKeeper:
             for part, position, identity in seen:
                 if self._partitions.get(part.key) is part:
                     self._note_stored(part, position, identity, is_first=part in write.starting)
+            now_s = self._clock.monotonic()
+            self.writes_ms.add((now_s - write.since_s) * 1000, now_s)
         finally:
             del self._under_way[number]
             self._settled.set()

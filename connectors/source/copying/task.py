@@ -16,6 +16,7 @@ from connectors.source.context import FlowContext
 from connectors.source.copying.lanes import Lanes, Stalls
 from connectors.source.copying.ledger_keeper import LedgerKeeper
 from connectors.source.copying.lookups import BrokerLookups, SourceEnds, TargetEnds
+from connectors.source.copying.measures import Departed
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
 from connectors.source.offset_syncs import OffsetSyncs
@@ -101,6 +102,7 @@ class SourceTask:
         """Partitions that were drained, and of which a batch in flight may be stored later."""
         self.is_draining = False
         """The whole task is being drained, or was."""
+        self.departed = Departed()
         self._context = context
         self._clock = context.clock
         self._metadata_wanted = context.state.metadata_wanted
@@ -121,7 +123,7 @@ class SourceTask:
         self.positions = PositionKeeper(
             context, prepared.source_id, store, ledger, self.partitions, handle=self._handle, before_first=gaps_written
         )
-        self._ledger = ledger
+        self.ledger = ledger
         self._offset_syncs = OffsetSyncs(context, self.partitions, ledger.take_runs)
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
@@ -168,7 +170,7 @@ class SourceTask:
             return
         for part in partitions:
             self.partitions[part.key] = part
-            self._ledger.start(part)
+            self.ledger.start(part)
             part.copier.handle(SettingsChanged(self._context.copy_settings))
             if part.copier.owns_position:
                 self.positions.store_first(part)
@@ -187,9 +189,10 @@ class SourceTask:
             if self.partitions.get(part.key) is not part:
                 continue  # it was drained for two reasons
             del self.partitions[part.key]
+            self.departed.add(part)
             self.positions.forget(part)
             self._offset_syncs.forget(part)
-            self._ledger.forget(part)
+            self.ledger.forget(part)
             self._waiting.pop(part, None)
             self._reports.forget(part)
             self._broker_lookups.forget(part)

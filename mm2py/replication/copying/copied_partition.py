@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mm2py.kafka.port import BrokerId
+from mm2py.metrics.windows import CopyMeter
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Event
@@ -63,6 +64,7 @@ class CopiedPartition:
     """The ledger that is written of it; None before it starts."""
     ledger_run: tuple[int, int, bool] | None = None
     """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
+    meter: CopyMeter = field(default_factory=CopyMeter)
 
     @property
     def lacks_leader(self) -> str | None:

@@ -16,6 +16,11 @@ from mm2py.replication.positions import Position
 class Lease(Protocol):
     """A hold on a received frame: as long as it has holders, the frame counts against the memory limit."""
 
+    @property
+    def read_at_s(self) -> float:
+        """When it was received."""
+        ...
+
     def hold(self, extra_bytes: int, holders: int = 1) -> None: ...
     def release(self, extra_bytes: int) -> None: ...
 

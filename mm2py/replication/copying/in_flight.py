@@ -53,6 +53,8 @@ class Sending(NamedTuple):
     sequence: int
     token: int
     """Identifies this attempt in the event that answers it."""
+    read_at_s: float
+    """When it was fetched."""
 
 
 @dataclass(slots=True)
@@ -209,7 +211,7 @@ class InFlightBatches:
         self._in_flight.append(entry)
         self.unanswered += 1
         self._skip_dropped()
-        return Sending(batch, identity, entry.sequence, entry.token)
+        return Sending(batch, identity, entry.sequence, entry.token, entry.lease.read_at_s)
 
     def answered(self, token: int) -> Entry | None:
         """Count an answer, or that none will come. Return its batch; None if that was given up meanwhile."""

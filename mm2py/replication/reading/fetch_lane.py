@@ -76,6 +76,8 @@ class FetchLane:
         self._brokers = brokers
         self.settings = settings
         """Of the next read."""
+        self.read_bytes = 0
+        """Received since the start, frames as a whole."""
         self._account = limits.account
         self._rate = limits.rate
         self._clock = clock
@@ -207,8 +209,9 @@ class FetchLane:
             request = self._request(wanted, size, wait_ms)
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
-            lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes)
             now_s = self._clock.monotonic()
+            lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes, read_at_s=now_s)
+            self.read_bytes += reply.size_bytes
             self._rate.spend(reply.size_bytes, now_s)
             for part in wanted:
                 part.read_at_s = now_s

@@ -166,10 +166,11 @@ class MemoryAccount:
 class FrameLease:
     """One received frame. It counts until all its holders have released it."""
 
-    __slots__ = ("_account", "_holders", "_size")
+    __slots__ = ("_account", "_holders", "_size", "read_at_s")
 
-    def __init__(self, account: MemoryAccount, *, reserved_bytes: int, size_bytes: int) -> None:
+    def __init__(self, account: MemoryAccount, *, reserved_bytes: int, size_bytes: int, read_at_s: float = 0.0) -> None:
         """Take over a reservation and correct it to the frame's size. The caller is the first holder."""
+        self.read_at_s = read_at_s
         self._account = account
         self._size = size_bytes
         self._holders = 1

@@ -44,6 +44,7 @@ def comparable(configuration: Configuration) -> dict[str, Any]:
     (settings,) = configuration.flows
     return {
         "memory": configuration.memory_max_bytes,
+        "metrics": configuration.metrics_partitions_max,
         **{
             field.name: getattr(settings, field.name)
             for field in fields(settings)

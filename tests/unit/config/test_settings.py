@@ -246,6 +246,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
     configuration = load(ONE_FLOW)
     settings = only(configuration)
     assert configuration.memory_max_bytes == 96 * 1024 * 1024
+    assert configuration.metrics_partitions_max == 10_000
     assert {
         field.name: getattr(settings, field.name)
         for field in fields(settings)

@@ -63,6 +63,9 @@ class FakeConnector:
         self.leaves_outcome_unknown = False
         self.history.append(f"{self.name} is drained")
 
+    def measure(self) -> None:
+        """It counts nothing."""
+
     def status(self) -> FlowStatus | PathStatus | None:
         match self.name:
             case Flow():

@@ -50,6 +50,7 @@ class CountingLease:
 
     holders: int = 0
     extra: int = 0
+    read_at_s: float = 0.0
 
     def hold(self, extra_bytes: int, holders: int = 1) -> None:
         self.holders += holders

@@ -166,6 +166,8 @@ def test_a_transition_that_is_not_declared_raises() -> None:
 
 
 class Lease:
+    read_at_s = 0.0
+
     def hold(self, extra_bytes: int, holders: int = 1) -> None: ...
     def release(self, extra_bytes: int) -> None: ...
 

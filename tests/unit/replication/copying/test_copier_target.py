@@ -32,6 +32,8 @@ IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
 
 
 class _Lease:
+    read_at_s = 0.0
+
     def hold(self, extra_bytes: int, holders: int = 1) -> None: ...
     def release(self, extra_bytes: int) -> None: ...
 

@@ -6,7 +6,7 @@ import pytest
 
 from mm2py.config.settings import SourcePolicy
 from mm2py.connector import parse_flow
-from mm2py.metrics import Metrics
+from mm2py.metrics.counters import Metrics
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.gaps import decide
 

@@ -1,0 +1,106 @@
+"""Reads off what a task's partitions have counted, for ``/metrics``.
+
+MirrorMaker 2 keeps its sensors in JMX, where a scrape reads them one by one. Here all partitions are read in one go, in
+about a microsecond each: while that lasts, nothing is copied. So a row is flat, and a plain tuple.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mm2py.metrics.snapshot import DepartedRow, PlainRow
+from mm2py.replication.copying.copied_partition import CopiedPartition
+
+
+def partition_rows(partitions: Iterable[CopiedPartition]) -> tuple[PlainRow, ...]:
+    """Return the fields of a ``PartitionRow`` for each partition, in its order."""
+    rows: list[PlainRow] = []
+    add = rows.append
+    for part in partitions:
+        copier, meter = part.copier, part.meter
+        tally = copier.tally
+        add(
+            (
+                part.source_topic,
+                part.target_topic,
+                part.partition,
+                tally.records,
+                tally.bytes,
+                tally.passed,
+                dict(tally.rebuilt) if tally.rebuilt else None,
+                dict(tally.dropped) if tally.dropped else None,
+                tally.last_timestamp_ms,
+                copier.position.source_offset,
+                copier.fetch_offset,
+                copier.end_offset,
+                type(copier.state).__name__,
+                part.stalled != "",
+                part.merging.why,
+                len(copier.new_runs),
+                meter.latency_ms,
+                meter.age_ms,
+                meter.previous,
+                meter.all_timed,
+                meter.all_age_ms,
+                meter.all_held_ms,
+                meter.begun_s,
+                meter.records,
+                meter.bytes,
+                meter.timed,
+                meter.latency_total,
+                meter.latency_low,
+                meter.latency_high,
+                meter.age_total,
+                meter.age_low,
+                meter.age_high,
+                meter.held_total,
+            )
+        )
+    return tuple(rows)
+
+
+@dataclass(slots=True)
+class _Totals:
+    records: int = 0
+    passed: int = 0
+    rebuilt: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    timed: int = 0
+    age_ms: float = 0.0
+    held_ms: float = 0.0
+
+
+class Departed:
+    """What was counted of partitions that are not copied any more."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _Totals] = {}
+
+    def add(self, part: CopiedPartition) -> None:
+        """Keep the counts of a partition."""
+        totals, tally, meter = self._topics.setdefault(part.source_topic, _Totals()), part.copier.tally, part.meter
+        totals.records += tally.records
+        totals.passed += tally.passed
+        totals.rebuilt.update(tally.rebuilt)
+        totals.dropped.update(tally.dropped)
+        totals.timed += meter.all_timed + meter.timed
+        totals.age_ms += meter.all_age_ms + meter.age_total
+        totals.held_ms += meter.all_held_ms + meter.held_total
+
+    def rows(self) -> tuple[DepartedRow, ...]:
+        """Return one row for each topic."""
+        return tuple(
+            DepartedRow(
+                name,
+                one.records,
+                one.passed,
+                dict(one.rebuilt),
+                dict(one.dropped),
+                one.timed,
+                one.age_ms,
+                one.held_ms,
+            )
+            for name, one in self._topics.items()
+        )

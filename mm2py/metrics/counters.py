@@ -1,0 +1,36 @@
+"""What is counted in one worker beside its partitions: gaps, stalled partitions, the delay of its event loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mm2py.connector import Flow
+from mm2py.metrics.windows import Window
+
+
+class Metrics:
+    """The counters of one process. They begin at 0 when it starts."""
+
+    def __init__(self) -> None:
+        self.loop_delay_s = Window()
+        """How late the event loop ran what was due, in seconds. Empty while nothing measures it."""
+        self._gaps: Counter[tuple[Flow, str, str]] = Counter()
+        self._stalled: dict[Flow, int] = {}
+
+    def count_gap(self, flow: Flow, topic: str, kind: str) -> None:
+        self._gaps[flow, topic, kind] += 1
+
+    def set_stalled(self, flow: Flow, partitions: int) -> None:
+        """Take in of how many partitions records wait, and none was acknowledged for ``stall.timeout.ms``."""
+        self._stalled[flow] = partitions
+
+    def gaps(self, flow: Flow, topic: str, kind: str) -> int:
+        """Return how many gaps of a kind were met in a topic, one for each partition."""
+        return self._gaps[flow, topic, kind]
+
+    def all_gaps(self) -> tuple[tuple[str, str, str, int], ...]:
+        """Return (flow, topic, kind, count) of all gaps."""
+        return tuple((str(flow), topic, str(kind), count) for (flow, topic, kind), count in self._gaps.items())
+
+    def stalled(self, flow: Flow) -> int:
+        return self._stalled.get(flow, 0)

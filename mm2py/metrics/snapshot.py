@@ -1,0 +1,216 @@
+"""What a worker tells the process that serves ``/metrics``: numbers as they are, and the names they belong to. Pure.
+
+The worker's event loop copies records, so it does no more than read attributes into tuples. What they mean (lag, rates,
+sums, labels) is worked out on the other side. Both are of the same release, so there is no format to keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mm2py.metrics.windows import CopySample, WindowState
+
+PlainRow = tuple[object, ...]
+"""A ``PartitionRow`` as it crosses: without its class, which would take longer than all the rest."""
+
+
+class PartitionRow(NamedTuple):
+    """One copied partition. Counts are since this worker began to copy it; times are of ``FlowSnapshot.now_s``."""
+
+    source_topic: str
+    remote_topic: str
+    partition: int
+    records: int
+    bytes: int
+    """Of batches as they were sent."""
+    passed: int
+    """Batches that were passed as they are."""
+    rebuilt: dict[str, int] | None
+    """Other batches, by reason; None: there are none."""
+    dropped: dict[str, int] | None
+    """Source records without a copy, by reason; None: there are none."""
+    last_timestamp_ms: int
+    """Of the record copied last; -1 if there is none, or it has none."""
+    position: int
+    """The next source offset to be copied."""
+    fetch_offset: int
+    """The next source offset to be read."""
+    end_offset: int | None
+    """The end of the source log as far as it may be read; None before the first read."""
+    state: str
+    """The class of the copier's state: ``Copying``, ``Waiting``, ..."""
+    is_stalled: bool
+    copy_mode: str
+    """How its batches travel now, with the reason, in words."""
+    ledger_waiting: int
+    """Stretches of acknowledged records that the ledger has not taken up yet."""
+    latency_ms: float
+    """This and what follows: see ``CopyMeter``."""
+    age_ms: float
+    previous_sample: tuple[float, ...]
+    """A ``CopySample``, or empty."""
+    earlier_timed: int
+    """Records with a timestamp before the present sample; likewise the sums."""
+    earlier_age_ms: float
+    earlier_held_ms: float
+    begun_s: float
+    """Of the present sample, as all that follows."""
+    sample_records: int
+    sample_bytes: int
+    sample_timed: int
+    latency_total: float
+    latency_low: float
+    latency_high: float
+    age_total: float
+    age_low: float
+    age_high: float
+    held_total: float
+
+    @property
+    def samples(self) -> tuple[CopySample, ...]:
+        """The two samples, oldest first, as far as there are any."""
+        now = (self.begun_s, self.sample_records, self.sample_bytes, self.sample_timed)
+        times = (self.latency_total, self.latency_low, self.latency_high, self.age_total, self.age_low, self.age_high)
+        found = (self.previous_sample, (*now, *times) if self.sample_records else ())
+        return tuple(CopySample._make(one) for one in found if one)
+
+
+class DepartedRow(NamedTuple):
+    """The partitions of a topic that are not copied here any more: other workers have them. Without their counts, the
+    counters of the topic would go back."""
+
+    source_topic: str
+    records: int
+    passed: int
+    rebuilt: dict[str, int]
+    dropped: dict[str, int]
+    timed: int
+    """Records with a timestamp, and the two sums over them."""
+    age_ms: float
+    held_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSnapshot:
+    """What this worker copies of one flow."""
+
+    source: str
+    target: str
+    state: str
+    """As in ``FlowStatus``, and likewise the next two."""
+    guarantee: str
+    positions_unstored_s: float
+    refused_topics: int = 0
+    position_writes_ms: WindowState | None = None
+    """How long storing positions took."""
+    read_bytes: int = 0
+    sent_bytes: int = 0
+    ledger_chunks: int = 0
+    """Written to the ledger topic since the start; one that grows is written again, and counted again."""
+    ledger_entries: int = 0
+    """In these chunks."""
+    departed: tuple[DepartedRow, ...] = ()
+    partitions: tuple[PlainRow, ...] = ()
+
+
+class CheckpointRow(NamedTuple):
+    """The checkpoints of one group in one remote partition."""
+
+    group: str
+    topic: str
+    partition: int
+    latency_ms: WindowState
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSnapshot:
+    """What this worker's checkpoint connector of one flow has emitted."""
+
+    source: str
+    target: str
+    emitted: int
+    rows: tuple[CheckpointRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PathSnapshot:
+    """The heartbeats that came through a flow; None while there are none."""
+
+    source: str
+    target: str
+    heartbeat_age_s: float | None
+    latency_ms: float | None
+
+
+ConnectorMeasures = FlowSnapshot | CheckpointSnapshot | PathSnapshot
+
+SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
+
+
+class ConnectorState(NamedTuple):
+    """One connector of this worker."""
+
+    flow: str
+    kind: str
+    """As MirrorMaker 2 names it."""
+    state: str
+    """In Connect's words: ``running``, ``paused``, ``failed``, ``restarting``, ``unassigned``."""
+    attempts: int
+    """How often it was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """The group of one target cluster, as this worker knows it."""
+
+    target: str
+    name: str
+    state: str
+    """The class of the member's state: ``Active``, ``Suspended``, ...; empty before it has joined."""
+    is_leader: bool = False
+    has_leader: bool = False
+    leader_epoch: int = 0
+    generation: int = 0
+    members: int = 0
+    tasks: int = 0
+    """That this worker owns."""
+    tasks_to_release: int = 0
+    """That other workers wait for."""
+    unfenced_producers: int = 0
+    """Of former members, which could not be fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSnapshot:
+    """The process of the worker."""
+
+    pid: int
+    started_at_s: float
+    """In epoch seconds."""
+    cpu_s: float
+    resident_bytes: int
+    held_bytes: int
+    """Records in memory, and what they may take."""
+    held_max_bytes: int
+    loop_delay_s: WindowState
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSnapshot:
+    """One worker at one moment."""
+
+    name: str
+    version: str
+    now_s: float
+    """Monotonic time, as in all windows."""
+    now_ms: int
+    """The machine's clock."""
+    process: ProcessSnapshot
+    groups: tuple[GroupSnapshot, ...]
+    connectors: tuple[ConnectorState, ...]
+    flows: tuple[FlowSnapshot, ...]
+    checkpoints: tuple[CheckpointSnapshot, ...]
+    paths: tuple[PathSnapshot, ...]
+    gaps: tuple[tuple[str, str, str, int], ...]
+    """(flow, source topic, kind, count) since the process began."""

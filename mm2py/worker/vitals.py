@@ -1,0 +1,64 @@
+"""What a worker measures of its own process: memory, CPU, and how late its event loop runs what is due.
+
+Answers to what a JVM tells of itself beside MirrorMaker 2's metrics. A loop that is late delays heartbeats and answers
+alike, and no other number shows it: all of them are taken in this loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mm2py.clock import Clock, SystemClock
+from mm2py.metrics.counters import Metrics
+from mm2py.metrics.snapshot import ProcessSnapshot
+from mm2py.replication.reading.limits import MemoryBudget
+
+LOOKED_AT_EVERY_S: Final = 0.25
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_MEMORY: Final = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What a worker counts beside its connectors."""
+
+    name: str = ""
+    """The worker's, for people."""
+    clock: Clock = field(default_factory=SystemClock)
+    metrics: Metrics = field(default_factory=Metrics)
+    memory: MemoryBudget = field(default_factory=lambda: MemoryBudget(0))
+    started_at_s: float = field(default_factory=time.time)
+
+    def measure(self) -> ProcessSnapshot:
+        """Return how it stands now."""
+        return ProcessSnapshot(
+            os.getpid(),
+            self.started_at_s,
+            time.process_time(),
+            _resident_bytes(),
+            self.memory.held_bytes,
+            self.memory.limit_bytes,
+            self.metrics.loop_delay_s.state(),
+        )
+
+    async def watch_loop(self) -> None:
+        """Measure the delay of the event loop until cancelled."""
+        clock, window = self.clock, self.metrics.loop_delay_s
+        while True:
+            due_s = clock.monotonic() + LOOKED_AT_EVERY_S
+            await asyncio.sleep(LOOKED_AT_EVERY_S)
+            now_s = clock.monotonic()
+            window.add(max(0.0, now_s - due_s), now_s)
+
+
+def _resident_bytes() -> int:
+    """Return the memory that the process has; 0 where the system does not tell."""
+    try:
+        return int(_MEMORY.read_text("ascii").split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,189 @@
+"""What a worker's snapshot means: lags, rates and statistics of partitions, and sums over topics and flows. Pure.
+
+Answers to the sensors of MirrorSourceMetrics and MirrorCheckpointMetrics of Apache Kafka's Connect, mirror.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mm2py.metrics.snapshot import FlowSnapshot, GroupSnapshot, PartitionRow, WorkerSnapshot
+from mm2py.metrics.windows import Stats, rate, stats
+
+ALL: Final = "all"
+"""The label ``partition`` of a topic's partitions that have no series of their own."""
+STATES: Final = ("copying", "drained", "draining", "reconciling", "stopped", "storing", "waiting")
+"""Of a copied partition, docs/internals/copier-states.md has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionValues:
+    """One copied partition, or several of a topic together. None: unknown."""
+
+    flow: str
+    source: str
+    target: str
+    source_topic: str
+    remote_topic: str
+    partition: str
+    records: int
+    record_rate: float
+    bytes: int
+    byte_rate: float
+    age_ms: Stats
+    latency_ms: Stats
+    lag_records: int | None
+    lag_s: float | None
+    """The age of the last copied record; 0 if none waits."""
+    lag_bytes: float | None
+    """An estimate, by the size of the records copied so far."""
+
+
+@dataclass(slots=True)
+class TopicValues:
+    """A source topic: sums over the partitions that this worker has copied since the flow started."""
+
+    batches: Counter[str] = field(default_factory=Counter)
+    """By what became of them: ``pass``, or why they were rebuilt."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    copy_modes: Counter[str] = field(default_factory=Counter)
+    """Partitions that are copied now, by how their batches travel."""
+    timed: int = 0
+    age_ms: float = 0.0
+    held_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class FlowValues:
+    """What this worker copies of a flow."""
+
+    snapshot: FlowSnapshot
+    name: str
+    now_s: float
+    free_bytes: int
+    """What records in memory may still take, over all flows."""
+    topics: dict[str, TopicValues] = field(default_factory=dict)
+    states: Counter[str] = field(default_factory=Counter)
+    """Partitions by state."""
+    stalled: int = 0
+    records: int = 0
+    record_rate: float = 0.0
+    active: int = 0
+    """Source offsets read and not acknowledged."""
+    ledger_waiting: int = 0
+
+    def topic(self, name: str) -> TopicValues:
+        return self.topics.setdefault(name, TopicValues())
+
+
+class Values(NamedTuple):
+    """All that a page shows of a worker."""
+
+    worker: WorkerSnapshot
+    flows: Sequence[FlowValues]
+    partitions: Sequence[PartitionValues]
+    left_out: int
+    """How many partitions have no series of their own."""
+
+
+def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:
+    """Return what a snapshot means.
+
+    Args:
+        partitions_max: so many partitions have series of their own: the first by flow, remote topic and number. The
+            others are summed for each topic.
+    """
+    flows: list[FlowValues] = []
+    partitions: list[PartitionValues] = []
+    left_out = 0
+    for flow in sorted(worker.flows, key=_name_of):
+        rows = [PartitionRow._make(row) for row in flow.partitions]
+        flows.append(_flow_values(flow, rows, worker))
+        rows.sort(key=lambda row: (row.remote_topic, row.partition))
+        own = max(0, partitions_max - len(partitions))
+        partitions += [partition_values(flow, [row], worker) for row in rows[:own]]
+        others: dict[str, list[PartitionRow]] = {}
+        for row in rows[own:]:
+            others.setdefault(row.source_topic, []).append(row)
+        left_out += len(rows[own:])
+        partitions += [partition_values(flow, together, worker) for together in others.values()]
+    return Values(worker, flows, partitions, left_out)
+
+
+def partition_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: WorkerSnapshot) -> PartitionValues:
+    """Return the values of one partition, or of several of a topic: sums, and the largest of ages, latencies and lags
+    in seconds."""
+    first = rows[0]
+    samples = [sample for row in rows for sample in row.samples]
+    lags = [(row, row.end_offset - row.position) for row in rows if row.end_offset is not None]
+    behind = [(row, lag) for row, lag in lags if lag > 0]
+    timed = all(row.last_timestamp_ms >= 0 for row, _ in behind)
+    sized = all(row.records for row, _ in behind)
+    oldest_ms = min((row.last_timestamp_ms for row, _ in behind), default=worker.now_ms)
+    return PartitionValues(
+        _name_of(flow),
+        flow.source,
+        flow.target,
+        first.source_topic,
+        first.remote_topic,
+        str(first.partition) if len(rows) == 1 else ALL,
+        records=sum(row.records for row in rows),
+        record_rate=rate([(one.begun_s, one.records) for one in samples], worker.now_s),
+        bytes=sum(row.bytes for row in rows),
+        byte_rate=rate([(one.begun_s, one.bytes) for one in samples], worker.now_s),
+        age_ms=stats(_largest([row.age_ms for row in rows]), [one.age for one in samples], worker.now_s),
+        latency_ms=stats(_largest([row.latency_ms for row in rows]), [one.latency for one in samples], worker.now_s),
+        lag_records=sum(max(0, lag) for _, lag in lags) if lags else None,
+        lag_s=max(0.0, (worker.now_ms - oldest_ms) / 1000) if lags and timed else None,
+        lag_bytes=sum(lag * row.bytes / row.records for row, lag in behind) if lags and sized else None,
+    )
+
+
+def is_rebalancing(group: GroupSnapshot) -> bool:
+    """Tell whether partitions are on their way from this worker to others, or it takes no part for now."""
+    return group.tasks_to_release > 0 or group.state != "Active"
+
+
+def _flow_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: WorkerSnapshot) -> FlowValues:
+    free_bytes = max(0, worker.process.held_max_bytes - worker.process.held_bytes)
+    found = FlowValues(flow, _name_of(flow), worker.now_s, free_bytes, states=Counter(dict.fromkeys(STATES, 0)))
+    for departed in flow.departed:
+        _add(found.topic(departed.source_topic), departed.passed, departed.rebuilt, departed.dropped)
+        topic = found.topic(departed.source_topic)
+        topic.timed += departed.timed
+        topic.age_ms += departed.age_ms
+        topic.held_ms += departed.held_ms
+        found.records += departed.records
+    for row in rows:
+        topic = found.topic(row.source_topic)
+        _add(topic, row.passed, row.rebuilt, row.dropped)
+        topic.copy_modes[row.copy_mode] += row.end_offset is not None
+        topic.timed += row.earlier_timed + row.sample_timed
+        topic.age_ms += row.earlier_age_ms + row.age_total
+        topic.held_ms += row.earlier_held_ms + row.held_total
+        found.states[row.state.lower()] += 1
+        found.stalled += row.is_stalled
+        found.records += row.records
+        found.active += max(0, row.fetch_offset - row.position)
+        found.ledger_waiting += row.ledger_waiting
+    samples = [sample for row in rows for sample in row.samples]
+    found.record_rate = rate([(one.begun_s, one.records) for one in samples], worker.now_s)
+    return found
+
+
+def _add(topic: TopicValues, passed: int, rebuilt: dict[str, int] | None, dropped: dict[str, int] | None) -> None:
+    topic.batches["pass"] += passed
+    topic.batches.update(rebuilt or {})
+    topic.dropped.update(dropped or {})
+
+
+def _name_of(flow: FlowSnapshot) -> str:
+    return f"{flow.source}->{flow.target}"
+
+
+def _largest(numbers: Sequence[float]) -> float:
+    return max((one for one in numbers if not math.isnan(one)), default=math.nan)

@@ -1,0 +1,29 @@
+"""A page of metrics as Prometheus reads it."""
+
+from __future__ import annotations
+
+import pickle
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from mm2py.metrics.snapshot import WorkerSnapshot
+from rest.metrics_page import render
+
+
+class Page:
+    """A rendered page, as Prometheus reads it."""
+
+    def __init__(self, snapshot: WorkerSnapshot, *, partitions_max: int = 10_000) -> None:
+        crossed = pickle.loads(pickle.dumps(snapshot))  # noqa: S301  (our own)
+        self.text = render(crossed, partitions_max=partitions_max).decode()
+        self.families = list(text_string_to_metric_families(self.text))
+        self.samples = [sample for family in self.families for sample in family.samples]
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return the number of the only series that has these labels, and perhaps others."""
+        found = [one.value for one in self.samples if one.name == name and labels.items() <= one.labels.items()]
+        assert len(found) == 1, (name, labels, found)
+        return found[0]
+
+    def labels(self, name: str) -> list[dict[str, str]]:
+        return [one.labels for one in self.samples if one.name == name]

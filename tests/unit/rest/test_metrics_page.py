@@ -1,0 +1,226 @@
+"""The page of metrics: what an operator reads there of a worker, and of one that copies more than a page may hold."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mm2py.metrics.snapshot import (
+    CheckpointRow,
+    CheckpointSnapshot,
+    ConnectorState,
+    FlowSnapshot,
+    GroupSnapshot,
+    PartitionRow,
+)
+from mm2py.replication.copying import states
+from rest.metrics.metric import Summary
+from rest.metrics.values import ALL, STATES
+from rest.metrics_page import METRICS
+from tests.fakes.metrics_page import Page
+from tests.fakes.worker_snapshot import NOW_MS, copied, flow, many, window, worker
+
+ROOT = Path(__file__).resolve().parents[3]
+LATENCY = "kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms"
+RECORDS = "kafka_connect_mirror_mirrorsourceconnector_record_count"
+
+
+def test_each_metric_is_on_the_page_once_with_its_meaning() -> None:
+    text = Page(worker()).text
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# HELP ")]
+    assert names == [metric.name for metric in METRICS]
+    assert [name for name, times in Counter(names).items() if times > 1] == []
+    assert all(metric.help.endswith(".") for metric in METRICS)
+
+
+def test_no_series_is_on_the_page_twice() -> None:
+    series = [(one.name, tuple(sorted(one.labels.items()))) for one in Page(many(30, topics=4)).samples]
+    assert [one for one, times in Counter(series).items() if times > 1] == []
+
+
+def test_a_partition_has_the_numbers_of_mirrormaker_2_under_the_name_of_its_remote_topic() -> None:
+    page = Page(worker(flow([copied(records=20, newest_ms=NOW_MS - 500)])))
+    at = {"source": "A", "target": "B", "topic": "A.orders", "partition": "0"}
+    assert page.labels(RECORDS) == [at]
+    assert page.value(RECORDS, **at) == 20
+    assert page.value("kafka_connect_mirror_mirrorsourceconnector_byte_count", **at) == 2000
+    assert page.value("kafka_connect_mirror_mirrorsourceconnector_record_rate", **at) == pytest.approx(20 / 30)
+    for suffix in ("", "_avg", "_min", "_max"):
+        assert page.value(f"{LATENCY}{suffix}", **at) == 500
+        age = page.value(f"kafka_connect_mirror_mirrorsourceconnector_record_age_ms{suffix}", **at)
+        assert age == pytest.approx(300)
+
+
+def test_the_numbers_of_mirrormaker_2_are_gauges_totals_included() -> None:
+    kinds = {family.name: family.type for family in Page(worker()).families}
+    mirror = {name: kind for name, kind in kinds.items() if name.startswith("kafka_connect_mirror_")}
+    assert len(mirror) == 16
+    assert set(mirror.values()) == {"gauge"}
+
+
+def test_a_partition_of_which_nothing_was_copied_has_no_latency_and_no_lag_in_seconds() -> None:
+    page = Page(worker(flow([copied(records=0, end=7)])))
+    assert math.isnan(page.value(f"{LATENCY}_avg"))
+    assert page.value(LATENCY) == 0
+    assert page.value("mm2py_lag_records") == 7
+    assert page.labels("mm2py_lag_seconds") == page.labels("mm2py_lag_bytes") == []
+
+
+def test_a_partition_that_was_not_read_yet_has_no_lag() -> None:
+    assert Page(worker(flow([copied(records=0, end=None)]))).labels("mm2py_lag_records") == []
+
+
+def test_lag_is_told_in_records_in_seconds_and_about_in_bytes() -> None:
+    page = Page(worker(flow([copied(records=20, end=50, newest_ms=NOW_MS - 4000)])))
+    assert page.value("mm2py_lag_records", flow="A->B", topic="orders", partition="0") == 30
+    assert page.value("mm2py_lag_seconds") == 4.0
+    assert page.value("mm2py_lag_bytes") == 3000
+    behind_nothing = Page(worker(flow([copied(records=20, end=20, newest_ms=NOW_MS - 4000)])))
+    assert behind_nothing.value("mm2py_lag_seconds") == behind_nothing.value("mm2py_lag_bytes") == 0
+
+
+def test_partitions_beyond_the_bound_share_a_series_for_each_topic_and_are_counted() -> None:
+    whole, bounded = Page(many(40, topics=4)), Page(many(40, topics=4), partitions_max=15)
+    assert whole.value("mm2py_partitions_left_out") == 0
+    assert bounded.value("mm2py_partitions_left_out") == 25
+    labels = bounded.labels(RECORDS)
+    assert len([one for one in labels if one["partition"] != ALL]) == 15
+    assert [one["topic"] for one in labels if one["partition"] == ALL] == ["A.t0001", "A.t0002", "A.t0003"]
+    for name in (RECORDS, "mm2py_lag_records", "kafka_consumer_fetch_manager_records_lag"):
+        total = sum(one.value for one in whole.samples if one.name == name)
+        assert sum(one.value for one in bounded.samples if one.name == name) == total
+    highest = max(one.value for one in whole.samples if one.name == "mm2py_lag_seconds")
+    assert max(one.value for one in bounded.samples if one.name == "mm2py_lag_seconds") == highest
+
+
+def test_the_bound_may_be_zero() -> None:
+    assert [one["partition"] for one in Page(many(8, topics=2), partitions_max=0).labels(RECORDS)] == [ALL, ALL]
+
+
+def test_counters_of_a_topic_do_not_go_back_when_a_partition_moves_to_another_worker() -> None:
+    first, second = copied(number=0, records=20), copied(number=1, records=5)
+    first.copier.tally.dropped["quarantined"] = 2
+    before, after = Page(worker(flow([first, second]))), Page(worker(flow([second], departed=[first])))
+    for name, labels in (
+        ("mm2py_batches_total", {"how": "pass"}),
+        ("mm2py_quarantined_records_total", {}),
+        ("mm2py_append_to_fetch_seconds_count", {}),
+        ("mm2py_append_to_fetch_seconds_sum", {}),
+        ("mm2py_fetch_to_acknowledgement_seconds_sum", {}),
+        ("kafka_connect_source_task_source_record_write_total", {}),
+    ):
+        assert before.value(name, **labels) == after.value(name, **labels) > 0, name
+
+
+def test_latency_is_split_at_the_fetch() -> None:
+    page = Page(worker(flow([copied(records=20, newest_ms=NOW_MS - 500)])))
+    at = {"flow": "A->B", "topic": "orders"}
+    assert page.value("mm2py_append_to_fetch_seconds_count", **at) == 20
+    assert page.value("mm2py_append_to_fetch_seconds_sum", **at) == pytest.approx(20 * 0.3)
+    assert page.value("mm2py_fetch_to_acknowledgement_seconds_sum", **at) == pytest.approx(20 * 0.2)
+
+
+def test_partitions_are_counted_by_state_and_stalled_ones_apart() -> None:
+    stalled = copied(number=1)
+    stalled.stalled = "the target does not answer"
+    page = Page(worker(flow([copied(number=0), stalled])))
+    assert page.value("mm2py_flow_partitions", state="copying") == 2
+    assert page.value("mm2py_flow_partitions", state="reconciling") == 0
+    assert page.value("mm2py_flow_stalled_partitions", flow="A->B") == 1
+
+
+def test_states_of_the_page_are_those_that_a_copier_has() -> None:
+    kinds = [kind for kind in vars(states).values() if isinstance(kind, type) and issubclass(kind, states.State)]
+    assert {kind.__name__.lower() for kind in kinds} - {"state", "ending"} == set(STATES)
+
+
+def test_a_flow_says_whether_it_is_exactly_once() -> None:
+    degraded = "at-least-once (no right to transactional ids)"
+    assert Page(worker(flow())).value("mm2py_flow_exactly_once") == 1
+    assert Page(worker(flow(guarantee="exactly-once (others write to A.orders as well)"))).value(
+        "mm2py_flow_exactly_once"
+    )
+    assert Page(worker(flow(guarantee=degraded))).value("mm2py_flow_exactly_once") == 0
+
+
+def test_how_batches_travel_is_told_with_the_reason() -> None:
+    page = Page(worker())
+    assert page.value("mm2py_copy_mode_partitions", topic="orders", mode="auto") == 2
+    assert "up to 40 records" in page.labels("mm2py_copy_mode_partitions")[0]["why"]
+
+
+def test_a_worker_that_has_not_joined_its_group_shows_that_and_counts_as_rebalancing() -> None:
+    page = Page(worker(groups=(GroupSnapshot("B", "mm2py", ""),)))
+    assert page.value("mm2py_group_member_state", state="preparing") == 1
+    assert page.value("mm2py_group_has_leader") == 0
+    assert page.value("kafka_connect_worker_rebalance_rebalancing") == 1
+    assert Page(worker()).value("kafka_connect_worker_rebalance_rebalancing") == 0
+
+
+def test_a_connector_that_failed_is_shown_as_failed() -> None:
+    failed = worker(connectors=(ConnectorState("A->B", "MirrorSourceConnector", "failed", 3),))
+    page = Page(failed)
+    assert page.labels("kafka_connect_connector_status") == [
+        {"connector": '"A->B.MirrorSourceConnector"', "task": "0", "status": "failed"}
+    ]
+    assert page.value("kafka_connect_worker_connector_count") == 0
+    assert page.value("kafka_connect_worker_connector_failed_task_count") == 1
+    assert page.value("mm2py_connector_starts_total") == 3
+
+
+def test_a_worker_without_flows_has_a_page() -> None:
+    idle = worker(flow(), connectors=(), checkpoints=(), paths=(), gaps=(), groups=())
+    assert Page(idle).value("process_cpu_seconds_total") == 12.5
+
+
+def test_a_flow_that_is_prepared_has_a_page() -> None:
+    page = Page(worker(FlowSnapshot("A", "B", "starting", "exactly-once", 0.0)))
+    assert page.value("mm2py_flow_state", flow="A->B", state="starting") == 1
+    assert math.isnan(page.value("kafka_connect_connector_task_offset_commit_avg_time_ms"))
+
+
+def test_label_values_are_kept_whatever_a_group_is_called() -> None:
+    name = 'a"b\\c\nd'
+    rows = (CheckpointRow(name, "A.orders", 0, window(7.0)),)
+    page = Page(worker(checkpoints=(CheckpointSnapshot("A", "B", 1, rows),)))
+    latency = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
+    assert page.labels(latency)[0]["group"] == name
+    assert page.value(latency) == 7.0
+
+
+def test_a_row_has_the_fields_of_its_partition_in_their_order() -> None:
+    part = copied(records=20, end=50)
+    part.copier.tally.rebuilt["too large"] = 3
+    (plain,) = flow([part]).partitions
+    row = PartitionRow._make(plain)
+    assert (row.source_topic, row.remote_topic, row.partition) == ("orders", "A.orders", 0)
+    assert (row.records, row.bytes, row.passed, row.rebuilt, row.dropped) == (20, 2000, 1, {"too large": 3}, None)
+    assert (row.position, row.fetch_offset, row.end_offset) == (20, 20, 50)
+    assert (row.state, row.is_stalled, row.copy_mode) == ("Copying", False, part.merging.why)
+    (sample,) = row.samples
+    assert (sample.records, sample.bytes, sample.latency_high, sample.age_low) == (20, 2000, 500, pytest.approx(300))
+    assert row.held_total == pytest.approx(20 * 200)
+
+
+# --- docs/metrics.md --------------------------------------------------------------------------------------------------
+
+
+def table() -> list[str]:
+    """Return the lines of the table in docs/metrics.md."""
+    lines = ["| name | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        name = f"{metric.name}_count, {metric.name}_sum" if isinstance(metric, Summary) else metric.name
+        lines.append(
+            f"| {', '.join(f'`{one}`' for one in name.split(', '))} | {metric.kind} | {labels} | {metric.help} |"
+        )
+    return lines
+
+
+def test_the_documented_table_is_that_of_the_page() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    shown = [line for line in text.splitlines() if line.startswith("| ")]
+    assert shown == table(), "\n".join(table())
