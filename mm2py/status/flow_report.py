@@ -380,7 +380,9 @@ class HeldReport:
     by: str
     """Empty if another writer of the configs topic than mm2py asked for it."""
     at_ms: int | None
+    """When that was asked, by the clock of the writer; None: it does not say."""
     text: str
+    """The same in words."""
 
 
 @dataclass(frozen=True, slots=True)

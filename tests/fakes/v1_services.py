@@ -156,7 +156,7 @@ class FakeQuestions:
 def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
     part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "")
     why = "" if ready else "it has members on the target (Stable)"
-    return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "")
+    return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "", "")
 
 
 def services(facts: Facts | None = None, *, worker: WorkerFacts | None = None, **v1: Any) -> Services:
