@@ -6,6 +6,7 @@ each partition was read, and not what this process has sent.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 from enum import StrEnum
@@ -16,6 +17,7 @@ from pydantic import Field
 from mm2py.status.bodies import Body
 
 CURSOR_MOST: Final = 16_000
+_PART: Final = re.compile(r"[0-9a-f]{8}[0-9a-f]{1,16}")
 
 
 class EventKind(StrEnum):
@@ -82,12 +84,7 @@ def written(cursor: Cursor) -> str:
 
 def read(text: str) -> dict[str, int]:
     """Return what ``written`` wrote. Raises: WrongCursor."""
-    if len(text) > CURSOR_MOST:
+    parts = text.split(".") if text else []
+    if len(text) > CURSOR_MOST or not all(map(_PART.fullmatch, parts)):
         raise WrongCursor
-    try:
-        found = {part[:8]: int(part[8:], 16) for part in text.split(".") if part}
-    except ValueError as error:
-        raise WrongCursor from error
-    if any(len(key) != 8 or offset < 0 for key, offset in found.items()):
-        raise WrongCursor
-    return found
+    return {part[:8]: int(part[8:], 16) for part in parts}

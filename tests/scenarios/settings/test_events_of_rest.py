@@ -1,0 +1,286 @@
+"""The feed of events that REST streams, on broker models and virtual time: what it tells, and where it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.records.batch import Record
+from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
+from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
+from rest.events import feed as feeds
+from rest.events.event import Event, EventKind, Happened, WrongCursor, key_of, read, written
+from rest.events.feed import EventFeed, TooManyStreams
+from rest.events.sources import GapsSource, GroupSource, SettingsSource
+from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.scenarios.config_world import put
+from tests.scenarios.group_world import GroupWorld
+from tests.scenarios.world import World
+
+KEY = key_of("B", "topic", 0)
+
+
+class Script:
+    """A source whose events the test writes."""
+
+    def __init__(self, name: str = "topic", *, begin: int = 0) -> None:
+        self.name = name
+        self.key = key_of("B", name, 0)
+        self.positions: dict[str, int] = {}
+        self.begins = {self.key: begin}
+        self.is_up = True
+        self._next = begin
+        self._new: list[Happened] = []
+        self._is_open = False
+
+    def happen(self, count: int = 1) -> None:
+        for _ in range(count):
+            event = Event(kind=EventKind.GAP, at_ms=1, flow="A->B", text=f"{self.name} {self._next}", data={})
+            self._new.append(Happened(self.key, self._next, not self._is_open, event))
+            self._next += 1
+
+    async def poll(self) -> Sequence[Happened]:
+        if not self.is_up:
+            raise BrokerUnreachable("b:1", "connection refused")
+        found, self._new, self._is_open = self._new, [], True
+        self.positions = {self.key: self._next}
+        return found
+
+
+@asynccontextmanager
+async def running(feed: EventFeed) -> AsyncIterator[EventFeed]:
+    reading = asyncio.create_task(feed.run())
+    try:
+        yield feed
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+class Listener:
+    """One stream: what was told, with the id of the last event."""
+
+    def __init__(self, feed: EventFeed, last_id: str | None = None, flow: str | None = None) -> None:
+        self.last_id = last_id
+        self.comments: list[str] = []
+        self._stream = feed.stream(None if last_id is None else read(last_id), flow)
+
+    async def events(self, count: int, *, within_s: float = 60.0) -> list[dict[str, Any]]:
+        """Return the next events."""
+        found: list[dict[str, Any]] = []
+        async with asyncio.timeout(within_s):
+            while len(found) < count:
+                block = await anext(self._stream)
+                lines = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
+                self.comments += [line for line in block.splitlines() if line.startswith(":")]
+                self.last_id = lines.get("id", self.last_id)
+                if "data" in lines:
+                    found.append({**json.loads(lines["data"]), "id": lines["id"]})
+                elif not count:
+                    break
+        return found
+
+    async def connected(self) -> Listener:
+        await anext(self._stream)
+        return self
+
+    def close(self) -> None:
+        self._stream.close()  # type: ignore[attr-defined]
+
+
+def texts(events: Sequence[dict[str, Any]]) -> list[str]:
+    return [event["text"] for event in events]
+
+
+def test_a_new_stream_tells_what_happens_from_now_on() -> None:
+    async def scenario() -> None:
+        script = Script()
+        script.happen(3)
+        async with running(EventFeed([script], VirtualClock())) as feed:
+            listener = await Listener(feed).connected()
+            script.happen()
+            assert texts(await listener.events(1)) == ["topic 3"]
+
+    run_virtual(scenario())
+
+
+def test_a_stream_goes_on_behind_its_last_event_also_at_another_worker() -> None:
+    async def scenario() -> None:
+        first, second = Script("one"), Script("two")
+        async with running(EventFeed([first, second], VirtualClock())) as feed:
+            listener = await Listener(feed).connected()
+            first.happen(2)
+            second.happen()
+            seen = await listener.events(2)
+            listener.close()
+            again = Listener(feed, seen[0]["id"])
+            rest = await again.events(2)
+            assert sorted(texts([seen[0], *rest])) == ["one 0", "one 1", "two 0"]
+        elsewhere = Script("one"), Script("two")
+        elsewhere[0].happen(3)
+        elsewhere[1].happen(1)
+        async with running(EventFeed(elsewhere, VirtualClock())) as other:
+            moved = Listener(other, rest[-1]["id"])
+            assert texts(await moved.events(1)) == ["one 2"], "it has seen the others at the first worker"
+
+    run_virtual(scenario())
+
+
+def test_where_events_are_missing_the_stream_says_so() -> None:
+    async def scenario() -> None:
+        async with running(EventFeed([Script(begin=100)], VirtualClock())) as feed:
+            late = Listener(feed, written({KEY: 40}))
+            assert [event["kind"] for event in await late.events(1)] == ["events.missed"]
+            up_to_date = Listener(feed, written({KEY: 100}))
+            with pytest.raises(TimeoutError):
+                await up_to_date.events(1, within_s=10)
+
+    run_virtual(scenario())
+
+
+def test_a_slow_caller_is_told_that_it_has_missed_some_and_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "KEPT_MOST", 10)
+
+    async def scenario() -> None:
+        script = Script()
+        async with running(EventFeed([script], VirtualClock())) as feed:
+            listener = await Listener(feed).connected()
+            script.happen(25)
+            await asyncio.sleep(5)
+            found = await listener.events(11)
+        assert found[0]["kind"] == "events.missed"
+        assert texts(found[1:]) == [f"topic {number}" for number in range(15, 25)]
+
+    run_virtual(scenario())
+
+
+def test_a_quiet_stream_says_that_it_is_alive_and_how_far_it_has_read() -> None:
+    async def scenario() -> None:
+        script = Script()
+        async with running(EventFeed([script], VirtualClock(), alive_s=15)) as feed:
+            listener = await Listener(feed).connected()
+            with pytest.raises(TimeoutError):
+                await listener.events(1, within_s=20)
+        assert listener.comments == [": alive"] and listener.last_id == written({KEY: 0})
+
+    run_virtual(scenario())
+
+
+def test_a_topic_that_cannot_be_read_holds_no_other_up_and_is_named() -> None:
+    async def scenario() -> None:
+        dead, live = Script("dead"), Script("live")
+        dead.is_up = False
+        async with running(EventFeed([dead, live], VirtualClock())) as feed:
+            listener = await Listener(feed).connected()
+            live.happen()
+            assert texts(await listener.events(1)) == ["live 0"]
+            with pytest.raises(TimeoutError):
+                await listener.events(1, within_s=16)
+            assert "dead cannot be read" in listener.comments[-1]
+            dead.is_up = True
+            dead.happen()
+            with pytest.raises(TimeoutError):
+                await Listener(feed).events(1, within_s=10)  # what was there before is not told as news
+
+    run_virtual(scenario())
+
+
+def test_more_than_thirty_streams_are_refused_and_a_closed_one_makes_room() -> None:
+    async def scenario() -> None:
+        feed = EventFeed([], VirtualClock())
+        streams = [Listener(feed) for _ in range(feeds.STREAMS_MOST)]
+        with pytest.raises(TooManyStreams):
+            feed.stream(None)
+        streams[0].close()
+        feed.stream(None)
+
+    run_virtual(scenario())
+
+
+def test_all_streams_end_when_the_process_ends() -> None:
+    async def scenario() -> None:
+        async with running(EventFeed([Script()], VirtualClock())) as feed:
+            listener = await Listener(feed).connected()
+            await feed.close()
+            with pytest.raises(StopAsyncIteration):
+                await listener.events(1)
+            assert feed.streams == 0
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("text", ["x", "zzzzzzzz1", "12345678", "1234567", "12345678-1"])
+def test_what_is_no_event_id_is_refused(text: str) -> None:
+    with pytest.raises(WrongCursor):
+        read(text)
+    assert read(written({KEY: 7, key_of("A", "t", 3): 0})) == {KEY: 7, key_of("A", "t", 3): 0}
+
+
+# What topics say
+
+
+async def told(source: Any) -> list[tuple[str, str]]:
+    return [(str(one.event.kind), one.event.text) for one in await source.poll()]
+
+
+def test_changed_settings_name_their_writer_and_no_secret() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        source = SettingsSource(world.settings, lambda: world.target)
+        assert await told(source) == [], "the topic is not there yet"
+        world.target.create_topic(world.settings.configs_topic, 1)
+        first = FlowConfig({"topics": "a"}, Writer.FILE, 1, worker="w1", at_ms=5)
+        noted = FlowConfig({"topics": "a"}, Writer.FILE, 1, worker="w2", at_ms=5, seen=("d",))
+        second = FlowConfig({"topics": "b", "tasks.max": "3"}, Writer.REST, 2, worker="w1", at_ms=9)
+        await put(world, (FLOW_KEY, encode_flow(first)), (FLOW_KEY, encode_flow(noted)))
+        assert await told(source) == [
+            ("settings.changed", "Version 1 of its settings was stored by file (w1)."),
+        ]
+        await put(world, (FLOW_KEY, encode_flow(second)))
+        (changed,) = await source.poll()
+        assert changed.event.text == "Version 2 of its settings was stored by rest (w1): tasks.max, topics changed."
+        assert changed.event.data["changes"] == ["tasks.max: (default) -> '3'", "topics: 'a' -> 'b'"]
+        assert (changed.event.at_ms, changed.event.flow, changed.is_old) == (9, "A->B", False)
+
+    run_virtual(scenario())
+
+
+def test_gaps_are_events_and_connects_own_states_are_none() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        world.target.create_topic(world.settings.status_topic, 2)
+        source = GapsSource(world.settings, lambda: world.target)
+        gap = Gap(GapKind.EXPIRED, "orders", 1, 5, 9, Done.STOPPED, 5, "it has expired", 1_000)
+        records = [Record(0, 1_000, b"status-task-x", b"{}"), Record(0, 1_000, gap.key, encode_value(gap))]
+        world.target.append(world.settings.status_topic, 1, records)
+        (found,) = await source.poll()
+        assert found.event.text == "orders-1: expired, stopped. it has expired"
+        assert found.event.data["open"] and found.key == key_of("B", world.settings.status_topic, 1)
+        assert await told(source) == []
+
+    run_virtual(scenario())
+
+
+def test_a_group_tells_who_joins_leads_leaves_and_is_evicted() -> None:
+    async def scenario() -> None:
+        world = GroupWorld()
+        found: list[tuple[str, str]] = []
+        async with world.running(2) as workers:
+            settings = workers[0].settings
+            source = GroupSource(settings, lambda: world.cluster, clock=world.clock, rng=random.Random(1))
+            found += await told(source)
+            await workers[1].kill()
+            await asyncio.sleep(10)
+            found += await told(source)
+        kinds = [kind for kind, _ in found]
+        assert kinds.count("member.joined") == 2 and "leader.elected" in kinds and "assignment.changed" in kinds
+        assert [text for kind, text in found if kind == "member.evicted"] != []
+
+    run_virtual(scenario())
