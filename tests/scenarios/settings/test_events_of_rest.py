@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from mm2py.kafka.errors import BrokerUnreachable
-from mm2py.records.batch import Record
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
 from rest.events import feed as feeds
 from rest.events.event import Event, EventKind, Happened, WrongCursor, key_of, read, written
 from rest.events.feed import EventFeed, TooManyStreams
 from rest.events.sources import GapsSource, GroupSource, SettingsSource
+from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.config_world import put
 from tests.scenarios.group_world import GroupWorld
@@ -258,7 +258,7 @@ def test_gaps_are_events_and_connects_own_states_are_none() -> None:
         world.target.create_topic(world.settings.status_topic, 2)
         source = GapsSource(world.settings, lambda: world.target)
         gap = Gap(GapKind.EXPIRED, "orders", 1, 5, 9, Done.STOPPED, 5, "it has expired", 1_000)
-        records = [Record(0, 1_000, b"status-task-x", b"{}"), Record(0, 1_000, gap.key, encode_value(gap))]
+        records = [Record(b"{}", b"status-task-x"), Record(encode_value(gap), gap.key)]
         world.target.append(world.settings.status_topic, 1, records)
         (found,) = await source.poll()
         assert found.event.text == "orders-1: expired, stopped. it has expired"
@@ -268,19 +268,22 @@ def test_gaps_are_events_and_connects_own_states_are_none() -> None:
     run_virtual(scenario())
 
 
-def test_a_group_tells_who_joins_leads_leaves_and_is_evicted() -> None:
+def test_a_group_tells_who_is_evicted_leads_and_joins() -> None:
     async def scenario() -> None:
         world = GroupWorld()
-        found: list[tuple[str, str]] = []
         async with world.running(2) as workers:
-            settings = workers[0].settings
-            source = GroupSource(settings, lambda: world.cluster, clock=world.clock, rng=random.Random(1))
-            found += await told(source)
-            await workers[1].kill()
+            source = GroupSource(workers[0].settings, lambda: world.cluster, clock=world.clock, rng=random.Random(1))
+            assert all(one.is_old for one in await source.poll())
+            await world.leader(workers).kill()
             await asyncio.sleep(10)
-            found += await told(source)
-        kinds = [kind for kind, _ in found]
-        assert kinds.count("member.joined") == 2 and "leader.elected" in kinds and "assignment.changed" in kinds
-        assert [text for kind, text in found if kind == "member.evicted"] != []
+            found = await source.poll()
+            kinds = [str(one.event.kind) for one in found]
+            assert kinds.index("leader.elected") < kinds.index("member.evicted") < kinds.index("assignment.changed")
+            assert not any(one.is_old for one in found)
+            elected = found[kinds.index("leader.elected")].event
+            assert (elected.group, elected.flow, elected.data["leader_epoch"]) == ("g on B", None, 2)
+            world.add("w3")
+            await asyncio.sleep(5)
+            assert "member.joined" in [str(one.event.kind) for one in await source.poll()]
 
     run_virtual(scenario())
