@@ -19,11 +19,10 @@ from mm2py.cli.rest_process import BACKLOG
 from mm2py.config.rest import ClientAuth, ServerTls
 from mm2py.kafka.security.key_material import Identity, TlsSettings
 from mm2py.kafka.security.tls import Tls, make_server_context
-from rest.access.gate import CERTIFICATE_KEY, App
+from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
 
 CONNECTIONS_MOST: Final = 400
 """Of a listener; further ones are answered 503, and closed at once from twice as many on."""
-HEAD_MAX_BYTES: Final = 16 << 10
 HEAD_MOST_S: Final = 10.0
 """From the first byte of a request, or from its connection, to the end of its headers."""
 IDLE_MOST_S: Final = 15

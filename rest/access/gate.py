@@ -30,6 +30,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+HEAD_MAX_BYTES: Final = 16 << 10
 BODY_MAX_BYTES: Final = 1 << 20
 BODY_MOST_S: Final = 10.0
 CERTIFICATE_KEY: Final = "certificate"
@@ -167,8 +168,12 @@ class _Request:
     async def serve(self) -> None:
         caller = None
         try:
+            if self._scope.get("http_version", "1.1") not in ("1.0", "1.1"):
+                raise RestError(505, "mm2py speaks HTTP/1.1.")
             names = [name for name, _ in self._scope["headers"]]
             headers = dict(self._scope["headers"])
+            if sum(len(name) + len(value) for name, value in self._scope["headers"]) > HEAD_MAX_BYTES:
+                raise RestError(431, f"The headers have more than {HEAD_MAX_BYTES:,} bytes.")
             for name in (b"host", b"authorization", b"content-type", b"origin"):
                 if names.count(name) > 1:
                     raise RestError(400, f"There are two headers {name.decode()}.")

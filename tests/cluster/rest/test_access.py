@@ -1,0 +1,294 @@
+"""A real worker with listeners of every kind: who gets in, what other machines see, what is left of a change.
+
+One worker serves the module: TLS with users, the same without TLS beyond loopback, loopback, and probes.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from deploy.local.certificates import Authority, write_private
+from deploy.local.kafka import KafkaCluster
+from mm2py.secret import Secret
+from rest.access.hashes import hash_password, hash_token
+from tests.cluster.running import Mm2py, one_way_properties, wait_until
+
+FLOW = "Access->B"
+SOURCE = f"{FLOW}.MirrorSourceConnector"
+CONFIG = f"/connectors/{SOURCE}/config"
+PASSWORD, TOKEN = "canary-password-7f3a", "canary-token-" + "9" * 40
+STORE_PASSWORD = "canary-store-51c0"  # noqa: S105
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The worker of this module and where it listens."""
+
+    worker: Mm2py
+    directory: Path
+    target: KafkaCluster
+    ports: dict[str, int]
+
+    def context(self, client: str | None = None, authority: str = "ca.pem") -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.directory / authority)
+        if client is not None:
+            context.load_cert_chain(self.directory / client)
+        return context
+
+    def ask(self, listener: str, path: str, method: str = "GET", client: str | None = None, **more: Any) -> Any:
+        scheme = "https" if listener == "tls" else "http"
+        verify = self.context(client) if scheme == "https" else True
+        with httpx2.Client(verify=verify, base_url=f"{scheme}://127.0.0.1:{self.ports[listener]}") as http:
+            return http.request(method, path, timeout=30, **more)
+
+    def raw(self, sent: bytes, listener: str = "loopback") -> bytes:
+        """Send bytes, and return what comes until the connection ends."""
+        with socket.create_connection(("127.0.0.1", self.ports[listener]), timeout=30) as connection:
+            connection.sendall(sent)
+            answer = b""
+            try:
+                while part := connection.recv(65536):
+                    answer += part
+            except ConnectionError:
+                pass
+            return answer
+
+
+@pytest.fixture(scope="module")
+def served(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("access")
+    authority = Authority()
+    write_private(directory / "ca.pem", authority.pem())
+    write_private(directory / "rest.p12", authority.issue("rest").pkcs12(STORE_PASSWORD))
+    for name in ("prometheus", "stranger"):
+        write_private(directory / f"{name}.pem", authority.issue(name).pem())
+    (directory / "users").write_text(
+        f"alice:{hash_password(Secret(PASSWORD))}:admin\nci:{hash_token(Secret(TOKEN))}:operator\n"
+        "prometheus:$subject$CN=prometheus:reader\n"
+    )
+    properties = one_way_properties(
+        source_cluster,
+        target_cluster,
+        names=("Access", "B"),  # clusters are shared, and so would the settings be that are stored there
+        **{
+            "config.storage.replication.factor": 1,
+            "listeners": "https://0.0.0.0:0, http://0.0.0.0:0, http://127.0.0.1:0",
+            "admin.listeners": "http://0.0.0.0:0",
+            "dedicated.mode.enable.internal.rest": True,
+            "listeners.https.ssl.keystore.type": "PKCS12",
+            "listeners.https.ssl.keystore.location": directory / "rest.p12",
+            "listeners.https.ssl.keystore.password": STORE_PASSWORD,
+            "listeners.https.ssl.truststore.type": "PEM",
+            "listeners.https.ssl.truststore.location": directory / "ca.pem",
+            "listeners.https.ssl.client.auth": "requested",
+            "rest.users.file": directory / "users",
+        },
+    )
+    with Mm2py(properties) as worker:
+        worker.wait_for_event("flow.ready")
+        listening = worker.events("rest.listening")
+        names = ("tls", "exposed", "loopback", "probes")
+        ports = {name: int(event["at"].rpartition(":")[2]) for name, event in zip(names, listening, strict=True)}
+        found = Served(worker, directory, target_cluster, ports)
+        wait_until(lambda: found.ask("probes", "/health").status_code == 200, "it is healthy")
+        yield found
+
+
+def bearer(token: str = TOKEN) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_users_get_in_by_password_token_and_certificate_and_nobody_else_does(served: Served) -> None:
+    alice = ("alice", PASSWORD)
+    assert SOURCE in served.ask("tls", "/connectors", auth=alice).json()
+    assert SOURCE in served.ask("loopback", "/connectors", auth=alice).json()
+    assert SOURCE in served.ask("tls", "/connectors", headers=bearer()).json()
+    assert SOURCE in served.ask("tls", "/connectors", client="prometheus.pem").json()
+    for more in ({}, {"auth": ("alice", "wrong")}, {"headers": bearer("x" * 40)}, {"client": "stranger.pem"}):
+        answer = served.ask("tls", "/connectors", **more)  # type: ignore[arg-type]
+        assert answer.status_code == 401 and "Basic" in answer.headers["WWW-Authenticate"]
+    assert served.ask("tls", "/health").status_code == 200
+
+
+def test_a_reader_reads_an_operator_changes_no_settings_and_an_admin_does(served: Served) -> None:
+    change = {"method": "PATCH", "json": {"tasks.max": "2"}}
+    assert served.ask("tls", CONFIG, client="prometheus.pem").status_code == 200
+    assert served.ask("tls", CONFIG, client="prometheus.pem", **change).status_code == 403
+    assert served.ask("tls", CONFIG, headers=bearer(), **change).status_code == 403
+    assert served.ask("tls", CONFIG, auth=("alice", PASSWORD), **change).status_code in (200, 201)
+
+
+def test_a_certificate_of_a_strange_authority_does_not_even_get_a_connection(served: Served) -> None:
+    write_private(served.directory / "foreign.pem", Authority("another").issue("prometheus").pem())
+    with pytest.raises((httpx2.TransportError, ssl.SSLError, OSError)):
+        served.ask("tls", "/connectors", client="foreign.pem")
+
+
+def test_what_other_machines_reach_without_tls_serves_health_and_says_how_to_open_the_rest(served: Served) -> None:
+    assert served.ask("exposed", "/health").json()["status"] == "healthy"
+    refused = served.ask("exposed", "/connectors", headers=bearer())
+    assert refused.status_code == 403
+    assert "listeners.https.ssl.keystore.location" in refused.json()["message"]
+    told = [event["why"] for event in served.worker.events("config")]
+    assert any("so only /health is served there" in why for why in told)
+    for method, path in (
+        ("POST", "/A/B/connectors/MirrorSourceConnector/tasks"),
+        ("PUT", f"/connectors/{SOURCE}/fence"),
+    ):
+        assert served.ask("exposed", path, method, content=b"[]").status_code == 410
+
+
+def test_probes_get_health_and_metrics_and_nothing_else(served: Served) -> None:
+    assert served.ask("probes", "/health").status_code == 200
+    assert served.ask("probes", "/metrics").status_code in (200, 404)
+    assert served.ask("probes", "/connectors", headers=bearer()).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 403),
+        ({"Host": "localhost:1"}, 200),
+        ({"Host": socket.gethostname()}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"X-Forwarded-Host": "evil.example", "X-Forwarded-For": "10.0.0.1"}, 200),
+    ],
+)
+def test_hosts_and_pages_of_others_are_turned_away(served: Served, headers: dict[str, str], status: int) -> None:
+    assert served.ask("loopback", "/connectors", headers={**bearer(), **headers}).status_code == status
+
+
+def test_bodies_that_are_no_json_or_too_large_are_refused(served: Served) -> None:
+    admin = {"method": "PUT", "auth": ("alice", PASSWORD)}
+    form = {"Content-Type": "text/plain"}
+    assert served.ask("loopback", CONFIG, content=b"{}", headers=form, **admin).status_code == 415
+    assert (
+        served.ask("loopback", CONFIG, content=b"[", headers={"Content-Type": "application/json"}, **admin).status_code
+        == 400
+    )
+    head = f"PUT {CONFIG} HTTP/1.1\r\nHost: localhost\r\n{_line(bearer())}Content-Type: application/json\r\n"
+    assert served.raw(f"{head}Content-Length: 1073741824\r\n\r\n".encode()).startswith(b"HTTP/1.1 413")
+
+
+def _line(headers: dict[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"GET / HTTP/0.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x00\x05\x01\r\n\r\n", b"\x00" * 9],
+)
+def test_what_is_no_http_ends_cleanly(served: Served, sent: bytes) -> None:
+    begun_s = time.monotonic()
+    answer = served.raw(sent)
+    assert not answer.startswith(b"HTTP/1.1 2") and time.monotonic() - begun_s < 20
+    assert served.ask("probes", "/health").status_code == 200
+
+
+def test_plain_http_at_a_tls_listener_ends_cleanly(served: Served) -> None:
+    assert not served.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", "tls").startswith(b"HTTP")
+    assert served.ask("tls", "/health").status_code == 200
+
+
+def test_connections_that_say_nothing_are_ended_and_the_worker_goes_on(served: Served) -> None:
+    idle = [socket.create_connection(("127.0.0.1", served.ports["loopback"]), timeout=30) for _ in range(450)]
+    try:
+        assert served.ask("probes", "/health").status_code == 200, "probes have a listener of their own"
+        assert served.ask("loopback", "/health").status_code in (200, 503)
+        assert idle[0].recv(1) == b"", "ended after ten seconds"
+    finally:
+        for connection in idle:
+            connection.close()
+    assert wait_until(lambda: served.ask("loopback", "/health").status_code == 200, "there is room again")
+    assert served.worker.alive and served.worker.events("rest.ended") == []
+
+
+def test_a_change_leaves_an_event_in_the_log_and_on_the_target(served: Served) -> None:
+    answer = served.ask("tls", CONFIG, "PATCH", auth=("alice", PASSWORD), json={"tasks.max": "5"})
+    assert answer.status_code in (200, 201)
+    event = served.worker.wait_for_event("rest.audit", user="alice", version=str(answer.json()["version"]))
+    assert (event["method"], event["status"], event["flow"]) == ("PATCH", answer.status_code, FLOW)
+    stored = wait_until(lambda: audit_records(served.target), "it is stored")
+    assert {"user": "alice", "proof": "password", "path": CONFIG} in [
+        {name: record[name] for name in ("user", "proof", "path")} for record in stored
+    ]
+
+
+def audit_records(cluster: KafkaCluster) -> list[dict[str, Any]]:
+    """Read what is kept of changes from the configs topic."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "audit", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition("mm2-configs.Access.internal", 0, 0)])
+        found, end_s = [], time.monotonic() + 3
+        while time.monotonic() < end_s:
+            message = consumer.poll(0.2)
+            if message is not None and (message.key() or b"").startswith(b"mm2py-audit-") and message.value():
+                found.append(json.loads(message.value()))
+        return found
+    finally:
+        consumer.close()
+
+
+def test_a_new_certificate_and_new_users_count_from_the_next_request_on(served: Served) -> None:
+    users = served.directory / "users"
+    before, store = users.read_text(), (served.directory / "rest.p12").read_bytes()
+    second = Authority("second")
+    try:
+        write_private(served.directory / "ca2.pem", second.pem())
+        write_private(served.directory / "rest.p12", second.issue("rest").pkcs12(STORE_PASSWORD))
+        users.write_text(f"{before}bob:{hash_token(Secret('b' * 40))}:reader\n")
+        with httpx2.Client(verify=served.context(authority="ca2.pem")) as http:
+            url = f"https://localhost:{served.ports['tls']}/connectors"
+            assert http.get(url, headers=bearer("b" * 40), timeout=30).status_code == 200
+    finally:
+        users.write_text(before)
+        write_private(served.directory / "rest.p12", store)
+
+
+def test_no_secret_of_the_file_or_of_users_is_in_any_answer_or_in_the_log(served: Served) -> None:
+    paths = served.ask("tls", "/openapi.json", headers=bearer()).json()["paths"]
+    for path in [
+        *(path for path, methods in paths.items() if "get" in methods and "{" not in path),
+        CONFIG,
+        "/openapi.json",
+    ]:
+        if "events" in path:
+            continue  # it does not end
+        answer = served.ask("tls", path, auth=("alice", PASSWORD))
+        assert "canary" not in answer.text, path
+    refused = served.ask(
+        "tls", CONFIG, "PUT", auth=("alice", PASSWORD), json={"sasl.jaas.config": "canary-jaas", "x": "canary-x"}
+    )
+    assert refused.status_code == 400 and "canary" not in refused.text
+    assert "canary" not in json.dumps(served.worker.log)
+
+
+def test_nothing_asked_over_rest_makes_a_worker_connect_anywhere(served: Served) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as canary:
+        canary.settimeout(3)
+        address = f"127.0.0.1:{canary.getsockname()[1]}"
+        for name in ("bootstrap.servers", "source.cluster.bootstrap.servers", "target.admin.bootstrap.servers"):
+            body = {name: address, "connector.class": "MirrorSourceConnector"}
+            for method, path in (
+                ("PUT", CONFIG),
+                ("PATCH", CONFIG),
+                ("PUT", "/connector-plugins/MirrorSourceConnector/config/validate"),
+            ):
+                served.ask("tls", path, method, auth=("alice", PASSWORD), json=body)
+            assert address not in served.ask("tls", CONFIG, headers=bearer()).text
+        with pytest.raises(TimeoutError):
+            canary.accept()

@@ -1,0 +1,71 @@
+"""Requests made out of the description of our own routes: nothing that is sent makes an error of ours."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+
+from tests.fakes.rest_services import guarded
+
+EXAMPLES = 8
+"""Of each route: the time of the unit tests is short. What fails once is found again each time."""
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    directory: Path = tmp_path_factory.mktemp("rest")
+    gate = guarded(directory).gate
+
+    async def called_by_a_name_of_ours(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            headers = [(name, value) for name, value in scope["headers"] if name != b"host"]
+            scope = {**scope, "headers": [*headers, (b"host", b"localhost")]}
+        await gate(scope, receive, send)
+
+    return schemathesis.openapi.from_asgi("/openapi.json", called_by_a_name_of_ours)
+
+
+KNOWN = {"name": "A->B.MirrorSourceConnector", "connector": "A->B.MirrorSourceConnector", "flow": "A->B"}
+"""What a path has to name so that a request gets further than to a 404."""
+
+
+def statuses_of(operation: Any, mode: Any) -> set[int]:
+    """Ask by what is made out of the description of a route; return how it was answered."""
+    statuses: set[int] = set()
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(operation.as_strategy(generation_mode=mode))
+    def ask(case: Any) -> None:
+        for known in ({}, KNOWN):
+            case.path_parameters = {
+                **case.path_parameters,
+                **{k: v for k, v in known.items() if k in case.path_parameters},
+            }
+            answer = case.call()
+            statuses.add(answer.status_code)
+            assert answer.status_code < 500, f"{case.method} {case.formatted_path}: {answer.text}"
+
+    with contextlib.suppress(Unsatisfiable):  # a route without parameters cannot be asked wrongly
+        ask()
+    return statuses
+
+
+def test_no_request_that_the_description_allows_or_forbids_is_answered_by_an_error_of_ours(schema: Any) -> None:
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        answered = set().union(*(statuses_of(operation, mode) for mode in schemathesis.GenerationMode))
+        name = f"{operation.method.upper()} {operation.path}"
+        assert answered & {200, 201, 202, 204, 400, 409}, f"{name} was only ever answered {answered}"
