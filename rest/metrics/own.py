@@ -65,7 +65,7 @@ def _topic_metrics() -> Iterable[AnyMetric]:
         for flow in values.flows:
             for name, topic in flow.topics.items():
                 for why, partitions in topic.copy_modes.items():
-                    yield (flow.name, name, why.partition(":")[0].partition(",")[0], why), partitions
+                    yield (flow.name, name, why.split()[0].rstrip(",:"), why), partitions
 
     def gaps(values: Values) -> Iterable[Series]:
         return ((found[:3], found[3]) for found in values.worker.gaps)

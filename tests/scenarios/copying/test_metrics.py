@@ -73,3 +73,20 @@ def test_while_the_target_is_away_lag_grows_and_latencies_of_the_last_minute_van
             await world.copied({"orders": "A.orders"})
 
     run_virtual(scenario())
+
+
+def test_a_checkpoint_is_on_the_page_with_its_latency() -> None:
+    async def scenario() -> None:
+        world = World(3, extra={"emit.checkpoints.enabled": "true"})
+        world.source.create_topic("orders", 1)
+        world.source.append("orders", 0, [b"1"] * 10)
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            world.source.groups.commit("pay", {("orders", 0): (10, "")})
+            await asyncio.sleep(90)
+            page = Page(snapshot(herder))
+        at = {"source": "A", "target": "B", "group": "pay", "topic": "A.orders", "partition": "0"}
+        assert 0 <= page.value("kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms", **at) < 1000
+        assert page.value("mm2py_checkpoints_total", flow="A->B") == 1
+
+    run_virtual(scenario())

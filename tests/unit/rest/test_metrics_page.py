@@ -17,6 +17,7 @@ from mm2py.metrics.snapshot import (
     PartitionRow,
 )
 from mm2py.replication.copying import states
+from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from rest.metrics.metric import Summary
 from rest.metrics.values import ALL, STATES
 from rest.metrics_page import METRICS
@@ -147,9 +148,12 @@ def test_a_flow_says_whether_it_is_exactly_once() -> None:
 
 
 def test_how_batches_travel_is_told_with_the_reason() -> None:
-    page = Page(worker())
-    assert page.value("mm2py_copy_mode_partitions", topic="orders", mode="auto") == 2
-    assert "up to 40 records" in page.labels("mm2py_copy_mode_partitions")[0]["why"]
+    rules = {"auto": MERGE_SMALL, "pass": PASS_REFUSED, "repack": MERGE_ALL}
+    for mode, rule in rules.items():
+        part = copied()
+        part.merging = rule
+        page = Page(worker(flow([part])))
+        assert page.value("mm2py_copy_mode_partitions", topic="orders", mode=mode, why=rule.why) == 1
 
 
 def test_a_worker_that_has_not_joined_its_group_shows_that_and_counts_as_rebalancing() -> None:
