@@ -11,10 +11,10 @@ from typing import Final
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Properties
 from mm2py.connector import Flow
-from mm2py.worker.facts import WorkerFacts
 from rest.answers import Answers, Kept
 from rest.events.feed import EventFeed
 from rest.questions import FlowQuestions
+from rest.reports.lag import OwnWorker
 from rest.worker_link import WorkerLink, WorkerSilent
 
 OWN_KEPT_S: Final = 10.0
@@ -31,14 +31,14 @@ class V1:
     questions: Mapping[Flow, FlowQuestions] = field(default_factory=dict)
     events: EventFeed = field(default_factory=EventFeed)
     answers: Answers = field(default_factory=Answers)
-    own: Kept[WorkerFacts | None] | None = None
+    own: Kept[OwnWorker | None] | None = None
     """What the worker says of itself; None: it is not asked."""
 
 
-async def ask_worker(link: WorkerLink) -> WorkerFacts | None:
+async def ask_worker(link: WorkerLink) -> OwnWorker | None:
     """Return what the worker says of itself; None if it does not answer soon."""
     try:
         async with asyncio.timeout(OWN_MOST_S):
-            return await link.facts()
+            return OwnWorker(await link.facts(), await link.snapshot())
     except (WorkerSilent, TimeoutError):
         return None

@@ -328,7 +328,7 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
     for partition in range(count):
         key = (topic, partition)
         end, position = facts.ends.get(key), facts.positions.get(key)
-        begin = _begin(facts, key, position)
+        begin = begin_of(facts, key, position)
         if end is None or begin is None or (position is None and facts.positions_unread):
             lag.unknown += 1
             continue
@@ -339,7 +339,8 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
     return lag
 
 
-def _begin(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
+def begin_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
+    """Return from where a partition is to be copied; None: that is not known."""
     if position is not None:
         return position.next_source
     return facts.starts.get(key) if facts.settings.auto_offset_reset == "earliest" else facts.ends.get(key)
@@ -375,6 +376,7 @@ class HeldReport:
     """A connector that an operator has paused or stopped: nothing of it runs."""
 
     connector: Kind
+    """Which one."""
     state: str
     """``paused`` or ``stopped``."""
     by: str

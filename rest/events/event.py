@@ -50,7 +50,7 @@ class Event(Body):
     text: str
     """The same in a sentence."""
     data: Mapping[str, Any]
-    """The same for programs, by kind; see docs/rest.md."""
+    """The same for programs, by kind; see docs/v1.md."""
 
 
 class Happened(NamedTuple):

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId
 from mm2py.status.bodies import Body
@@ -15,7 +15,7 @@ from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import Facts
 from mm2py.status.flow_report import FlowReport, Guarantee
 from mm2py.status.report import MemberReport, Report
-from rest.reports.lag import Lag, lag_of_flow
+from rest.reports.lag import Lag, sum_of
 from rest.reports.topics import TopicCopy
 
 
@@ -52,6 +52,8 @@ class FlowState(StrEnum):
 
     RUNNING = "running"
     SWITCHED_OFF = "switched-off"
+    HELD = "held"
+    """An operator has paused or stopped it."""
     NOT_RUNNING = "not-running"
     REFUSED = "refused"
     UNKNOWN = "unknown"
@@ -65,7 +67,7 @@ class FlowBody(Body):
     state: FlowState
     """Whether it copies."""
     why: str
-    """Why it is refused or not known; else empty."""
+    """Why it is refused, held or not known; else empty."""
     guarantee: Guarantee | None = None
     """How often a record is in the copy after crashes; null: the flow is refused."""
     coordinator: MemberId | None = None
@@ -134,11 +136,13 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
     """Return a flow that is not refused; ``state`` as ``state_of`` returns it."""
     topics = list(topics)
     copied = [topic for topic in topics if topic.is_copied]
-    lag = lag_of_flow([Lag(one.lag_records, one.lag_bytes, one.lag_s, one.lag_note) for one in copied])
+    lag = sum_of([Lag(one.lag_records, one.lag_bytes, one.lag_s, one.lag_note) for one in copied])
     group = next((one for one in report.groups if one.target == flow.flow.target), None)
     what, why = FlowState.RUNNING, ""
     if not flow.settings.enabled:
         what = FlowState.SWITCHED_OFF
+    elif held := next((one for one in flow.held if one.connector is Kind.SOURCE), None):
+        what, why = FlowState.HELD, held.text
     elif group is not None and group.runs is None:
         what, why = FlowState.UNKNOWN, group.unread
     elif state is None:

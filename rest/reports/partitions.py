@@ -11,7 +11,7 @@ from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport
-from rest.reports.lag import OwnCopies, lag_of_partition
+from rest.reports.lag import OwnCopies, lag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class PartitionCopy:
     target_position: int | None
     """The next target offset at that position; null: not known, as of a position that MirrorMaker 2 has stored."""
     lag_records: int | None
-    """``end`` less ``position``; null: one of them is not known."""
+    """``end`` less ``position``, or where copying will begin; null: one of them is not known."""
     lag_bytes: int | None
-    """Estimated by the mean size of the topic's records that the worker has copied; null: see lag_note."""
+    """Estimated by the mean size of its records that were copied; null: see lag_note."""
     lag_s: float | None
     """The age of the last copied record; null: see lag_note."""
     lag_note: str
@@ -73,8 +73,6 @@ def partition_copies(
         task = TaskName(facts.settings.flow, Kind.SOURCE, *key)
         owned = None if state is None else state.owners.get(task)
         owner = None if owned is None else owned.member
-        begin = position.next_source if position is not None else start
-        records = None if begin is None or end is None else max(0, end - begin)
         found.append(
             PartitionCopy(
                 partition,
@@ -82,7 +80,7 @@ def partition_copies(
                 None if position is None else position.next_source,
                 end,
                 None if position is None else position.next_target,
-                *lag_of_partition(records, topic, own, owner),
+                *lag_of(facts, key, own),
                 owner,
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,

@@ -233,7 +233,7 @@ def _written(name: str, entry: Entry) -> Written | None:
 
 def _shown_entry(name: str, entry: Entry) -> str:
     """What a config provider has given is never shown, only the reference to it."""
-    return _shown(name, str(getattr(entry, "text", entry.value)))
+    return _shown(name, entry.text)
 
 
 def _shown(name: str, value: str) -> str:

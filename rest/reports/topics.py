@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from mm2py.connector import Kind
 from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import TopicClaim
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, TopicReport
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
-from rest.reports.lag import OwnCopies, lag_of_topic
+from rest.reports.lag import OwnCopies, lag_of, sum_of
 
 
 class Reason(StrEnum):
@@ -32,6 +33,8 @@ class Reason(StrEnum):
     UNDECIDED = "undecided"
     GONE = "gone"
     SWITCHED_OFF = "switched-off"
+    HELD = "held"
+    """An operator has paused or stopped the flow."""
     NOT_RUNNING = "not-running"
     REFUSED = "refused"
     NOT_LISTED = "not-listed"
@@ -62,9 +65,9 @@ class TopicCopy:
     why: str
     """The same in a sentence. Of a topic that is copied: what is not copied of it; empty if all is."""
     lag_records: int | None
-    """In offsets, summed over its partitions; null: not known, or it is not copied."""
+    """In offsets, summed over its partitions; null: not known of all of them, or it is left out."""
     lag_bytes: int | None
-    """Estimated by the mean size of the topic's records that the worker has copied; null: see lag_note."""
+    """Estimated by the mean size of the records that were copied; null: see lag_note."""
     lag_s: float | None
     """The age of the last copied record in the partition that is furthest behind; null: see lag_note."""
     lag_note: str
@@ -95,7 +98,8 @@ def _selected(
 ) -> TopicCopy:
     remote = facts.settings.remote_topic(topic.topic)
     if topic.owners and not topic.is_gone:
-        lag, why = lag_of_topic(topic, own), own.refused.get(topic.topic, "")
+        lag = sum_of([lag_of(facts, (topic.topic, number), own) for number in range(topic.partitions)])
+        why = own.refused.get(topic.topic, "")
         return TopicCopy(topic.topic, remote, True, None, why, *lag, topic)
     reason, why = _why_not(topic, remote, facts, report, state, own)
     return TopicCopy(topic.topic, remote, False, reason, why, topic.lag, None, None, "it is not copied", topic)
@@ -109,6 +113,8 @@ def _why_not(
         return Reason.GONE, "The source does not have it any more."
     if not report.settings.enabled:
         return Reason.SWITCHED_OFF, "The flow is switched off."
+    if held := next((one for one in report.held if one.connector is Kind.SOURCE), None):
+        return Reason.HELD, f"An operator has {held.state} the flow."
     if state is None:
         return Reason.NOT_RUNNING, "No worker runs the flow, or its control log cannot be read."
     if why := own.refused.get(topic.topic, ""):

@@ -13,9 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from mm2py.clock import SystemClock
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import ClusterAlias, Flow, FlowStatus, Kind, TopicStatus, parse_flow
+from mm2py.connector import ClusterAlias, Flow, FlowStatus, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import View as GroupView
+from mm2py.metrics.snapshot import FlowSnapshot, PartitionRow, ProcessSnapshot, WorkerSnapshot
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import Assigned, Beat, Claim, Entry, Joined, Listed, MemberId, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
@@ -32,6 +33,7 @@ from rest.access.roles import CALLER_KEY
 from rest.answers import Kept
 from rest.app import make_app
 from rest.live import View
+from rest.reports.lag import OwnWorker
 from rest.reports.quarantine import QuarantinedRecord
 from rest.services import Services
 from rest.v1 import V1
@@ -114,11 +116,20 @@ def facts_of(*flows: FlowFacts, state: GroupView | None = None) -> Facts:
     return Facts(NOW_MS, {A: "", B: ""}, [group], flows or [flow_facts()], {REFUSED: "B->A is refused: it is MM2's."})
 
 
-def worker_facts() -> WorkerFacts:
-    """The first worker, beside which REST runs."""
-    payments = TopicStatus("payments", "A.payments", 1, 40, 4000, 4, {}, {}, 10, 2.5, ())
-    status = FlowStatus(FLOW, "running", "", "", (payments,), {"narrow": "Topic narrow of A->B is refused: no."})
-    return WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "", (status,), {B: W1})
+def worker(**facts: Any) -> OwnWorker:
+    """The first worker, beside which REST runs: it copies ``payments``, 100 bytes a record, the last one 2.5 s old."""
+    status = FlowStatus(FLOW, "running", "", "", (), {"narrow": "Topic narrow of A->B is refused: no."})
+    given = {"flows": (status,), "members": {B: W1}, **facts}
+    row = dict.fromkeys(PartitionRow._fields, 0) | {
+        "source_topic": "payments",
+        "records": 40,
+        "bytes": 4000,
+        "last_timestamp_ms": NOW_MS - 2500,
+    }
+    flow = FlowSnapshot(A, B, "running", "", 0.0, partitions=(tuple(row.values()),))
+    process = ProcessSnapshot(1, 0.0, 0.0, 0, 0, 0, None)  # type: ignore[arg-type]
+    snapshot = WorkerSnapshot("host-a", "0.1.0", 0.0, NOW_MS, process, (), (), (flow,), (), (), ())
+    return OwnWorker(WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "", **given), snapshot)
 
 
 class FakeLive:
@@ -159,11 +170,11 @@ def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
     return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "", "")
 
 
-def services(facts: Facts | None = None, *, worker: WorkerFacts | None = None, **v1: Any) -> Services:
-    """Return what the application runs on; the worker answers unless ``worker`` says otherwise."""
+def services(facts: Facts | None = None, *, beside: OwnWorker | None = None, **v1: Any) -> Services:
+    """Return what the application runs on, beside a worker."""
 
-    async def own() -> WorkerFacts | None:
-        return worker or worker_facts()
+    async def own() -> OwnWorker | None:
+        return beside or worker()
 
     async def cluster_id() -> str | None:
         return "id-B"

@@ -19,7 +19,7 @@ async def get_worker_config(services: Shared) -> Response:
     view = await services.live.view()
     targets = {target: group.name for target, group in services.configuration.groups.items()}
     worker = None if services.v1.own is None else await services.v1.own.get()
-    name = "" if worker is None else worker.worker
+    name = "" if worker is None else worker.facts.worker
     return await answer(services, view, "config", lambda: worker_settings_body(services.v1.file, targets, worker=name))
 
 

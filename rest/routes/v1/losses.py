@@ -39,6 +39,6 @@ async def list_gaps(
 
 @router.get("/quarantine", response_model=Page[QuarantinedRecord])
 async def list_quarantined(services: Shared, flow: FlowPath, part: Paged) -> Response:
-    """Return the records that the target refused, of all flows with this source; keys and values are not shown."""
+    """Return the records that the target refused and that were put in quarantine; keys and values are not shown."""
     found = await services.v1.questions[flow].quarantined()
     return json_response(page(found, key_of, part))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ from tests.fakes.v1_services import (
     flow_facts,
     group_report,
     group_state,
-    worker_facts,
+    worker,
 )
 
 
@@ -86,7 +85,7 @@ def test_a_flow_in_short_says_whether_it_runs_and_how_far_it_is_behind() -> None
     assert (flow["flow"], flow["state"], flow["coordinator"], flow["workers"]) == ("A->B", "running", W1, 2)
     assert (flow["topics_copied"], flow["topics_not_copied"], flow["open_gaps"]) == (2, 8, 1)
     assert (flow["lag_records"], flow["lag_s"], flow["settings_version"]) == (50, None, 4)
-    assert "workers that copy it" in flow["lag_note"], "the second worker alone knows the age of orders"
+    assert "known to its owner only" in flow["lag_note"], "the second worker alone knows the age of orders"
     assert (refused["flow"], refused["state"]) == (str(REFUSED), "refused") and "MM2" in refused["why"]
 
 
@@ -147,8 +146,7 @@ def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
 
 
 def test_another_workers_coordinator_is_named_as_the_one_who_knows() -> None:
-    other = replace(worker_facts(), members={})
-    topics = by("topic", items("flows/A->B/topics", client(worker=replace(other, flows=()))))
+    topics = by("topic", items("flows/A->B/topics", client(beside=worker(members={}, flows=()))))
     assert topics["narrow"]["reason"] == "not-listed" and "another worker" in topics["narrow"]["why"]
 
 
@@ -159,9 +157,7 @@ def test_a_topic_that_another_flow_has_listed_first_names_that_flow() -> None:
     for record in (other, Listed(W2, CONFLICT, {"narrow": 1}, claims=claims)):
         view.take(Entry(view.next_offset, 999_990, record))
     view.topic_claims.take(CONFLICT, "narrow", claims["narrow"])
-    topics = by(
-        "topic", items("flows/A->B/topics", client(facts_of(state=view), worker=replace(worker_facts(), flows=())))
-    )
+    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view), beside=worker(flows=()))))
     assert "C->B also leads into A.narrow" in topics["narrow"]["why"]
 
 
@@ -177,7 +173,7 @@ def test_lag_in_bytes_and_seconds_is_told_by_the_worker_that_copies_and_never_ma
     payments, orders = topics["payments"], topics["orders"]
     assert (payments["lag_records"], payments["lag_bytes"], payments["lag_s"]) == (10, 1000, 2.5)
     assert (orders["lag_records"], orders["lag_bytes"], orders["lag_s"]) == (30, None, None)
-    assert "workers that copy it" in orders["lag_note"]
+    assert "known to its owner only" in orders["lag_note"]
 
 
 def test_without_a_topic_of_the_worker_nothing_but_records_is_known_and_no_lag_is_no_lag() -> None:
