@@ -155,7 +155,7 @@ class ConnectorState(NamedTuple):
     kind: str
     """As MirrorMaker 2 names it."""
     state: str
-    """In Connect's words: ``running``, ``paused``, ``failed``, ``restarting``, ``unassigned``."""
+    """In Connect's words: ``running``, ``paused``, ``stopped``, ``failed``, ``restarting``, ``unassigned``."""
     attempts: int
     """How often it was started."""
 

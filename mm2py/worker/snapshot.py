@@ -50,6 +50,8 @@ def _connector(running: RunningConnector) -> ConnectorState:
         state = "failed"
     elif running.is_up:
         state = "running"
+    elif (held := running.plan.schedule.held) is not None:
+        state = held.word
     else:
         state = "restarting" if running.attempts else "unassigned"
     return ConnectorState(str(running.flow), str(running.name.kind), state, running.attempts)
