@@ -17,6 +17,8 @@ from mm2py.errors import Mm2Error
 
 LogFormat = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")
+CONNECT_LEVELS: Final = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}
+"""The same by the names of Kafka Connect."""
 
 
 def _one_line(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -53,6 +55,8 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
         if log_format == "text"
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )
+    # A class of this logger alone, so that its level can change.
+    leveled = type("LeveledLogger", (_of_level(level),), {})
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(stream or sys.stderr),
         processors=[
@@ -60,10 +64,27 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *rendering,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        wrapper_class=leveled,
         context_class=dict,
     )
     return logger
+
+
+def _of_level(level: str) -> type[FilteringBoundLogger]:
+    return structlog.make_filtering_bound_logger(getattr(logging, level.upper()))
+
+
+def set_level(logger: FilteringBoundLogger, level: str) -> None:
+    """Log from now on at this level, also through all loggers of the same ``make_logger``. ``level``: of ``LEVELS``."""
+    ours: Any = type(logger.bind())
+    for name, value in vars(_of_level(level)).items():
+        if not name.startswith("_"):
+            setattr(ours, name, value)
+
+
+def level_of(logger: FilteringBoundLogger) -> str:
+    """Return the level of a logger, one of ``LEVELS``."""
+    return logging.getLevelName(logger.get_effective_level()).lower()
 
 
 PATIENCE_S: Final = 5.0

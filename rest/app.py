@@ -9,10 +9,13 @@ from fastapi import FastAPI
 from mm2py import __version__
 from rest.access.roles import check_roles
 from rest.errors import tell_errors
-from rest.routes import connectors, description, v1, worker
+from rest.routes import connectors, description, lifecycle, loggers, offsets, plugins, restarts, v1, worker
 from rest.services import Services
 
-RESOURCES: Final = (worker, connectors, description, *v1.RESOURCES)
+RESOURCES: Final = (
+    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, description),
+    *v1.RESOURCES,
+)
 
 
 def make_app(services: Services) -> FastAPI:

@@ -14,23 +14,19 @@ from typing import Final
 
 from mm2py.cli.command import Connected
 from mm2py.clock import Clock
-from mm2py.config import keys
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable, stored_keys
-from mm2py.config.settings import FlowSettings, Status
-from mm2py.connector import Flow, Kind
+from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Kind
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.secret import may_be_address, may_hold_secret, shown_key
+from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.flow_config import changed, difference, reach
 from mm2py.shared_settings.follow import merged
 
 STORE_MOST_S: Final = 20.0
-OF_CONNECT: Final = frozenset({"name", "connector.class", "source.cluster.alias", "target.cluster.alias"})
-"""What Connect's clients send beside the settings; it has to be what it is."""
-PACKAGE: Final = "org.apache.kafka.connect.mirror"
 
 
 class Invalid(Exception):
@@ -53,58 +49,8 @@ class Changed:
     """What is stored after a change."""
 
     config: FlowConfig
-    is_new: bool
-    """Nothing was stored of this flow before."""
     restarts: tuple[str, ...]
     """The changed settings for which the flow is drained and restarts; the others take effect while it copies."""
-
-
-def connector_properties(flow: Flow, kind: Kind, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a flow as those of one of its connectors."""
-    return {
-        **properties,
-        "name": f"{flow}.{kind}",
-        "connector.class": f"{PACKAGE}.{kind}",
-        "source.cluster.alias": flow.source,
-        "target.cluster.alias": flow.target,
-    }
-
-
-def checked(flow: Flow, kind: Kind, wanted: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings to store, and those that have no effect.
-
-    Raises:
-        Invalid: one is not known, does not fit its key, or must not come over REST.
-    """
-    fixed = connector_properties(flow, kind, {})
-    known, errors = stored_keys(), {}
-    properties: dict[str, str] = {}
-    idle: list[str] = []
-    for name, value in wanted.items():
-        if name in OF_CONNECT:
-            short = value.rpartition(".")[2] if name == "connector.class" else value
-            if short not in (fixed[name], fixed[name].rpartition(".")[2], kind.removesuffix("Connector")):
-                errors[name] = f"it is {fixed[name]} and cannot be changed"
-        elif name in known:
-            properties[name] = value
-            if known[name].status is not Status.WORKS:
-                idle.append(name)
-        elif may_hold_secret(name) or may_be_address(name):
-            errors[shown_key(name)] = (
-                "addresses and credentials cannot be changed over REST; each worker has them in its own file"
-            )
-        elif name in _without_effect():
-            idle.append(name)
-        else:
-            errors[shown_key(name)] = "there is no such setting of a flow"
-    if errors:
-        raise Invalid(errors)
-    return properties, idle
-
-
-def _without_effect() -> frozenset[str]:
-    """Return the settings of a connector that mm2py knows and does not share: they change nothing."""
-    return frozenset(name for table in (keys.CONNECTOR, keys.FLOW_ONLY) for name in table)
 
 
 class FlowChanges:
@@ -172,11 +118,29 @@ class FlowChanges:
             names = [change.name for change in difference(before, properties)]
             restarts = tuple(name for name in names if not all(part.is_in_place for part in reach([name])))
             if stored is not None and not names and stored.by is not Writer.MM2:
-                return Changed(stored, False, ())
+                return Changed(stored, ())
             outcome = await log.write(config, instead_of=stored)
             if isinstance(outcome, Lost):
                 raise Conflict("Another writer has changed it at the same time. Read it again, and repeat the change.")
-            return Changed(outcome.config, stored is None, restarts)
+            return Changed(outcome.config, restarts)
+
+    async def direct(self, kind: Kind, state: TargetState) -> None:
+        """Pause, stop or resume a connector on all workers, and after restarts.
+
+        Raises: as ``ConfigLog.write_target``. TimeoutError: the target does not answer.
+        """
+        async with self._changing, asyncio.timeout(STORE_MOST_S):
+            await self._config_log().write_target(kind, state, by=f"REST of {self._worker}")
+
+    async def restart(self, what: Restart) -> None:
+        """Ask all workers that run now to restart a connector, a topic or a partition. Raises: as ``direct``."""
+        async with self._changing, asyncio.timeout(STORE_MOST_S):
+            await self._config_log().write_restart(what, by=f"REST of {self._worker}")
+
+    async def set_log_level(self, level: str) -> None:
+        """Let all workers of the flow log at this level, as Connect names it, from now on. Raises: as ``direct``."""
+        async with self._changing, asyncio.timeout(STORE_MOST_S):
+            await self._config_log().write_log_level(level, by=f"REST of {self._worker}")
 
     async def store_audit(self, record: AuditRecord) -> None:
         """Keep on the target what somebody changed, beside the settings. Raises: as ``ConfigLog.write``."""

@@ -10,7 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from mm2py.connector_offsets.altering import NotStopped, StillRunning
+from mm2py.connector_offsets.offsets_body import OffsetsInvalid
 from mm2py.errors import ConfigError, Mm2Error
+from rest.changes import Conflict, Invalid
 from rest.live import NothingKnown
 from rest.worker_link import WorkerSilent
 
@@ -64,6 +67,27 @@ def tell_errors(app: FastAPI) -> None:
     async def of_ours(request: Request, _: Exception) -> JSONResponse:
         mark = request.scope.setdefault("state", {})[ERROR_MARK_KEY] = secrets.token_hex(4)
         return _answer(500, f"An error of mm2py. The log of this worker has it as rest.error, mark={mark}.")
+
+    @app.exception_handler(Invalid)
+    async def invalid(_: Request, error: Invalid) -> JSONResponse:
+        return _answer(400, str(error))
+
+    @app.exception_handler(Conflict)
+    async def conflict(_: Request, error: Conflict) -> JSONResponse:
+        return _answer(409, str(error), {"Retry-After": "1"})
+
+    @app.exception_handler(OffsetsInvalid)
+    @app.exception_handler(NotStopped)
+    async def not_altered(_: Request, error: Mm2Error) -> JSONResponse:
+        return _answer(400, str(error))
+
+    @app.exception_handler(StillRunning)
+    async def still_running(_: Request, error: StillRunning) -> JSONResponse:
+        return _answer(409, str(error), {"Retry-After": "1"})
+
+    @app.exception_handler(TimeoutError)
+    async def silent_target(_: Request, error: TimeoutError) -> JSONResponse:
+        return _answer(500, "Request timed out. The target cluster does not answer.")
 
     @app.exception_handler(Mm2Error)
     async def not_done(_: Request, error: Mm2Error) -> JSONResponse:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.status.facts import Facts
+from mm2py.connector import Flow
+from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.report import Report, report_of
 
 FRESH_S: Final = 2.0
@@ -24,6 +25,8 @@ ASKED_S: Final = 30.0
 PATIENCE_S: Final = 3.0
 """A request waits so long for a fresh look, then it gets the last one, and longer only for the very first."""
 FIRST_S: Final = 15.0
+LOOK_MOST_S: Final = 60.0
+"""A look that takes longer hangs, and is given up. The next one reads the rest."""
 
 
 class NothingKnown(Exception):
@@ -39,52 +42,71 @@ class View:
     facts: Facts
     report: Report
 
+    def flow(self, flow: Flow) -> FlowFacts | None:
+        """Return what was found of one flow; None: it is refused, or no flow of the file."""
+        return next((one for one in self.facts.flows if one.settings.flow == flow), None)
+
 
 class LiveReport:
     """Looks at the clusters as long as somebody asks. ``run`` it."""
 
-    def __init__(self, look: Callable[[], Awaitable[Facts]], clock: Clock) -> None:
+    def __init__(
+        self, look: Callable[[], Awaitable[Facts]], clock: Clock, report_failure: Callable[[str], None]
+    ) -> None:
+        """``report_failure`` is told why a look has failed; the next one follows."""
         self._look = look
         self._clock = clock
+        self._report_failure = report_failure
         self._asked_s = float("-inf")
         self._asked = asyncio.Event()
+        self._changed_s = float("-inf")
         self._view: View | None = None
         self._news = asyncio.Condition()
-        self._wanted_s = float("-inf")
 
     async def run(self) -> None:
-        """Look again and again, while there are requests."""
+        """Look again and again, while there are requests. A look that fails or hangs is followed by another one."""
         while True:
-            if self._clock.monotonic() - self._asked_s > ASKED_S:
+            while self._clock.monotonic() - self._asked_s > ASKED_S:
                 self._asked.clear()
                 await self._asked.wait()
             begun_s = self._clock.monotonic()
-            facts = await self._look()
-            self._view = View(begun_s, facts, await asyncio.to_thread(report_of, facts))  # nothing changes them now
+            try:
+                async with asyncio.timeout(LOOK_MOST_S):
+                    facts = await self._look()
+                report = await asyncio.to_thread(report_of, facts)  # nothing changes them now
+                self._view = View(begun_s, facts, report)
+            except Exception as error:  # whatever it is, REST has more to serve than this
+                hangs = isinstance(error, TimeoutError)
+                why = f"no answer within {LOOK_MOST_S:g} s" if hangs else f"{type(error).__name__}: {error}"
+                self._report_failure(why)
+                await asyncio.sleep(PAUSE_S)
+                continue
             async with self._news:
                 self._news.notify_all()
-            if self._wanted_s <= begun_s:  # else a change was made meanwhile, and somebody waits to see it
-                self._asked.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PAUSE_S):
-                        while self._wanted_s <= begun_s:
-                            self._asked.clear()
-                            await self._asked.wait()
+            await self._pause(begun_s)
 
-    async def view(self, *, since_s: float | None = None) -> View:
-        """Return what is known, at most ``FRESH_S`` old if the clusters answer in time.
+    async def _pause(self, begun_s: float) -> None:
+        """Wait, unless something was changed since the last look, and somebody wants to see it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PAUSE_S):
+                while self._changed_s < begun_s or self._asked_s < self._changed_s:
+                    self._asked.clear()
+                    await self._asked.wait()
 
-        Args:
-            since_s: by the clock: what was changed then has to be seen.
+    def changed(self) -> None:
+        """Note that something was changed: those who ask from now on see it."""
+        self._changed_s = self._clock.monotonic()
+
+    async def view(self) -> View:
+        """Return what is known, at most ``FRESH_S`` old and with all changes, if the clusters answer in time.
+
         Raises:
             NothingKnown: no look has come back yet.
         """
-        now_s = self._clock.monotonic()
-        self._asked_s = now_s
-        least_s = now_s - FRESH_S if since_s is None else since_s
+        self._asked_s = self._clock.monotonic()
+        least_s = max(self._asked_s - FRESH_S, self._changed_s)
         if self._view is not None and self._view.begun_s >= least_s:
             return self._view
-        self._wanted_s = max(self._wanted_s, least_s if since_s is not None else float("-inf"))
         self._asked.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S if self._view is None else PATIENCE_S), self._news:

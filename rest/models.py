@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _texts(value: object) -> object:
+    """Connect takes numbers and booleans for texts, and many clients send them."""
+    if not isinstance(value, dict):
+        return value
+    return {key: json.dumps(one) if isinstance(one, bool | int | float) else one for key, one in value.items()}
+
+
+ConfigMap = Annotated[dict[str, str | None], BeforeValidator(_texts)]
+"""Settings by name."""
 
 
 class Body(BaseModel):
@@ -54,6 +68,27 @@ class ConnectorState(Body):
     version: str | None = None
 
 
+class CreateRequest(Body):
+    """``POST /connectors``."""
+
+    name: str = Field(examples=["A->B.MirrorSourceConnector"])
+    config: ConfigMap
+    initial_state: Literal["RUNNING", "PAUSED", "STOPPED"] | None = None
+
+
+class TaskInfo(Body):
+    """A task in ``GET /connectors/NAME/tasks``."""
+
+    id: TaskId
+    config: dict[str, str]
+
+
+class ActiveTopics(Body):
+    """The topics that a connector writes to."""
+
+    topics: list[str]
+
+
 class TaskState(Body):
     """The state of one task."""
 
@@ -73,8 +108,76 @@ class ConnectorStatus(Body):
     type: str = "source"
 
 
+class Message(Body):
+    """What came of a change of offsets."""
+
+    message: str
+
+
 class HealthBody(Body):
     """``GET /health``."""
 
     status: str = Field(examples=["healthy"])
     message: str
+
+
+# -- plug-ins and loggers ----------------------------------------------------------------------------------------------
+
+
+class PluginInfo(Body):
+    """``GET /connector-plugins``."""
+
+    class_name: str = Field(
+        serialization_alias="class", examples=["org.apache.kafka.connect.mirror.MirrorSourceConnector"]
+    )
+    type: str = "source"
+    version: str
+
+
+class ConfigKey(Body):
+    """What a setting is."""
+
+    name: str
+    type: str = "STRING"
+    required: bool = False
+    default_value: str | None
+    importance: str = "MEDIUM"
+    documentation: str
+    group: str
+    width: str = "MEDIUM"
+    display_name: str
+    dependents: list[str] = []
+    order_in_group: int
+
+
+class ConfigValue(Body):
+    """What a setting would be, and what is wrong with it."""
+
+    name: str
+    value: str | None
+    recommended_values: list[str] = []
+    errors: list[str]
+    visible: bool = True
+
+
+class ConfigInfo(Body):
+    """One setting of a ``ConfigsReport``."""
+
+    definition: ConfigKey | None = Field(description="null: there is no such setting")
+    value: ConfigValue
+
+
+class ConfigsReport(Body):
+    """``PUT /connector-plugins/NAME/config/validate``."""
+
+    name: str
+    error_count: int
+    groups: list[str]
+    configs: list[ConfigInfo]
+
+
+class LoggerLevel(Body):
+    """The level of a logger."""
+
+    level: str = Field(examples=["INFO"])
+    last_modified: int | None = Field(default=None, description="always null: it is not known")

@@ -43,6 +43,7 @@ from rest.events.feed import EventFeed, Source
 from rest.events.sources import GapsSource, GroupSource, QuarantineSource, SettingsSource, ToBrokers
 from rest.listening import CLOSING_MOST_S, Server, listener_context, make_server
 from rest.live import LiveReport
+from rest.offset_changes import OffsetChanges
 from rest.questions import FlowQuestions
 from rest.services import Services
 from rest.v1 import OWN_KEPT_S, V1, ask_worker
@@ -127,9 +128,23 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
         opened.append(_connected(settings.flow, settings.target, settings.target_request_timeout_s, rng))
         return opened[-1]
 
+    def source_of(settings: FlowSettings) -> Connected:
+        opened.append(_connected(settings.flow, settings.source, settings.source_request_timeout_s, rng))
+        return opened[-1]
+
     changes = {
         settings.flow: FlowChanges(
             file, settings, functools.partial(target_of, settings), worker=options.worker, clock=clock, rng=rng
+        )
+        for settings in configuration.flows
+    }
+    offsets = {
+        settings.flow: OffsetChanges(
+            functools.partial(source_of, settings),
+            functools.partial(target_of, settings),
+            configuration.groups[settings.flow.target],
+            clock=clock,
+            rng=rng,
         )
         for settings in configuration.flows
     }
@@ -145,11 +160,11 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
         return None
 
     link = WorkerLink(socket.socket(fileno=options.channel))
-    live = LiveReport(inquiry.look, clock)
+    live = LiveReport(inquiry.look, clock, lambda why: log.warning("rest.look_failed", why=why))
     questions = {settings.flow: _questions(settings, clock, rng) for settings in configuration.flows}
     events = EventFeed(_event_sources(configuration, questions, clock, rng), clock)
     v1 = V1(file, questions, events, own=Kept(functools.partial(ask_worker, link), clock, least_s=OWN_KEPT_S))
-    services = Services(configuration, link, live, changes, clock, cluster_id, v1)
+    services = Services(configuration, link, live, changes, clock, cluster_id, v1, offsets)
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
     servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)

@@ -9,12 +9,14 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from mm2py.clock import Clock
-from mm2py.config.settings import Configuration
+from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from rest.changes import FlowChanges
+from rest.connector_status import is_switched_off
 from rest.errors import RestError
-from rest.live import LiveReport
+from rest.live import LiveReport, View
+from rest.offset_changes import OffsetChanges
 from rest.v1 import V1
 from rest.worker_link import WorkerLink
 
@@ -35,6 +37,7 @@ class Services:
     """Returns the id of the first target cluster; None: it does not answer."""
     v1: V1 = field(default_factory=V1)
     """What the routes under /v1 need besides."""
+    offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
 
     def connectors(self) -> list[ConnectorName]:
         """Return the connectors of every flow of the file, as MirrorMaker 2 has them."""
@@ -56,8 +59,60 @@ class Services:
             raise RestError(404, f"Connector {name[:300]} not found")
         return found
 
+    def connector_to_create(self, name: str) -> ConnectorName:
+        """Return the connector of this name. Raises: RestError with the way out, it cannot be one of this worker."""
+        flow, _, kind = name.rpartition(".")
+        try:
+            found = ConnectorName(parse_flow(flow), Kind(kind))
+        except (ConfigError, ValueError):
+            found = None
+        if found is None or found.kind not in KINDS:
+            kinds = ", ".join(KINDS)
+            raise RestError(400, f"mm2py has no such connector. Name it A->B.KIND, with the kinds {kinds}.")
+        if found not in self.connectors():
+            way = f"Define both clusters, write {found.flow}.enabled=true, and restart the workers."
+            raise RestError(400, f"The file of this worker enables no flow {found.flow}. {way}")
+        return found
 
-def _shared(request: Request) -> Services:
+    def changes_of(self, name: ConnectorName) -> FlowChanges:
+        """Return what stores settings of a connector's flow. Raises: RestError, this worker cannot change it."""
+        changes = self.changes.get(name.flow)
+        if changes is None:
+            raise RestError(409, f"{name.flow} cannot be changed: the file of this worker refuses or lacks it.")
+        return changes
+
+    async def offsets_of(self, name: str) -> tuple[OffsetChanges, Kind, FlowSettings]:
+        """Return what alters offsets of a connector, its kind, and the settings by which the workers run its flow.
+
+        Raises: as ``existing_connector``, ``changes_of``.
+        """
+        connector = await self.existing_connector(name)
+        facts, changes = (await self.live.view()).flow(connector.flow), self.offset_changes.get(connector.flow)
+        if facts is None or changes is None:
+            raise RestError(409, f"{connector.flow} cannot be changed: the file of this worker refuses or lacks it.")
+        return changes, connector.kind, facts.settings
+
+    async def existing(self) -> list[ConnectorName]:
+        """Return the connectors that are switched on. Raises: NothingKnown."""
+        view = await self.live.view()
+        return [name for name in self.connectors() if not is_off(name, view)]
+
+    async def existing_connector(self, name: str) -> ConnectorName:
+        """Return the connector of this name. Raises: RestError, there is none, or it is off; NothingKnown."""
+        found = self.connector(name)
+        if is_off(found, await self.live.view()):
+            way = "It is switched off. POST /connectors, or PUT of its config, switches it on."
+            raise RestError(404, f"Connector {found} not found. {way}")
+        return found
+
+
+def is_off(name: ConnectorName, view: View) -> bool:
+    """Whether the workers are not to run a connector, by what is stored, else by the file."""
+    facts = view.flow(name.flow)
+    return facts is not None and is_switched_off(name.kind, facts)
+
+
+async def _shared(request: Request) -> Services:
     services = request.app.state.services
     assert isinstance(services, Services)  # noqa: S101
     return services

@@ -11,7 +11,7 @@ import struct
 from typing import Any, Final
 
 from mm2py.metrics.snapshot import WorkerSnapshot
-from mm2py.worker.facts import FACTS, SNAPSHOT, WorkerFacts
+from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT, WorkerFacts
 
 ANSWER_MOST_S: Final = 5.0
 """A worker that takes longer is busy with something that it should not be."""
@@ -57,6 +57,16 @@ class WorkerLink:
         found = await self.ask(SNAPSHOT)
         assert isinstance(found, WorkerSnapshot)  # noqa: S101
         return found
+
+    async def log_level(self) -> str:
+        """Return how much the worker logs, one of ``mm2py.logs.LEVELS``. Raises: WorkerSilent."""
+        found = await self.ask(LOG_LEVEL)
+        assert isinstance(found, str)  # noqa: S101
+        return found
+
+    async def set_log_level(self, level: str) -> None:
+        """Let the worker log at this level, one of ``mm2py.logs.LEVELS``. Raises: WorkerSilent."""
+        await self.ask(f"{LOG_LEVEL} {level}")
 
     async def ask(self, what: str) -> Any:
         """Return what the worker says. Raises: WorkerSilent."""

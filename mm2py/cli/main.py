@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import gc
 import os
 import random
@@ -43,9 +44,9 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
-from mm2py.logs import LEVELS, make_logger
+from mm2py.logs import LEVELS, level_of, make_logger, set_level
 from mm2py.replication.reading.limits import MemoryBudget
-from mm2py.worker.facts import FACTS, SNAPSHOT
+from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT
 from mm2py.worker.herder import Herder
 from mm2py.worker.snapshot import snapshot
 
@@ -360,6 +361,8 @@ def _rest_process(
     answers: dict[str, Callable[[], object]] = {
         FACTS: lambda: herder.facts(worker_name()),
         SNAPSHOT: lambda: snapshot(herder),
+        LOG_LEVEL: lambda: level_of(log),
+        **{f"{LOG_LEVEL} {level}": functools.partial(set_level, log, level) for level in LEVELS},
     }
     return RestProcess(arguments, bound, lambda what: answers[what](), rng=rng, log=log)
 

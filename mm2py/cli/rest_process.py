@@ -104,9 +104,12 @@ def adopt(settings: RestSettings, descriptors: Sequence[int], *, number: int) ->
 
 
 def _listen(at: Listener) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        at.host or None, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    if at.port > 65535:
+        raise OSError("there is no such port")  # the resolver would take it modulo 65536
+    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  (what the file asks for)
+    host = at.host or everywhere
+    found = socket.getaddrinfo(host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
     opened = socket.socket(family, kind, protocol)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

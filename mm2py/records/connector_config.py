@@ -31,6 +31,7 @@ from typing import Any, Final
 from mm2py.errors import Mm2Error
 from mm2py.records.audit_record import AUDIT_KEY
 from mm2py.records.operator_request import (
+    LOG_LEVEL,
     RESTART_CONNECTOR,
     RESTART_PARTITIONS,
     RUNNING,
@@ -38,6 +39,7 @@ from mm2py.records.operator_request import (
     MalformedRequest,
     Restart,
     Target,
+    decode_log_level,
     decode_restart,
     decode_target,
 )
@@ -276,8 +278,10 @@ class ConfigRecords:
         """What connectors are to do, by name; those that are not here are to run."""
         self.restarts: deque[Restart] = deque(maxlen=RESTARTS_KEPT_MOST)
         """What was to restart, by records that were taken since this was last emptied."""
+        self.log_level: str | None = None
+        """At which level workers are to log, by records that were taken since this was last taken away."""
         self.requests = 0
-        """How many records of either kind were taken."""
+        """How many records of these kinds were taken."""
         self.skipped: Counter[str] = Counter()
         """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
@@ -301,6 +305,9 @@ class ConfigRecords:
                 self._take_target(key, value, offset)
             elif key is not None and key.startswith((RESTART_CONNECTOR, RESTART_PARTITIONS)):
                 self._take_restart(key, value)
+            elif key == LOG_LEVEL:
+                self.log_level = decode_log_level(value)
+                self.requests += 1
             else:
                 self.skipped[self._kind(key)] += 1
                 if key is not None and key.startswith(_COMMIT) and value is not None:

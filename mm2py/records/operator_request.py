@@ -6,6 +6,7 @@ the next one.
 
 Restarts count once, for workers that run when they are written: ``restart-connector-<name>`` is Connect's, with
 ``{"include-tasks":true,"only-failed":false}``; ``mm2py-restart`` is ours, for one topic or partition of a flow.
+``logger-cluster-root`` is Connect's as well, and counts in the same way: all workers log more, or less.
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, Final, TypeGuard
 TARGET_STATE: Final = b"target-state-"
 RESTART_CONNECTOR: Final = b"restart-connector-"
 RESTART_PARTITIONS: Final = b"mm2py-restart"
+LOG_LEVEL: Final = b"logger-cluster-root"
 FORMAT_VERSION: Final = 1
 """Of our own record. A reader that is older than ``readable_from`` in it passes it over."""
 BY_MOST: Final = 100
@@ -141,6 +143,21 @@ def decode_restart(key: bytes, value: bytes | None) -> Restart | None:
     if not isinstance(topic, str) or not (partition is None or _is_count(partition)):
         raise MalformedRequest("it names no topic, or no partition")
     return RestartPartitions(topic, partition)
+
+
+def encode_log_level(level: str, *, by: str, at_ms: int) -> bytes:
+    """Return the value; ``level`` is as Connect names it: DEBUG, INFO, WARN or ERROR."""
+    return dump({"level": level, "by": by[:BY_MOST], "at_ms": at_ms})
+
+
+def decode_log_level(value: bytes | None) -> str | None:
+    """Return the level at which workers are to log, as Connect names it; None where none is named.
+
+    Raises:
+        MalformedRequest: it is not as Connect writes it.
+    """
+    level = None if value is None else load(value).get("level")
+    return level if isinstance(level, str) else None
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -40,7 +40,16 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
-from mm2py.records.operator_request import Restart, Target, TargetState, encode_restart, encode_target, target_key
+from mm2py.records.operator_request import (
+    LOG_LEVEL,
+    Restart,
+    Target,
+    TargetState,
+    encode_log_level,
+    encode_restart,
+    encode_target,
+    target_key,
+)
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
@@ -118,6 +127,7 @@ class ConfigTable:
             raise
         if not self._is_read:
             self.records.restarts.clear()
+            self.records.log_level = None
             self._is_read = True
         if self.records.too_new is not None:
             raise self.records.too_new
@@ -127,6 +137,11 @@ class ConfigTable:
         """Return what was to restart since the last call; what was asked before the first read is over."""
         found = list(self.records.restarts)
         self.records.restarts.clear()
+        return found
+
+    def take_log_level(self) -> str | None:
+        """Return the level at which workers are to log, if it was asked since the last call; see ``take_restarts``."""
+        found, self.records.log_level = self.records.log_level, None
         return found
 
     async def read_patiently(self, rng: random.Random) -> int:
@@ -291,6 +306,15 @@ class ConfigLog(ConfigTable):
                 restart, request_id=f"{self.rng.getrandbits(64):016x}", by=by, at_ms=self._clock.wall_ms()
             )
             await self._put_request(writer, key, value)
+
+    async def write_log_level(self, level: str, *, by: str) -> None:
+        """Let the workers that run now log at this level, as Connect names it. Arguments as of ``write_restart``.
+
+        Raises: as ``write_target``.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            await self._put_request(writer, LOG_LEVEL, encode_log_level(level, by=by, at_ms=self._clock.wall_ms()))
 
     async def _put_request(self, writer: TopicWriter, key: bytes, value: bytes) -> None:
         known = self.records.requests

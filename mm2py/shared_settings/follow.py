@@ -25,6 +25,7 @@ from mm2py.group.group_state import GroupState
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.gate import IncarnationEnded
+from mm2py.logs import CONNECT_LEVELS, set_level
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import RestartPartitions
@@ -319,6 +320,10 @@ class ConfigWatch:
                 why = f"an operator asked for it{only}"
                 self._log.info("connector.restarting", connector=f"{self.flow}.{restart.connector}", why=why)
                 self.current.restart(restart)
+        level = CONNECT_LEVELS.get(self._config_log.take_log_level() or "")
+        if level is not None:
+            self._log.info("log.level", level=level, why="an operator asked all workers of the flow for it")
+            set_level(self._log, level)
 
     async def _heed(self, stored: FlowConfig | None, changed: Changed) -> None:
         assert self._applied is not None, "it was not settled"  # noqa: S101
@@ -345,7 +350,7 @@ class ConfigWatch:
             "config.changed",
             version=config.version,
             by=str(config.by),
-            worker=config.worker,
+            stored_by=config.worker,
             touched=sorted(news.touched),
         )
         self.drift = difference(config.properties, self._file.shared(self.flow))

@@ -17,6 +17,8 @@ FACTS: Final = "facts"
 """What a REST process asks for: ``WorkerFacts``."""
 SNAPSHOT: Final = "snapshot"
 """And a ``WorkerSnapshot``, for its metrics."""
+LOG_LEVEL: Final = "log level"
+"""And how much it logs; followed by a level, it logs at that from now on."""
 
 
 class Health(StrEnum):

@@ -6,118 +6,212 @@ Source: ConnectorsResource, Apache Kafka, connect/runtime.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
+from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 
-from mm2py.connector import ConnectorName
-from rest.access.roles import ADMIN, ANY_READER, READER, Who
-from rest.changes import Conflict, FlowChanges, Invalid, checked, connector_properties
-from rest.connector_status import status_of
+from mm2py.config.flow_properties import FlowProperties
+from mm2py.connector import ConnectorName, Kind
+from mm2py.records.connector_config import FlowConfig
+from mm2py.records.operator_request import TargetState
+from rest.access.roles import ADMIN, ANY_READER, OPERATOR, READER, Who
+from rest.changes import Invalid
+from rest.connector_status import active_topics, is_switched_off, status_of
 from rest.errors import RestError
-from rest.models import ConnectorChanged, ConnectorInfo, ConnectorStatus, TaskId
-from rest.services import Services, Shared
+from rest.live import View
+from rest.models import (
+    ActiveTopics,
+    ConfigMap,
+    ConnectorChanged,
+    ConnectorInfo,
+    ConnectorStatus,
+    CreateRequest,
+    TaskId,
+)
+from rest.services import Services, Shared, is_off
+from rest.settings_check import SWITCHES, Checked, check, connector_properties
 
+INITIAL_STATES: Final = {
+    "RUNNING": TargetState.STARTED,
+    "PAUSED": TargetState.PAUSED,
+    "STOPPED": TargetState.STOPPED,
+}
 router = APIRouter(prefix="/connectors", tags=["connectors"])
-Config = Annotated[dict[str, str | None], Body()]
 IfMatch = Annotated[str | None, Header(description='the version that the change is made for, as in "7"')]
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "there is no such connector"}}
+CHANGES: dict[int | str, dict[str, Any]] = {**NOT_FOUND, 409: {"description": "another version is stored"}}
 
 
 @router.get("", dependencies=[ANY_READER])
 async def list_connectors(services: Shared, who: Who, expand: Annotated[list[str] | None, Query()] = None) -> Any:
     """Return the names of all connectors; with ``expand=status`` or ``expand=info``, more of each."""
-    names = [name for name in services.connectors() if who.may_see(name.flow)]
+    names = [name for name in await services.existing() if who.may_see(name.flow)]
     if not expand:
         return [str(name) for name in names]
-    return {str(name): await _expanded(services, name, expand) for name in names}
+    view = await services.live.view()
+    return {str(name): _expanded(view, name, expand) for name in names}
 
 
-async def _expanded(services: Services, name: ConnectorName, expand: list[str]) -> dict[str, Any]:
+def _expanded(view: View, name: ConnectorName, expand: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "status" in expand:
-        found["status"] = await _status(services, name)
+        found["status"] = status_of(name, view).model_dump(exclude_none=True)
     if "info" in expand:
-        found["info"] = await _info(services, name)
+        found["info"] = _info(view, name)
     return found
 
 
-@router.get("/{name}", dependencies=[READER])
+@router.post("", dependencies=[ADMIN], status_code=201, responses={409: {"description": "it exists"}})
+async def create_connector(services: Shared, wanted: CreateRequest, response: Response) -> ConnectorChanged:
+    """Switch a connector on that was switched off, with these settings. The flow has to be one of the worker's file."""
+    name = services.connector_to_create(wanted.name)
+    view = await services.live.view()
+    if not is_off(name, view):
+        raise RestError(409, f"Connector {name} already exists")
+    state = None if wanted.initial_state is None else INITIAL_STATES[wanted.initial_state]
+    answer = await _create(services, name, wanted.config, response, state=state)
+    response.headers["Location"] = f"/connectors/{quote(str(name))}"
+    return answer
+
+
+async def _create(
+    services: Services,
+    name: ConnectorName,
+    wanted: ConfigMap,
+    response: Response,
+    *,
+    state: TargetState | None = None,
+    version: int | None = None,
+) -> ConnectorChanged:
+    """The source connector gets exactly these settings; the others add theirs to those of the flow that runs."""
+    facts = (await services.live.view()).flow(name.flow)
+    if name.kind is Kind.CHECKPOINT and facts is not None and is_switched_off(Kind.SOURCE, facts):
+        source = ConnectorName(name.flow, Kind.SOURCE)
+        raise RestError(409, f"{name.flow} is switched off. Create {source} first.")
+    switched = {**wanted, SWITCHES[name.kind].name: "true"}
+    _checked(name, switched)
+    if state is not None:  # before it runs
+        await services.changes_of(name).direct(name.kind, state)
+    merge = name.kind is not Kind.SOURCE
+    answer = await _change(services, name, switched, merge=merge, version=version, response=response)
+    response.status_code = 201
+    return answer
+
+
+@router.get("/{name}", dependencies=[READER], responses=NOT_FOUND)
 async def get_connector(services: Shared, name: str, response: Response) -> ConnectorInfo:
     """Return a connector, its tasks and the stored settings of its flow."""
-    connector = services.connector(name)
-    await _etag(services, connector, response)
-    return await _info(services, connector)
+    connector = await services.existing_connector(name)
+    view = await services.live.view()
+    _etag(view, connector, response)
+    return _info(view, connector)
 
 
-@router.get("/{name}/status", dependencies=[READER], response_model_exclude_none=True)
+@router.delete("/{name}", dependencies=[ADMIN], status_code=204, responses=CHANGES)
+async def delete_connector(services: Shared, name: str, if_match: IfMatch = None) -> None:
+    """Switch a connector off, on all workers. Its settings, and the positions of its flow, stay stored."""
+    connector = await services.existing_connector(name)
+    changes = services.changes_of(connector)
+
+    def switched_off(stored: FlowConfig | None) -> FlowProperties:
+        before = changes.by_file if stored is None else stored.properties
+        return {**before, SWITCHES[connector.kind].name: "false"}
+
+    await changes.change(switched_off, version=_version(if_match))
+    await changes.direct(connector.kind, TargetState.STARTED)  # created again, it runs
+    services.live.changed()
+
+
+@router.get("/{name}/status", dependencies=[READER], response_model_exclude_none=True, responses=NOT_FOUND)
 async def get_status(services: Shared, name: str) -> ConnectorStatus:
     """Return the states of a connector and its tasks, and which workers run them."""
-    return await _status(services, services.connector(name))
+    connector = await services.existing_connector(name)
+    return status_of(connector, await services.live.view())
 
 
-@router.get("/{name}/config", dependencies=[READER])
+@router.get("/{name}/config", dependencies=[READER], responses=NOT_FOUND)
 async def get_config(services: Shared, name: str, response: Response) -> dict[str, str]:
     """Return the settings of a connector's flow as they are stored. All connectors of a flow share them."""
-    connector = services.connector(name)
-    await _etag(services, connector, response)
-    return (await _info(services, connector)).config
+    connector = await services.existing_connector(name)
+    view = await services.live.view()
+    _etag(view, connector, response)
+    return config_of(view, connector)
 
 
-@router.put("/{name}/config", dependencies=[ADMIN], responses={409: {"description": "another version is stored"}})
+@router.put("/{name}/config", dependencies=[ADMIN], responses=CHANGES)
 async def put_config(
-    services: Shared, name: str, wanted: Config, response: Response, if_match: IfMatch = None
+    services: Shared, name: str, wanted: ConfigMap, response: Response, if_match: IfMatch = None
 ) -> ConnectorChanged:
-    """Store all settings of a flow: what is not named has its default. All connectors of the flow share them."""
-    connector = services.connector(name)
-    properties = {key: value for key, value in wanted.items() if value is not None}
-    return await _change(services, connector, properties, merge=False, response=response, if_match=if_match)
+    """Store all settings of a flow: what is not named has its default. All connectors of the flow share them.
+
+    A connector that is switched off is switched on, as POST does.
+    """
+    connector, version = services.connector(name), _version(if_match)
+    view = await services.live.view()
+    if is_off(connector, view):
+        return await _create(services, connector, wanted, response, version=version)
+    return await _change(services, connector, wanted, merge=False, version=version, response=response)
 
 
-@router.patch("/{name}/config", dependencies=[ADMIN], responses={409: {"description": "another version is stored"}})
+@router.patch("/{name}/config", dependencies=[ADMIN], responses=CHANGES)
 async def patch_config(
-    services: Shared, name: str, wanted: Config, response: Response, if_match: IfMatch = None
+    services: Shared, name: str, wanted: ConfigMap, response: Response, if_match: IfMatch = None
 ) -> ConnectorChanged:
     """Change some settings of a flow; null gives one its default again."""
-    return await _change(services, services.connector(name), wanted, merge=True, response=response, if_match=if_match)
+    connector = await services.existing_connector(name)
+    return await _change(services, connector, wanted, merge=True, version=_version(if_match), response=response)
+
+
+def _checked(name: ConnectorName, wanted: ConfigMap) -> Checked:
+    """Return what is to be stored. Raises: Invalid."""
+    found = check(name.flow, name.kind, {key: value for key, value in wanted.items() if value is not None})
+    if found.errors:
+        raise Invalid(found.errors)
+    return found
 
 
 async def _change(
-    services: Services,
-    name: ConnectorName,
-    wanted: dict[str, Any],
-    *,
-    merge: bool,
-    response: Response,
-    if_match: str | None,
+    services: Services, name: ConnectorName, wanted: ConfigMap, *, merge: bool, version: int | None, response: Response
 ) -> ConnectorChanged:
-    changes = _changes(services, name)
-    try:
-        given = {key: value for key, value in wanted.items() if value is not None}
-        properties, idle = checked(name.flow, name.kind, given)
-        gone = wanted.keys() - given.keys()
+    changes = services.changes_of(name)
+    found = _checked(name, wanted)
+    removed = {key for key, value in wanted.items() if value is None}
 
-        def of(stored: Any) -> dict[str, str]:
-            before = changes.by_file if stored is None else stored.properties
-            kept = {key: value for key, value in before.items() if key not in gone} if merge else {}
-            return {**kept, **properties}
+    def properties(stored: FlowConfig | None) -> FlowProperties:
+        before = changes.by_file if stored is None else stored.properties
+        kept = {key: value for key, value in before.items() if key not in removed} if merge else {}
+        return {**kept, **found.properties}
 
-        outcome = await changes.change(of, version=_version(if_match))
-    except Invalid as error:
-        raise RestError(400, str(error)) from error
-    except Conflict as error:
-        raise RestError(409, str(error)) from error
-    except TimeoutError as error:
-        raise RestError(500, f"Request timed out. {name.flow.target} does not answer.") from error
-    response.status_code = 201 if outcome.is_new else 200
+    outcome = await changes.change(properties, version=version)
+    services.live.changed()
     response.headers["ETag"] = f'"{outcome.config.version}"'
+    config = connector_properties(name.flow, name.kind, outcome.config.properties)
     return ConnectorChanged(
         name=str(name),
-        config=connector_properties(name.flow, name.kind, outcome.config.properties),
-        tasks=await _tasks(services, name),
+        config=config,
+        tasks=task_ids(await services.live.view(), name),
         version=outcome.config.version,
         restarts_for=list(outcome.restarts),
-        without_effect=sorted(idle),
+        without_effect=sorted(found.without_effect),
     )
+
+
+@router.get("/{name}/topics", dependencies=[READER], responses=NOT_FOUND)
+async def get_topics(services: Shared, name: str) -> dict[str, ActiveTopics]:
+    """Return the topics on the target that a connector has written records to."""
+    connector = await services.existing_connector(name)
+    facts = (await services.live.view()).flow(connector.flow)
+    topics = [] if facts is None else active_topics(connector.kind, facts)
+    return {str(connector): ActiveTopics(topics=topics)}
+
+
+@router.put("/{name}/topics/reset", dependencies=[OPERATOR], responses={**NOT_FOUND, 403: {"description": "always"}})
+async def reset_topics(services: Shared, name: str) -> None:
+    """Refused: mm2py keeps no list of topics to reset. It names those of which it has stored positions."""
+    await services.existing_connector(name)
+    why = "mm2py keeps no list of topics: it names those of which positions are stored."
+    raise RestError(403, f"Topic tracking reset is disabled. {why}")
 
 
 def _version(if_match: str | None) -> int | None:
@@ -129,34 +223,23 @@ def _version(if_match: str | None) -> int | None:
     return int(text)
 
 
-def _changes(services: Services, name: ConnectorName) -> FlowChanges:
-    changes = services.changes.get(name.flow)
-    if changes is None:
-        raise RestError(409, f"{name.flow} cannot be changed: this worker's file does not enable it, or it is refused.")
-    return changes
+def _etag(view: View, name: ConnectorName, response: Response) -> None:
+    facts = view.flow(name.flow)
+    if facts is not None:
+        response.headers["ETag"] = f'"{0 if facts.stored is None else facts.stored.version}"'
 
 
-async def _etag(services: Services, name: ConnectorName, response: Response) -> None:
-    if name.flow in services.changes:
-        stored = await services.changes[name.flow].stored()
-        response.headers["ETag"] = f'"{0 if stored is None else stored.version}"'
+def config_of(view: View, name: ConnectorName) -> dict[str, str]:
+    """Return the settings of a connector's flow as they are stored, else as the file has them."""
+    facts = view.flow(name.flow)
+    properties = {} if facts is None else facts.file if facts.stored is None else facts.stored.properties
+    return connector_properties(name.flow, name.kind, properties)
 
 
-async def _info(services: Services, name: ConnectorName) -> ConnectorInfo:
-    properties: dict[str, str] = {}
-    if name.flow in services.changes:
-        changes = services.changes[name.flow]
-        stored = await changes.stored()
-        properties = dict(changes.by_file if stored is None else stored.properties)
-    config = connector_properties(name.flow, name.kind, properties)
-    return ConnectorInfo(name=str(name), config=config, tasks=await _tasks(services, name))
+def _info(view: View, name: ConnectorName) -> ConnectorInfo:
+    return ConnectorInfo(name=str(name), config=config_of(view, name), tasks=task_ids(view, name))
 
 
-async def _tasks(services: Services, name: ConnectorName) -> list[TaskId]:
-    status = await _status(services, name)
-    return [TaskId(connector=str(name), task=task.id) for task in status.tasks]
-
-
-async def _status(services: Services, name: ConnectorName) -> ConnectorStatus:
-    refused = {flow: str(error) for flow, error in services.configuration.refused.items()}
-    return status_of(name, await services.live.report(), refused)
+def task_ids(view: View, name: ConnectorName) -> list[TaskId]:
+    """Return the tasks that a connector has, by one look at the clusters."""
+    return [TaskId(connector=str(name), task=task.id) for task in status_of(name, view).tasks]

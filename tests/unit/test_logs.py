@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.logs import LEVELS, LogFormat, make_logger
+from mm2py.logs import LEVELS, LogFormat, level_of, make_logger, set_level
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
 
@@ -148,3 +148,21 @@ def test_a_trace_shows_no_variables_because_they_may_hold_secrets() -> None:
         out = io.StringIO()
         crash(make_logger("debug", log_format, out), "canary-4711")
         assert "canary-4711" not in out.getvalue()
+
+
+def test_a_level_that_is_changed_counts_for_all_loggers_of_the_process_at_once() -> None:
+    out = io.StringIO()
+    log = make_logger("info", "json", out)
+    bound, other = log.bind(flow="A->B"), make_logger("info", "json", out)
+    for level in LEVELS:
+        set_level(bound, level)
+        assert (level_of(log), level_of(bound), level_of(other)) == (level, level, "info")
+        bound.debug(f"debug at {level}")
+        log.bind(later=True).warning(f"warning at {level}")
+    other.debug("of another make_logger")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == [
+        "debug at debug",
+        "warning at debug",
+        "warning at info",
+        "warning at warning",
+    ]

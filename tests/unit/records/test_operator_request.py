@@ -9,6 +9,7 @@ import pytest
 from mm2py.records.connector_config import ConfigRecords
 from mm2py.records.operator_request import (
     BY_MOST,
+    LOG_LEVEL,
     RESTART_CONNECTOR,
     RESTART_PARTITIONS,
     MalformedRequest,
@@ -19,6 +20,7 @@ from mm2py.records.operator_request import (
     TargetState,
     decode_restart,
     decode_target,
+    encode_log_level,
     encode_restart,
     encode_target,
     target_key,
@@ -110,3 +112,15 @@ def test_unreadable_restarts_are_noted_and_restart_nothing(key: bytes, value: by
     records.take(key, value, 0)
     records.take(key, None, 1)
     assert (list(records.restarts), len(records.malformed)) == ([], 1)
+
+
+def test_workers_log_at_a_level_by_connects_record() -> None:
+    records = ConfigRecords("mm2-configs.A.internal")
+    records.take(LOG_LEVEL, encode_log_level("DEBUG", by="ann", at_ms=1), 0)
+    assert LOG_LEVEL == b"logger-cluster-root"
+    assert records.log_level == "DEBUG"
+    for junk in (b"no JSON", b"[]"):
+        records.take(LOG_LEVEL, junk, 1)
+    assert (records.log_level, len(records.malformed)) == ("DEBUG", 2)
+    records.take(LOG_LEVEL, b'{"level":7}', 3)
+    assert records.log_level is None

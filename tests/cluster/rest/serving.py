@@ -1,0 +1,63 @@
+"""Workers that serve REST, and those who ask them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.cluster.running import DEADLINE_S, Mm2py, wait_until
+
+README = Path(__file__).parents[3] / "README.md"
+LISTENERS = "http://127.0.0.1:0"
+
+
+class Asked(httpx2.Client):
+    """Asks one worker's REST about one flow."""
+
+    def __init__(self, address: str, flow: str) -> None:
+        super().__init__(base_url=address, timeout=60)
+        self.flow = flow
+        self.address = address
+
+    def connector(self, kind: str = "Source") -> str:
+        return f"/connectors/{self.flow}.Mirror{kind}Connector"
+
+    def told(self, method: str, path: str, code: int, **more: Any) -> Any:
+        """Ask, and return the body, None if it is empty; the status code has to be this one."""
+        answer = self.request(method, path, **more)
+        assert answer.status_code == code, (answer.status_code, answer.text)
+        return answer.json() if answer.content else None
+
+    def state(self, kind: str = "Source") -> str:
+        found: str = self.told("GET", f"{self.connector(kind)}/status", 200)["connector"]["state"]
+        return found
+
+    def wait_for_state(self, state: str) -> None:
+        wait_until(lambda: self.state() == state, f"the connector is {state}")
+
+
+def asked(run: Mm2py, flow: str) -> Asked:
+    """Return who asks a worker, once it is healthy."""
+    client = Asked(run.wait_for_event("rest.listening")["at"], flow)
+    wait_until(lambda: client.get("/health").status_code == 200, "the worker is healthy", deadline_s=DEADLINE_S)
+    return client
+
+
+def lines_of_readme() -> list[str]:
+    """Return the ``curl`` lines of README.md."""
+    joined = README.read_text().replace("\\\n", " ")
+    return [line.strip() for line in joined.splitlines() if line.strip().startswith("curl ")]
+
+
+def run_line(line: str, client: Asked) -> str:
+    """Run a line of README.md against a worker, and return what curl prints; curl has to succeed."""
+    command = shlex.split(line.replace("http://127.0.0.1:8083", client.address).replace("A->B", client.flow))
+    assert client.address in " ".join(command)
+    command += ["--silent", "--show-error", "--fail-with-body"]
+    ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
+    return ended.stdout.decode()

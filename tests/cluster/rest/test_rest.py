@@ -1,0 +1,169 @@
+"""A real worker's REST: what an operator changes over it, by hand or with a client that was written for Connect."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from kafka_connect import KafkaConnect
+from requests.exceptions import HTTPError
+
+from deploy.local.kafka import KafkaCluster
+from tests.cluster.kafka_client import create_topic, new_name, values, write
+from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line
+from tests.cluster.running import DEADLINE_S, Mm2py, one_way_properties, wait_until
+
+RECORDS = 100
+
+
+class Mirror:
+    """A flow that copies two topics, and the worker that runs it."""
+
+    def __init__(self, run: Mm2py, client: Asked, topics: tuple[str, str]) -> None:
+        self.run = run
+        self.client = client
+        self.topics = topics
+
+
+@pytest.fixture(scope="module")
+def mirror(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Iterator[Mirror]:
+    a, b = new_name("A"), new_name("B")
+    topics = new_name("orders"), new_name("payments")
+    for topic in topics:
+        create_topic(source_cluster, topic)
+    properties = one_way_properties(
+        source_cluster,
+        target_cluster,
+        names=(a, b),
+        **{"listeners": LISTENERS, f"{a}->{b}.topics": ",".join(topics), "config.storage.replication.factor": 1},
+    )
+    with Mm2py(properties) as run:
+        run.wait_for_event("topics.copying", deadline_s=2 * DEADLINE_S)
+        yield Mirror(run, asked(run, f"{a}->{b}"), topics)
+
+
+@pytest.fixture(autouse=True)
+def is_resumed(mirror: Mirror) -> None:
+    """Whatever became of the test before."""
+    mirror.client.put(f"{mirror.client.connector()}/resume")
+
+
+def test_what_a_worker_tells_of_itself_and_its_connectors(mirror: Mirror, target_cluster: KafkaCluster) -> None:
+    client = mirror.client
+    root = client.told("GET", "/", 200)
+    assert root == {"version": "0.1.0", "commit": "unknown", "kafka_cluster_id": target_cluster.cluster_id}
+    assert client.told("GET", "/health", 200)["status"] == "healthy"
+    name = f"{client.flow}.MirrorSourceConnector"
+    assert name in client.told("GET", "/connectors", 200)
+    client.wait_for_state("RUNNING")
+    status = client.told("GET", f"{client.connector()}/status", 200)
+    assert [task["state"] for task in status["tasks"]] == ["RUNNING"]
+    assert client.told("GET", "/connectors/x%2F..%2Fy/status", 404)["error_code"] == 404
+
+
+def test_a_setting_is_changed_in_place_within_seconds(mirror: Mirror) -> None:
+    client, run = mirror.client, mirror.run
+    read = client.get(f"{client.connector()}/config")
+    before = len(run.events("flow.ready"))
+    changed = client.patch(
+        f"{client.connector()}/config", json={"offset.lag.max": 7}, headers={"If-Match": read.headers["etag"]}
+    )
+    stored_s = time.monotonic()
+    assert (changed.status_code, changed.json()["restarts_for"]) == (200, [])
+    version = changed.json()["version"]
+    assert changed.headers["etag"] == f'"{version}"'
+    run.wait_for_event("config.changed", version=version, by="rest")
+    assert time.monotonic() - stored_s < 20, "two seconds on a machine with time to spare"
+    late = client.patch(
+        f"{client.connector()}/config", json={"offset.lag.max": 8}, headers={"If-Match": read.headers["etag"]}
+    )
+    assert late.status_code == 409
+    config = client.told("GET", f"{client.connector()}/config", 200)
+    again = client.told("PUT", f"{client.connector()}/config", 200, json=config)
+    assert (again["version"], again["config"]["offset.lag.max"]) == (version, "7")
+    assert len(run.events("flow.ready")) == before
+
+
+def test_stopped_altered_and_resumed_copies_again_behind_the_offset(
+    mirror: Mirror, source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    client, topic = mirror.client, mirror.topics[0]
+    remote = f"{client.flow.partition('->')[0]}.{topic}"
+    write(source_cluster, topic, map(str, range(RECORDS)))
+    mirror.run.wait_until(lambda: len(values(target_cluster, remote)) == RECORDS, "all is copied")
+    client.told("PUT", f"{client.connector()}/stop", 204)
+    client.wait_for_state("STOPPED")
+    source = client.flow.partition("->")[0]
+    partition = {"cluster": source, "topic": topic, "partition": 0}
+
+    def offset() -> int:
+        found = client.told("GET", f"{client.connector()}/offsets", 200)["offsets"]
+        return next((one["offset"]["offset"] for one in found if one["partition"] == partition), -1)
+
+    wait_until(lambda: offset() == RECORDS - 1, "the position of the last record is shown")
+    body = {"offsets": [{"partition": partition, "offset": {"offset": RECORDS - 11}}]}
+    told = client.told("PATCH", f"{client.connector()}/offsets", 200, json=body)
+    assert told["message"] == "The offsets for this connector have been altered successfully"
+    assert offset() == RECORDS - 11
+    client.told("PUT", f"{client.connector()}/resume", 202)
+    mirror.run.wait_until(lambda: len(values(target_cluster, remote)) == RECORDS + 10, "ten are copied again")
+    client.wait_for_state("RUNNING")
+
+
+def test_a_worker_logs_more_while_somebody_looks(mirror: Mirror) -> None:
+    client = mirror.client
+    assert client.told("GET", "/admin/loggers/root", 200)["level"] == "INFO"
+    assert client.told("PUT", "/admin/loggers/root", 200, json={"level": "ERROR"}) == ["root"]
+    assert client.told("GET", "/admin/loggers/root", 200)["level"] == "ERROR"
+    client.told("PUT", "/admin/loggers/root?scope=cluster", 204, json={"level": "INFO"})
+    wait_until(lambda: client.told("GET", "/admin/loggers/root", 200)["level"] == "INFO", "it logs as before")
+
+
+def test_the_lines_of_the_readme_work(mirror: Mirror) -> None:
+    lines = lines_of_readme()
+    assert len(lines) >= 5
+    for line in lines:
+        printed = run_line(line, mirror.client)
+        assert printed == "" if "-X PUT" in line else json.loads(printed)
+    topics = ",".join(mirror.topics)
+    mirror.client.told("PATCH", f"{mirror.client.connector()}/config", 200, json={"topics": topics})
+    mirror.client.wait_for_state("RUNNING")
+
+
+def test_kafka_connect_py_works_with_it(mirror: Mirror) -> None:
+    client = KafkaConnect(mirror.client.address)
+    name = f"{mirror.client.flow}.MirrorSourceConnector"
+    plugin = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
+    assert client.get_cluster_info()["version"] == "0.1.0"
+    wait_until(lambda: name in client.list_connectors(state="running"), "it runs")
+    assert list(client.list_connectors(expand="status", pattern=".*Source.*")) == [name]
+    assert client.get_connector(name)["config"] == client.get_connector_config(name)
+    assert client.get_connector_status(name)["tasks"] == [client.get_connector_task_status(name, 0)]
+    assert client.list_connector_tasks(name)[0]["id"] == {"connector": name, "task": 0}
+    assert name in client.list_connector_topics(name)
+    with pytest.raises(HTTPError, match="403"):
+        client.reset_connector_topics(name)
+    assert plugin in [one["class"] for one in client.list_connector_plugins()]
+    config = client.get_connector_config(name)
+    assert client.validate_connector_config(plugin, config)["error_count"] == 0
+    updated = client.update_connector(name, {**config, "offset.lag.max": "50"})
+    assert updated["config"]["offset.lag.max"] == "50"
+    client.pause_connector(name)
+    wait_until(lambda: client.get_connector_status(name)["connector"]["state"] == "PAUSED", "it is paused")
+    client.resume_all_connectors(pattern=".*Source.*")
+    wait_until(lambda: client.get_connector_status(name)["connector"]["state"] == "RUNNING", "it runs")
+    client.stop_connector(name)
+    client.resume_connector(name)
+    assert client.restart_connector(name) is None
+    assert client.restart_connector(name, include_tasks=True)["connector"]["state"] == "RESTARTING"
+    wait_until(lambda: client.get_connector_status(name)["tasks"], "it has a task")
+    client.restart_connector_task(name, 0)
+    client.delete_connector(name)
+    assert name not in client.list_connectors()
+    created = client.create_connector({"name": name, "config": config})
+    assert created["name"] == name
+    assert name in client.list_connectors()
+    with pytest.raises(HTTPError, match="409"):
+        client.create_connector({"name": name, "config": config})

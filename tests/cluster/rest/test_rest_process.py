@@ -1,0 +1,131 @@
+"""The process that serves REST beside a worker: started, started again, and gone with its worker. No cluster is there.
+
+What decides where a worker listens: tests/unit/cli/test_rest_process.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from deploy.local.broker_settings import render_properties
+from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+
+DEFAULT_PORT = 8083
+
+
+def unreachable(**extra: Value) -> dict[str, Value]:
+    """Return a file of two clusters that nobody serves."""
+    return one_way_properties("127.0.0.1:1", "127.0.0.1:2", **{"listeners": "http://127.0.0.1:0", **extra})
+
+
+def addresses(run: Mm2py) -> list[str]:
+    return [event["at"] for event in run.events("rest.listening")]
+
+
+def rest_processes(parent: int) -> list[int]:
+    """Return the process ids of what serves REST for a worker."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            stat, command = (process / "stat").read_text(), (process / "cmdline").read_bytes()
+        except (OSError, ValueError):
+            continue
+        state, its_parent = stat.rpartition(")")[2].split()[:2]
+        if b"\0-m\0rest\0" in command and int(its_parent) == parent and state != "Z":
+            found.append(int(process.name))
+    return found
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def health(address: str) -> tuple[int, str]:
+    """Return the status code and the word; while the process starts, callers wait in the backlog."""
+    answer = httpx2.get(f"{address}/health", timeout=30)
+    return answer.status_code, answer.json()["status"]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Mm2py]:
+    """A worker that cannot reach its clusters."""
+    with Mm2py(unreachable()) as run:
+        run.wait_for_event("rest.listening")
+        yield run
+
+
+def test_a_worker_that_cannot_reach_its_clusters_tells_so(worker: Mm2py) -> None:
+    (address,) = addresses(worker)
+    assert health(address) == (503, "starting")
+    told = httpx2.get(f"{address}/connectors/none", timeout=30)
+    assert told.json() == {"error_code": 404, "message": "Connector none not found"}
+
+
+def test_a_rest_process_that_was_killed_is_started_again_at_the_same_port(worker: Mm2py) -> None:
+    (address,) = addresses(worker)
+    health(address)
+    (first,) = rest_processes(worker.pid)
+    os.kill(first, signal.SIGKILL)
+    ended = worker.wait_for_event("rest.ended")
+    assert (ended["why"], ended["effect"]) == ("it ended with exit code -9", "no REST, no metrics; copying goes on")
+    assert health(address) == (503, "starting")
+    assert rest_processes(worker.pid) != [first]
+    assert addresses(worker) == [address]
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_the_rest_process_ends_with_its_worker(*, is_killed: bool) -> None:
+    with Mm2py(unreachable()) as run:
+        address = run.wait_for_event("rest.listening")["at"]
+        health(address)
+        (pid,) = rest_processes(run.pid)
+        if is_killed:
+            run.kill()
+        else:
+            assert run.terminate() == 0
+        wait_until(lambda: not is_there(pid), "the REST process has ended")
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(address)
+
+
+def test_an_explicit_port_that_is_taken_ends_the_worker_with_exit_code_2() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with Mm2py(unreachable(listeners=f"http://127.0.0.1:{port}")) as run:
+            assert run.wait() == 2
+            assert f"Cannot listen at http://127.0.0.1:{port}: Address already in use" in run.text()
+
+
+def test_the_default_port_that_is_taken_keeps_no_worker_from_copying(tmp_path: Path) -> None:
+    properties = unreachable()
+    del properties["listeners"]
+    file = tmp_path / "mm2.properties"
+    file.write_text(render_properties(properties))
+    try:
+        server = socket.create_server(("127.0.0.1", DEFAULT_PORT))
+    except OSError:
+        server = socket.socket()  # another process has taken it, which does as well
+    with server, Mm2py(file) as run:
+        told = run.wait_for_event("rest.not_served")
+        assert f"Cannot listen at http://127.0.0.1:{DEFAULT_PORT}" in told["why"]
+        run.wait_for_event("cluster.unreachable")
+        assert run.alive
+        assert not run.events("rest.listening")
+
+
+def test_an_empty_list_serves_nothing() -> None:
+    with Mm2py(unreachable(listeners="")) as run:
+        run.wait_for_event("cluster.unreachable")
+        assert run.terminate() == 0
+        assert not run.events("rest.listening")
+        assert not run.events("rest.not_served")

@@ -1,0 +1,129 @@
+"""The REST of a worker, on broker models and under virtual time: all but its sockets and its process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+
+from mm2py.connector import FlowStatus
+from mm2py.logs import LEVELS
+from mm2py.status.inquiry import Inquiry
+from mm2py.worker.facts import Health, WorkerFacts
+from rest.access.callers import EVERYONE, Caller
+from rest.access.roles import CALLER_KEY
+from rest.app import make_app
+from rest.changes import FlowChanges
+from rest.live import LiveReport
+from rest.offset_changes import OffsetChanges
+from rest.services import Services
+from rest.worker_link import WorkerSilent
+from tests.scenarios.settings.test_status_command import Link
+from tests.scenarios.shared_world import SharedWorld
+
+SOURCE, CHECKPOINT, HEARTBEAT = (
+    f"/connectors/A->B.Mirror{kind}Connector" for kind in ("Source", "Checkpoint", "Heartbeat")
+)
+
+
+class FakeLink:
+    """The worker's own answers, as the test sets them."""
+
+    def __init__(self) -> None:
+        self.health = Health.HEALTHY
+        self.level = "info"
+        self.is_silent = False
+        self.flows: tuple[FlowStatus, ...] = ()
+
+    async def facts(self) -> WorkerFacts:
+        self._answer()
+        return WorkerFacts("w", "0.1.0", self.health, "as the test says", self.flows, {})
+
+    async def log_level(self) -> str:
+        self._answer()
+        return self.level
+
+    async def set_log_level(self, level: str) -> None:
+        self._answer()
+        assert level in LEVELS
+        self.level = level
+
+    def _answer(self) -> None:
+        if self.is_silent:
+            raise WorkerSilent("The worker has not answered for 5 s.")
+
+
+class Rest(httpx2.AsyncClient):
+    """Asks one worker's REST."""
+
+    def __init__(self, world: SharedWorld, link: FakeLink, name: str, **extra: str) -> None:
+        file, rng = world.file(extra), random.Random(world.rng.random())
+        configuration = file.configuration()
+        self.away: set[str] = set()
+        """Clusters that do not answer."""
+
+        def connect(alias: str) -> Any:
+            return Link({"A": world.source, "B": world.target}[alias], lambda *_: alias not in self.away)
+
+        inquiry = Inquiry(file, lambda _, cluster, __, ___: connect(cluster.alias), clock=world.clock, rng=rng)
+        changes = {
+            settings.flow: FlowChanges(file, settings, lambda: connect("B"), worker=name, clock=world.clock, rng=rng)
+            for settings in configuration.flows
+        }
+        offsets = {
+            settings.flow: OffsetChanges(
+                lambda: connect("A"),
+                lambda: connect("B"),
+                configuration.groups[settings.flow.target],
+                clock=world.clock,
+                rng=rng,
+            )
+            for settings in configuration.flows
+        }
+        self.failures: list[str] = []
+        self.live = LiveReport(inquiry.look, world.clock, self.failures.append)
+
+        async def cluster_id() -> str | None:
+            return "id-B"
+
+        services = Services(configuration, link, self.live, changes, world.clock, cluster_id, offset_changes=offsets)  # type: ignore[arg-type]
+        super().__init__(
+            transport=httpx2.ASGITransport(_open_to_all(make_app(services))), base_url="http://127.0.0.1:8083"
+        )
+
+    async def told(self, method: str, path: str, code: int, **more: Any) -> Any:
+        """Ask, and return the body, None if it is empty; the status code has to be this one."""
+        answer = await self.request(method, path, **more)
+        assert answer.status_code == code, (answer.status_code, answer.text)
+        body = answer.json() if answer.content else None
+        assert (body is None) == (not answer.content), "a body that is null is not empty"
+        return body
+
+
+@contextlib.asynccontextmanager
+async def rest_of(
+    world: SharedWorld, link: FakeLink | None = None, name: str = "w1", **extra: str
+) -> AsyncIterator[Rest]:
+    """The REST process of a worker whose file has these lines besides; no worker need run."""
+    async with Rest(world, link or FakeLink(), name, **extra) as rest:
+        running = asyncio.create_task(rest.live.run(), name="looks")
+        try:
+            yield rest
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert not rest.failures
+
+
+def _open_to_all(app: Any) -> Any:
+    """Let everybody in, as at a loopback listener without users."""
+
+    async def admitted(scope: Any, receive: Any, send: Any) -> None:
+        scope.setdefault("state", {})[CALLER_KEY] = Caller(EVERYONE, "127.0.0.1", "none")
+        await app(scope, receive, send)
+
+    return admitted

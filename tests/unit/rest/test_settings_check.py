@@ -1,0 +1,46 @@
+"""What Connect's clients send beside the settings of a flow has to be what it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from mm2py.connector import Kind, parse_flow
+from rest.settings_check import check, connector_properties
+
+FLOW = parse_flow("A->B")
+
+
+def test_what_was_read_may_be_written_back() -> None:
+    properties = connector_properties(FLOW, Kind.SOURCE, {"topics": "orders"})
+    found = check(FLOW, Kind.SOURCE, properties)
+    assert (found.properties, found.errors) == ({"topics": "orders"}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_right"),
+    [
+        ("name", "A->B.MirrorSourceConnector", True),
+        ("name", "MirrorSourceConnector", True),
+        ("name", "C->B.MirrorSourceConnector", False),
+        ("name", "A->B.MirrorHeartbeatConnector", False),
+        ("connector.class", "org.apache.kafka.connect.mirror.MirrorSourceConnector", True),
+        ("connector.class", "MirrorSource", True),
+        ("connector.class", "MirrorHeartbeatConnector", False),
+        ("connector.class", "x.MirrorSourceConnector", False),
+        ("source.cluster.alias", "A", True),
+        ("source.cluster.alias", "x.A", False),
+        ("source.cluster.alias", "MirrorSource", False),
+        ("target.cluster.alias", "A", False),
+    ],
+)
+def test_name_class_and_aliases_cannot_be_changed(name: str, value: str, *, is_right: bool) -> None:
+    found = check(FLOW, Kind.SOURCE, {name: value})
+    assert (not found.errors) is is_right
+    assert found.properties == {}
+
+
+def test_what_mm2py_knows_and_does_not_need_is_named_and_not_stored() -> None:
+    found = check(FLOW, Kind.SOURCE, {"errors.tolerance": "all", "admin.timeout.ms": "5"})
+    assert found.errors == {}
+    assert sorted(found.without_effect) == ["admin.timeout.ms", "errors.tolerance"]
+    assert found.properties == {"admin.timeout.ms": "5"}, "it may have an effect one day"
