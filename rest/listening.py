@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import uvicorn
+from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mm2py.cli.rest_process import BACKLOG
 from mm2py.config.rest import ClientAuth, ServerTls
+from mm2py.kafka.errors import KeyMaterialUnusable
 from mm2py.kafka.security.key_material import Identity, TlsSettings
 from mm2py.kafka.security.tls import Tls, make_server_context
 from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
@@ -28,6 +31,7 @@ HEAD_MOST_S: Final = 10.0
 IDLE_MOST_S: Final = 15
 UNREAD_MOST_S: Final = 30.0
 """So long a client may leave an answer unread."""
+AGAIN_S: Final = 5.0
 CLOSING_MOST_S: Final = 5
 """How long requests may go on when the worker has ended."""
 
@@ -46,7 +50,7 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: App, tls: ssl.SSLContext | None) -> Server:
+def make_server(app: App) -> Server:
     """Return the server of one listener."""
     config = uvicorn.Config(
         app,
@@ -64,8 +68,22 @@ def make_server(app: App, tls: ssl.SSLContext | None) -> Server:
         timeout_graceful_shutdown=CLOSING_MOST_S,
     )
     config.load()
-    config.ssl = tls
     return Server(config)
+
+
+async def serve(server: Server, opened: socket.socket, tls: ServerTls | None, log: FilteringBoundLogger) -> None:
+    """Serve at one listener. While its certificate cannot be used, the others are served, and this one waits for it."""
+    told = ""
+    while tls is not None:
+        try:
+            server.config.ssl = listener_context(tls, lambda why: log.warning("security.stale", why=why))
+            break
+        except KeyMaterialUnusable as error:
+            if str(error) != told:
+                told = str(error)
+                log.error("rest.listener_not_served", at=opened.getsockname(), why=told, again_every_s=AGAIN_S)
+            await asyncio.sleep(AGAIN_S)
+    await server.serve([opened])
 
 
 def listener_context(settings: ServerTls, report: Callable[[str], None]) -> ssl.SSLContext:

@@ -24,7 +24,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.cli.command import STDERR, Connected, LineFile, connect
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
-from mm2py.config.rest import RestSettings
+from mm2py.config.rest import RestSettings, ServerTls
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import Mm2Error
@@ -32,6 +32,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
 from mm2py.records.audit_record import AuditRecord
 from mm2py.status.inquiry import Inquiry
+from rest import listening
 from rest.access.audit import Audit
 from rest.access.authentication import Authentication
 from rest.access.gate import Gate
@@ -41,7 +42,7 @@ from rest.app import make_app
 from rest.changes import FlowChanges
 from rest.events.feed import EventFeed, Source
 from rest.events.sources import GapsSource, GroupSource, QuarantineSource, SettingsSource, ToBrokers
-from rest.listening import CLOSING_MOST_S, Server, listener_context, make_server
+from rest.listening import CLOSING_MOST_S, Server, make_server
 from rest.live import LiveReport
 from rest.offset_changes import OffsetChanges
 from rest.questions import FlowQuestions
@@ -168,7 +169,7 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
     servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)
-    serving = [asyncio.create_task(server.serve([opened]), name="server") for server, opened in servers]
+    serving = [asyncio.create_task(listening.serve(*each, log), name="server") for each in servers]
     work = [
         asyncio.create_task(live.run(), name="looks"),
         asyncio.create_task(events.run(), name="events"),
@@ -182,7 +183,7 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
             if task.done():
                 task.result()
     finally:
-        for server, _ in servers:
+        for server, _, _ in servers:
             server.should_exit = True
         await events.close()
         await asyncio.wait(serving, timeout=CLOSING_MOST_S)
@@ -199,7 +200,7 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
 
 def _servers(
     options: Arguments, settings: RestSettings, app: FastAPI, audit: Audit, clock: Clock, log: FilteringBoundLogger
-) -> list[tuple[Server, socket.socket]]:
+) -> list[tuple[Server, socket.socket, ServerTls | None]]:
     """Return a server for each listener, with what stands before the routes there."""
 
     def stale(why: str) -> None:
@@ -207,12 +208,10 @@ def _servers(
 
     users = None if settings.users_file is None else UsersFile(settings.users_file, stale)
     authentication = None if users is None else Authentication(users, clock, log)
-    listening = [
-        (settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets
-    ]
-    own = [socket.gethostname(), *(listener.host for listener, _ in listening), *settings.hosts]
+    bound = [(settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets]
+    own = [socket.gethostname(), *(listener.host for listener, _ in bound), *settings.hosts]
     servers = []
-    for listener, opened in listening:
+    for listener, opened in bound:
         gate = Gate(
             app,
             settings.exposure(listener),
@@ -222,8 +221,7 @@ def _servers(
             names={name.lower() for name in own if name},
             missing=settings.missing(listener),
         )
-        tls = settings.tls_of(listener)
-        servers.append((make_server(gate, None if tls is None else listener_context(tls, stale)), opened))
+        servers.append((make_server(gate), opened, settings.tls_of(listener)))
     return servers
 
 

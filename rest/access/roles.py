@@ -36,11 +36,11 @@ class Requires:
     any_flow: bool = False
     """The route shows each caller only what is theirs."""
 
-    def __call__(self, request: Request) -> None:
+    async def __call__(self, request: Request) -> None:
         """Raises: RestError, 401 nobody asks or 403 this caller may not."""
         if self.role is Role.NOBODY:
             return
-        caller = caller_of(request)
+        caller = caller_of(request)  # none of this waits: what is async here runs in the loop, and in no thread
         if caller.user.role < self.role:
             raise RestError(
                 403, f"{caller.user.name} is a {caller.user.role.name.lower()}; this takes {_A[self.role]}."
@@ -68,7 +68,11 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-Who = Annotated[Caller, Depends(caller_of)]
+async def _who(request: Request) -> Caller:
+    return caller_of(request)
+
+
+Who = Annotated[Caller, Depends(_who)]
 
 
 def flow_of_path(parameters: dict[str, object]) -> str | None:

@@ -85,7 +85,7 @@ def parse_users(text: str, where: str) -> Users:
         except BadHash as bad:
             raise _wrong(where, number, str(bad)) from None
     if not seen:
-        raise UsersUnusable(f"{where} names no user.", remedy="Write name:proof:role; see docs/rest.md.")
+        raise UsersUnusable(f"{where} names no user.", remedy="Write name:proof:role; see docs/rest-access.md.")
     return Users(passwords, tuple(tokens), subjects, names)
 
 
@@ -102,7 +102,7 @@ def _flows(text: str | None, where: str, number: int) -> frozenset[str] | None:
 
 
 def _wrong(where: str, number: int, why: str) -> UsersUnusable:
-    return UsersUnusable(f"{where}, line {number}, is {why}.", remedy="See docs/rest.md.")
+    return UsersUnusable(f"{where}, line {number}, is {why}.", remedy="See docs/rest-access.md.")
 
 
 class UsersFile:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import Exposure
-from mm2py.connector import Flow
 from mm2py.logs import make_logger
 from mm2py.metrics.snapshot import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.status.facts import Facts
-from mm2py.status.report import Report, report_of
+from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
 from rest.access.audit import Audit
 from rest.access.authentication import Authentication
@@ -26,18 +26,9 @@ from rest.access.gate import App, Gate
 from rest.access.users import UsersFile
 from rest.app import make_app
 from rest.changes import Changed
-from rest.events.feed import EventFeed
-from rest.live import View
 from rest.services import Services
-from rest.v1 import V1
-from tests.fakes.worker_snapshot import worker
-
-FILE = """clusters=A,B
-A.bootstrap.servers=a.example:9092
-B.bootstrap.servers=b.example:9092
-A->B.enabled=true
-B->A.enabled=true
-"""
+from tests.fakes import v1_services
+from tests.fakes.worker_snapshot import worker as worker_snapshot
 
 
 class FixedClock:
@@ -57,27 +48,33 @@ class FixedClock:
 
 
 class FakeLink:
+    """A worker that says how it is, and what it has counted."""
+
     async def facts(self) -> WorkerFacts:
-        return WorkerFacts("host:1", "0.1.0", Health.HEALTHY, "It runs.", (), {})
+        return WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "It runs.", (), {})
 
     async def snapshot(self) -> WorkerSnapshot:
-        return worker()
+        return worker_snapshot()
 
 
-class FakeLive:
+class EndedEvents:
+    """A stream that ends at once; a real one goes on as long as its client listens."""
+
+    async def stream(self, since: object, flow: object) -> AsyncIterator[str]:
+        yield ": alive\n\n"
+
+
+class FakeLive(v1_services.FakeLive):
     async def report(self) -> Report:
-        return (await self.view()).report
-
-    async def view(self, *, since_s: float | None = None) -> View:
-        facts = Facts(0, {}, [], [], {})
-        return View(since_s or 0.0, facts, report_of(facts))
+        return self.found.report
 
 
 class FakeChanges:
     """Keeps settings in memory."""
 
-    def __init__(self, file: SettingsFile, flow: Flow) -> None:
-        self.by_file: Mapping[str, str] = file.shared(flow)
+    by_file: Mapping[str, str] = MappingProxyType({"topics": "orders"})
+
+    def __init__(self) -> None:
         self.config: FlowConfig | None = None
 
     async def stored(self) -> FlowConfig | None:
@@ -88,22 +85,24 @@ class FakeChanges:
         self.config = FlowConfig(wanted(before), Writer.REST, 1 if before is None else before.version + 1)
         return Changed(self.config, before is None, ())
 
+    async def direct(self, kind: object, state: object) -> None:
+        """Nothing runs that could be paused."""
 
-def make_services(directory: Path, text: str = FILE) -> Services:
-    """Return the services of a worker with this settings file."""
-    path = directory / "mm2.properties"
-    path.write_text(text)
-    file = read_settings_file(path, None)
-    configuration = file.configuration()
-    changes = {settings.flow: FakeChanges(file, settings.flow) for settings in configuration.flows}
+    async def restart(self, what: object) -> None:
+        """Nothing runs that could restart."""
 
-    async def cluster_id() -> str:
-        return "cluster-b"
+    async def set_log_level(self, level: str) -> None:
+        """Nothing is logged."""
 
-    events = EventFeed()
-    asyncio.run(events.close())  # a stream of them ends at once
-    fakes: Any = (FakeLink(), FakeLive(), changes)
-    return Services(configuration, *fakes, FixedClock(), cluster_id, V1(file, events=events))
+
+def make_services() -> Services:
+    """Return the services of a worker of ``A->B``; its file also has ``B->A``, which is refused."""
+    fakes: Any = {
+        "link": FakeLink(),
+        "live": FakeLive(v1_services.facts_of()),
+        "changes": {v1_services.FLOW: FakeChanges()},
+    }
+    return replace(v1_services.services(events=EndedEvents()), **fakes)
 
 
 class Guarded:
@@ -146,6 +145,18 @@ class Guarded:
         return self.text.getvalue()
 
 
-def guarded(directory: Path, exposure: Exposure = Exposure.EVERYONE, **options: Any) -> Guarded:
+def guarded(exposure: Exposure = Exposure.EVERYONE, **options: Any) -> Guarded:
     """Return the whole REST application of a worker behind a gate."""
-    return Guarded(make_app(make_services(directory)), exposure, **options)
+    services, app = make_services(), _app()
+
+    async def of_these_services(scope: Any, receive: Any, send: Any) -> None:
+        app.state.services = services
+        await app(scope, receive, send)
+
+    return Guarded(of_these_services, exposure, **options)
+
+
+@cache
+def _app() -> FastAPI:
+    """The same for all: making its routes takes a while."""
+    return make_app(make_services())

@@ -14,14 +14,13 @@ from mm2py.connector import FlowStatus
 from mm2py.logs import LEVELS
 from mm2py.status.inquiry import Inquiry
 from mm2py.worker.facts import Health, WorkerFacts
-from rest.access.callers import EVERYONE, Caller
-from rest.access.roles import CALLER_KEY
 from rest.app import make_app
 from rest.changes import FlowChanges
 from rest.live import LiveReport
 from rest.offset_changes import OffsetChanges
 from rest.services import Services
 from rest.worker_link import WorkerSilent
+from tests.fakes.open_rest import open_to_all, report_at_once
 from tests.scenarios.settings.test_status_command import Link
 from tests.scenarios.shared_world import SharedWorld
 
@@ -85,14 +84,14 @@ class Rest(httpx2.AsyncClient):
             for settings in configuration.flows
         }
         self.failures: list[str] = []
-        self.live = LiveReport(inquiry.look, world.clock, self.failures.append)
+        self.live = LiveReport(inquiry.look, world.clock, self.failures.append, make=report_at_once)
 
         async def cluster_id() -> str | None:
             return "id-B"
 
         services = Services(configuration, link, self.live, changes, world.clock, cluster_id, offset_changes=offsets)  # type: ignore[arg-type]
         super().__init__(
-            transport=httpx2.ASGITransport(_open_to_all(make_app(services))), base_url="http://127.0.0.1:8083"
+            transport=httpx2.ASGITransport(open_to_all(make_app(services))), base_url="http://127.0.0.1:8083"
         )
 
     async def told(self, method: str, path: str, code: int, **more: Any) -> Any:
@@ -117,13 +116,3 @@ async def rest_of(
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             assert not rest.failures
-
-
-def _open_to_all(app: Any) -> Any:
-    """Let everybody in, as at a loopback listener without users."""
-
-    async def admitted(scope: Any, receive: Any, send: Any) -> None:
-        scope.setdefault("state", {})[CALLER_KEY] = Caller(EVERYONE, "127.0.0.1", "none")
-        await app(scope, receive, send)
-
-    return admitted

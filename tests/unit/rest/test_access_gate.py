@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -16,12 +17,13 @@ from rest.access.gate import BODY_MAX_BYTES
 from rest.access.hosts import is_own_host, is_own_page
 from tests.fakes.rest_services import Guarded, guarded
 
+NAMED = {"flow": "A->B", "name": "A->B.MirrorSourceConnector", "connector": "A->B.MirrorSourceConnector"}
 CONFIG = "/connectors/A->B.MirrorSourceConnector/config"
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Guarded:
-    return guarded(tmp_path)
+def worker() -> Guarded:
+    return guarded()
 
 
 # Hosts and pages
@@ -86,10 +88,8 @@ def test_what_a_proxy_claims_changes_nothing(worker: Guarded) -> None:
 # What a listener serves
 
 
-def test_a_listener_that_other_machines_reach_without_protection_serves_health_and_says_how_to_open_the_rest(
-    tmp_path: Path,
-) -> None:
-    worker = guarded(tmp_path, Exposure.HEALTH, missing="Set rest.users.file")
+def test_a_listener_that_other_machines_reach_without_protection_serves_health_and_says_how_to_open_the_rest() -> None:
+    worker = guarded(Exposure.HEALTH, missing="Set rest.users.file")
     client = worker.client()
     assert client.get("/health").status_code == 200
     for method, path in [("GET", "/connectors"), ("GET", "/metrics"), ("POST", "/health"), ("GET", "/openapi.json")]:
@@ -98,8 +98,8 @@ def test_a_listener_that_other_machines_reach_without_protection_serves_health_a
         assert "Set rest.users.file" in answer.json()["message"]
 
 
-def test_a_listener_for_probes_serves_health_and_metrics_and_nothing_else(tmp_path: Path) -> None:
-    client = guarded(tmp_path, Exposure.PROBES).client()
+def test_a_listener_for_probes_serves_health_and_metrics_and_nothing_else() -> None:
+    client = guarded(Exposure.PROBES).client()
     assert client.get("/health").status_code == 200
     assert client.get("/metrics").status_code in (200, 404)
     assert client.get("/connectors").status_code == 403
@@ -117,7 +117,7 @@ def test_a_listener_for_probes_serves_health_and_metrics_and_nothing_else(tmp_pa
     ],
 )
 def test_what_processes_of_mirrormaker_2_ask_each_other_is_gone_and_its_body_is_not_read(
-    tmp_path: Path, exposure: Exposure, method: str, path: str
+    exposure: Exposure, method: str, path: str
 ) -> None:
     read: list[bytes] = []
 
@@ -127,7 +127,7 @@ def test_what_processes_of_mirrormaker_2_ask_each_other_is_gone_and_its_body_is_
             yield b"["
             assert len(read) < 10, "the body is read"
 
-    worker = guarded(tmp_path, exposure)
+    worker = guarded(exposure)
     answer = asyncio.run(raw_request(worker, method, path, endless()))
     assert answer[0] == 410
     assert b"topics on the target" in answer[1]
@@ -143,8 +143,6 @@ async def raw_request(worker: Guarded, method: str, path: str, body: AsyncIterat
 
     async def send(message: Any) -> None:
         sent.append(message)
-
-    from urllib.parse import unquote
 
     scope = {
         "type": "http",
@@ -232,14 +230,14 @@ def test_a_body_that_tells_its_length_twice_is_refused(worker: Guarded) -> None:
     assert worker.client().put(CONFIG, content=b"{}", headers=headers).status_code == 400
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate_module, "BODY_MOST_S", 0.01)
 
     async def never() -> AsyncIterator[bytes]:
         await asyncio.Event().wait()
         yield b""
 
-    assert asyncio.run(raw_request(guarded(tmp_path), "PUT", CONFIG, never()))[0] == 408
+    assert asyncio.run(raw_request(guarded(), "PUT", CONFIG, never()))[0] == 408
 
 
 # Paths
@@ -277,10 +275,8 @@ def test_a_method_that_a_path_does_not_have_is_a_405(worker: Guarded) -> None:
 # Answers
 
 
-def test_answers_tell_neither_the_server_nor_what_went_wrong_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = guarded(tmp_path)
+def test_answers_tell_neither_the_server_nor_what_went_wrong_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = guarded()
 
     def broken(_: Any) -> Any:
         raise RuntimeError("canary")
@@ -298,6 +294,16 @@ def test_answers_tell_neither_the_server_nor_what_went_wrong_in_it(
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert "access-control-allow-origin" not in answer.headers
     assert "set-cookie" not in answer.headers
+
+
+def test_no_credential_of_the_file_is_in_any_answer(worker: Guarded) -> None:
+    client = worker.client()
+    paths = client.get("/openapi.json").json()["paths"]
+    asked = [path for path, methods in paths.items() if "get" in methods and not path.endswith("/events")]
+    assert len(asked) > 10
+    for path in asked:
+        filled = re.sub(r"\{(\w+)\}", lambda match: NAMED.get(match[1], "orders"), path)
+        assert "canary" not in client.get(filled).text, filled
 
 
 def test_a_400_does_not_repeat_what_was_sent(worker: Guarded) -> None:
@@ -324,3 +330,9 @@ def test_each_call_that_changes_something_leaves_an_audit_event_without_credenti
     assert (broken.status, broken.body) == (400, "")
     assert "canary" not in worker.log
     assert worker.log.count("rest.audit") == 3
+
+
+def test_a_name_with_a_line_break_stays_one_line_of_the_log(worker: Guarded) -> None:
+    path = "/connectors/A->B.MirrorSourceConnector%0a2026-11-23 INFO rest.audit user=admin%1b[31m%e2%80%ae/config"
+    assert worker.client().put(path, json={}).status_code == 404
+    assert len(worker.log.splitlines()) == 1 and "\x1b" not in worker.log

@@ -56,7 +56,7 @@ def worker(tmp_path: Path) -> Guarded:
     lines = [f"{name}:{hash_token(Secret(token(name)))}:{role}" for name, role in USERS.items()]
     lines += [f"{name}-AB:{hash_token(Secret(token(f'{name}-AB')))}:{role}:A->B" for name, role in USERS.items()]
     users.write_text("\n".join(lines))
-    return guarded(tmp_path, Exposure.USERS, users=users)
+    return guarded(Exposure.USERS, users=users)
 
 
 def ask(worker: Guarded, method: str, path: str, user: str | None, flow: str = FLOW) -> int:
@@ -121,7 +121,7 @@ def test_a_route_that_states_no_role_keeps_rest_from_starting() -> None:
 def test_the_routes_of_the_application_are_those_that_are_checked(tmp_path: Path) -> None:
     described = {
         (method.upper(), path)
-        for path, methods in make_app(make_services(tmp_path)).openapi()["paths"].items()
+        for path, methods in make_app(make_services()).openapi()["paths"].items()
         for method in methods
     }
     assert described <= {(method, path) for method, path, _ in ROUTES}
@@ -130,6 +130,6 @@ def test_the_routes_of_the_application_are_those_that_are_checked(tmp_path: Path
 def test_without_a_gate_before_it_the_application_serves_nobody(tmp_path: Path) -> None:
     from starlette.testclient import TestClient
 
-    client = TestClient(make_app(make_services(tmp_path)), base_url="http://localhost")
+    client = TestClient(make_app(make_services()), base_url="http://localhost")
     assert client.get("/connectors").status_code == 401
     assert client.get("/health").status_code == 200

@@ -42,7 +42,7 @@ def users(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(tmp_path: Path, users: Path) -> Guarded:
-    return guarded(tmp_path, Exposure.USERS, users=users)
+    return guarded(Exposure.USERS, users=users)
 
 
 def test_the_file_names_users_their_roles_and_their_flows(users: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_file_is_read_again_when_it_changes(worker: Guarded, users: Path) ->
 
 def test_without_a_usable_file_nobody_is_let_in_and_the_health_is_told(tmp_path: Path) -> None:
     path = tmp_path / "users"
-    client = guarded(tmp_path, Exposure.USERS, users=path).client()
+    client = guarded(Exposure.USERS, users=path).client()
     answer = client.get("/connectors", headers=bearer(TOKEN))
     assert answer.status_code == 503
     assert "cannot be read" in answer.json()["message"]
@@ -206,6 +206,21 @@ def test_the_wait_grows_to_a_bound_and_is_forgotten() -> None:
     assert waits[FREE : FREE + 3] == [1.0, 2.0, 4.0]
     assert max(waits) == WAIT_MOST_S
     assert failures.wait_s("192.0.2.1", now_s + 300.0) == 0.0
+
+
+def test_passwords_and_tokens_are_compared_in_a_time_that_tells_nothing(
+    worker: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+
+    def counted(ours: bytes, theirs: bytes) -> bool:
+        compared.append(len(ours))
+        return ours == theirs
+
+    monkeypatch.setattr("hmac.compare_digest", counted)
+    assert worker.client().get("/connectors", headers=bearer(TOKEN)).status_code == 200
+    assert worker.client().get("/connectors", headers=basic("nobody", "x")).status_code == 401
+    assert compared == [32, 32], "of a user that there is not, a password is checked as well"
 
 
 def test_a_hash_is_new_each_time_and_tells_its_password_from_others() -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from deploy.local.certificates import Authority, write_private
+from mm2py.config.rest import ServerTls
+from mm2py.kafka.security.key_material import KeyStore, TlsSettings
+from mm2py.logs import make_logger
 from rest import listening
 from rest.access.gate import HEAD_MAX_BYTES
 from rest.listening import make_server
@@ -20,10 +26,10 @@ Story = Callable[[int], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[int]:
+async def serving() -> AsyncIterator[int]:
     """Serve a worker's REST; yields the port."""
     opened = socket.create_server(("127.0.0.1", 0))
-    server = make_server(guarded(directory).gate, None)
+    server = make_server(guarded().gate)
     running = asyncio.create_task(server.serve([opened]))
     try:
         while not server.started:
@@ -49,9 +55,9 @@ async def answers(port: int, *parts: bytes) -> bytes:
         writer.close()
 
 
-def tell(directory: Path, story: Story) -> None:
+def tell(story: Story) -> None:
     async def run() -> None:
-        async with serving(directory) as port:
+        async with serving() as port:
             await story(port)
             assert (await answers(port, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))).startswith(
                 b"HTTP/1.1 200"
@@ -76,27 +82,25 @@ def tell(directory: Path, story: Story) -> None:
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (HEAD_MAX_BYTES + 1) + b"\r\n\r\n",
     ],
 )
-def test_what_is_no_http_that_we_speak_is_refused_and_the_connection_ends(tmp_path: Path, sent: bytes) -> None:
+def test_what_is_no_http_that_we_speak_is_refused_and_the_connection_ends(sent: bytes) -> None:
     async def story(port: int) -> None:
         answer = await answers(port, sent)
         assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431", b"HTTP/1.1 501", b"HTTP/1.1 505"))
 
-    tell(tmp_path, story)
+    tell(story)
 
 
 @pytest.mark.parametrize("path", [b"//connectors", b"/..", b"/connectors/../connectors", b"/%2e%2e/%2e%2e/etc/passwd"])
-def test_a_path_as_it_was_sent_leads_nowhere_else(tmp_path: Path, path: bytes) -> None:
+def test_a_path_as_it_was_sent_leads_nowhere_else(path: bytes) -> None:
     async def story(port: int) -> None:
         sent = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         assert (await answers(port, sent)).startswith(b"HTTP/1.1 404")
 
-    tell(tmp_path, story)
+    tell(story)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", GET + b"GET / HT"])
-def test_a_connection_that_does_not_ask_in_time_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
+def test_a_connection_that_does_not_ask_in_time_ends(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """Slowloris: also behind a request that was answered, where uvicorn itself waits without end."""
     monkeypatch.setattr(listening, "HEAD_MOST_S", 0.2)
 
@@ -104,21 +108,21 @@ def test_a_connection_that_does_not_ask_in_time_ends(
         answer = await answers(port, sent)
         assert answer == b"" or answer.startswith(b"HTTP/1.1 200"), "only the whole request is answered"
 
-    tell(tmp_path, story)
+    tell(story)
 
 
-def test_a_request_that_is_refused_before_its_body_does_not_get_the_body_read(tmp_path: Path) -> None:
+def test_a_request_that_is_refused_before_its_body_does_not_get_the_body_read() -> None:
     async def story(port: int) -> None:
         head = b"POST /A/B/connectors/MirrorSourceConnector/tasks HTTP/1.1\r\nHost: localhost\r\n"
         answer = await answers(port, head + b"Content-Length: 1000000000\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 410")
         assert b"connection: close" in answer.lower()
 
-    tell(tmp_path, story)
+    tell(story)
 
 
 def test_beyond_so_many_connections_new_ones_are_told_to_come_later_and_those_that_ended_make_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listening, "CONNECTIONS_MOST", 4)
 
@@ -138,12 +142,42 @@ def test_beyond_so_many_connections_new_ones_are_told_to_come_later_and_those_th
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    tell(tmp_path, story)
+    tell(story)
 
 
-def test_answers_do_not_name_the_server(tmp_path: Path) -> None:
+def test_a_listener_whose_certificate_is_missing_waits_for_it_and_is_then_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it took the whole REST process with it, and with that the health that probes ask for."""
+    monkeypatch.setattr(listening, "AGAIN_S", 0.01)
+    authority, keys, text = Authority(), tmp_path / "rest.pem", io.StringIO()
+    write_private(tmp_path / "ca.pem", authority.pem())
+
+    async def run() -> None:
+        opened = socket.create_server(("127.0.0.1", 0))
+        server = make_server(guarded().gate)
+        tls = ServerTls(TlsSettings(keys=KeyStore("PEM", keys)))
+        running = asyncio.create_task(listening.serve(server, opened, tls, make_logger("info", "json", text)))
+        while "rest.listener_not_served" not in text.getvalue():
+            await asyncio.sleep(0)
+        write_private(keys, authority.issue("rest").pem())
+        while not server.started:
+            await asyncio.sleep(0)
+        context = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+        reader, writer = await asyncio.open_connection("localhost", opened.getsockname()[1], ssl=context)
+        writer.write(GET)
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.close()
+        server.should_exit = True
+        await running
+        assert text.getvalue().count("rest.listener_not_served") == 1
+
+    asyncio.run(run())
+
+
+def test_answers_do_not_name_the_server() -> None:
     async def story(port: int) -> None:
         answer = await answers(port, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert b"\r\nserver:" not in answer.lower()
 
-    tell(tmp_path, story)
+    tell(story)

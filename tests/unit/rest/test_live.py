@@ -10,6 +10,7 @@ import pytest
 
 from mm2py.status.facts import Facts
 from rest.live import ASKED_S, FIRST_S, FRESH_S, LOOK_MOST_S, PATIENCE_S, LiveReport, NothingKnown
+from tests.fakes.open_rest import report_at_once
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 NOTHING = Facts(0, {}, [], [], {})
@@ -24,7 +25,7 @@ class Clusters:
         self.looks: list[float] = []
         self.failures: list[str] = []
         self.error: Exception | None = None
-        self.live = LiveReport(self.look, self.clock, self.failures.append)
+        self.live = LiveReport(self.look, self.clock, self.failures.append, make=report_at_once)
 
     async def look(self) -> Facts:
         self.looks.append(self.clock.monotonic())

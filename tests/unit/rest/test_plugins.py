@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from mm2py.config.flow_properties import stored_keys
 from rest.errors import tell_errors
 from rest.routes import plugins
+from tests.fakes.open_rest import open_to_all
 
 CLASS = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
 VALIDATE = "/connector-plugins/MirrorSourceConnector/config/validate"
@@ -23,7 +24,7 @@ def client() -> Iterator[TestClient]:
     app = FastAPI()
     tell_errors(app)
     app.include_router(plugins.router)
-    with TestClient(app, raise_server_exceptions=False) as found:
+    with TestClient(open_to_all(app), raise_server_exceptions=False) as found:
         yield found
 
 
