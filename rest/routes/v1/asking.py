@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path, Query
@@ -44,6 +46,14 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     409: _error("the flow is refused, or does not do that", 409, "A->B emits no checkpoints."),
     503: _error("a cluster does not answer", 503, "The clusters have not answered within 15 s."),
 }
+
+EXAMPLES: Final[dict[str, Any]] = json.loads((FilePath(__file__).parent / "examples.json").read_text())
+"""By the path of a route."""
+
+
+def example_of(path: str) -> dict[int | str, dict[str, Any]]:
+    """Return the description of a route's answer, with an example."""
+    return {200: {"description": "done", "content": {"application/json": {"example": EXAMPLES[path]}}}}
 
 
 def _part(

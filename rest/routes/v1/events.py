@@ -29,13 +29,19 @@ id: 5d0b2c171a
 router = APIRouter(dependencies=[READER], prefix="/v1", tags=["v1"], responses=ERRORS)
 
 
+class EventStream(StreamingResponse):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
 @router.get(
     "/events",
-    response_class=StreamingResponse,
+    response_class=EventStream,
     responses={
         200: {
-            "model": Event,
-            "description": "each ``data`` is one event; a comment at least every 15 s",
+            "description": "each ``data`` is one event, see x-event; a comment at least every 15 s",
+            "x-event": Event.model_json_schema(),
             "content": {"text/event-stream": {"example": EXAMPLE}},
         }
     },
@@ -67,4 +73,4 @@ async def stream_events(
         why = f"This worker serves {STREAMS_MOST} streams already. Close one, or ask another worker."
         raise RestError(503, why, {"Retry-After": "10"}) from error
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    return EventStream(events, headers=headers)

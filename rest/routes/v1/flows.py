@@ -15,7 +15,7 @@ from rest.reports.lag import own_copies
 from rest.reports.pages import Page, page_of
 from rest.reports.partitions import PartitionCopy, partition_copies
 from rest.reports.topics import TopicCopy
-from rest.routes.v1.asking import ERRORS, FlowPath, Paged, answer, ask, asked_of, topics_of
+from rest.routes.v1.asking import ERRORS, FlowPath, Paged, answer, ask, asked_of, example_of, topics_of
 from rest.services import Shared
 
 router = APIRouter(prefix="/v1/flows", tags=["v1"], responses=ERRORS)
@@ -30,7 +30,7 @@ class FlowDetail(Body):
     """As in ``flows`` of ``mm2py status --json``."""
 
 
-@router.get("", dependencies=[ANY_READER], response_model=Page[FlowBody])
+@router.get("", dependencies=[ANY_READER], response_model=Page[FlowBody], responses=example_of("/v1/flows"))
 async def list_flows(services: Shared, who: Who, part: Paged) -> Response:
     """Return all flows of the worker's file in short, those that are refused among them."""
     view = await services.live.view()
@@ -48,7 +48,7 @@ async def list_flows(services: Shared, who: Who, part: Paged) -> Response:
     return await answer(services, view, ("flows", who.user.flows, part), make)
 
 
-@router.get("/{flow}", dependencies=[READER], response_model=FlowDetail)
+@router.get("/{flow}", dependencies=[READER], response_model=FlowDetail, responses=example_of("/v1/flows/{flow}"))
 async def get_flow(services: Shared, flow: FlowPath) -> Response:
     """Return a flow: in short, and as ``mm2py status --json`` has it."""
     asked = await ask(services, flow)
@@ -60,7 +60,12 @@ async def get_flow(services: Shared, flow: FlowPath) -> Response:
     return await answer(services, asked.view, ("flow", flow), make)
 
 
-@router.get("/{flow}/topics", dependencies=[READER], response_model=Page[TopicCopy])
+@router.get(
+    "/{flow}/topics",
+    dependencies=[READER],
+    response_model=Page[TopicCopy],
+    responses=example_of("/v1/flows/{flow}/topics"),
+)
 async def list_topics(
     services: Shared,
     flow: FlowPath,
@@ -78,7 +83,12 @@ async def list_topics(
     return await answer(services, asked.view, ("topics", flow, copied, part), make)
 
 
-@router.get("/{flow}/topics/{topic}/partitions", dependencies=[READER], response_model=Page[PartitionCopy])
+@router.get(
+    "/{flow}/topics/{topic}/partitions",
+    dependencies=[READER],
+    response_model=Page[PartitionCopy],
+    responses=example_of("/v1/flows/{flow}/topics/{topic}/partitions"),
+)
 async def list_partitions(
     services: Shared,
     flow: FlowPath,

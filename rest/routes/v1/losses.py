@@ -10,7 +10,7 @@ from mm2py.status.bodies import GapBody
 from rest.access.roles import READER
 from rest.reports.pages import Page, page_of
 from rest.reports.quarantine import QuarantinedRecord, key_of
-from rest.routes.v1.asking import ERRORS, FlowPath, Paged, answer, ask, json_response, page
+from rest.routes.v1.asking import ERRORS, FlowPath, Paged, answer, ask, example_of, json_response, page
 from rest.services import Shared
 
 router = APIRouter(dependencies=[READER], prefix="/v1/flows/{flow}", tags=["v1"], responses=ERRORS)
@@ -20,7 +20,7 @@ def _order(gap: GapBody) -> tuple[str | int, ...]:
     return gap.topic, gap.partition, gap.at_ms, gap.kind, gap.position
 
 
-@router.get("/gaps", response_model=Page[GapBody])
+@router.get("/gaps", response_model=Page[GapBody], responses=example_of("/v1/flows/{flow}/gaps"))
 async def list_gaps(
     services: Shared,
     flow: FlowPath,
@@ -37,7 +37,7 @@ async def list_gaps(
     return await answer(services, asked.view, ("gaps", flow, all_of_them, part), make)
 
 
-@router.get("/quarantine", response_model=Page[QuarantinedRecord])
+@router.get("/quarantine", response_model=Page[QuarantinedRecord], responses=example_of("/v1/flows/{flow}/quarantine"))
 async def list_quarantined(services: Shared, flow: FlowPath, part: Paged) -> Response:
     """Return the records that the target refused and that were put in quarantine; keys and values are not shown."""
     found = await services.v1.questions[flow].quarantined()

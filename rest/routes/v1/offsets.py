@@ -12,7 +12,7 @@ from mm2py.status.bodies import GroupsBody, TranslateBody
 from mm2py.status.offset_inquiry import Question
 from rest.access.roles import READER
 from rest.reports.pages import WrongCursor, cut
-from rest.routes.v1.asking import ERRORS, FlowPath, Paged, ask, json_response, wrong_cursor
+from rest.routes.v1.asking import ERRORS, FlowPath, Paged, ask, example_of, json_response, wrong_cursor
 from rest.services import Shared
 
 OFFSETS_MOST = 100
@@ -29,7 +29,7 @@ class GroupsPage(GroupsBody):
     """How many groups there are."""
 
 
-@router.get("/groups", response_model=GroupsPage)
+@router.get("/groups", response_model=GroupsPage, responses=example_of("/v1/flows/{flow}/groups"))
 async def list_groups(services: Shared, flow: FlowPath, part: Paged) -> Response:
     """Return the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that."""
     asked = await ask(services, flow)
@@ -44,7 +44,7 @@ async def list_groups(services: Shared, flow: FlowPath, part: Paged) -> Response
     )
 
 
-@router.get("/translate", response_model=TranslateBody)
+@router.get("/translate", response_model=TranslateBody, responses=example_of("/v1/flows/{flow}/translate"))
 async def translate(
     services: Shared,
     flow: FlowPath,

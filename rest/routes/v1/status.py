@@ -9,13 +9,13 @@ from mm2py.status.bodies import StatusBody
 from rest.access.roles import READER
 from rest.reports.flows import ClusterBody, WorkerBody, cluster_bodies, worker_bodies
 from rest.reports.pages import Page, page_of
-from rest.routes.v1.asking import ERRORS, Paged, answer
+from rest.routes.v1.asking import ERRORS, Paged, answer, example_of
 from rest.services import Shared
 
 router = APIRouter(dependencies=[READER], prefix="/v1", tags=["v1"], responses=ERRORS)
 
 
-@router.get("/status", response_model=StatusBody)
+@router.get("/status", response_model=StatusBody, responses=example_of("/v1/status"))
 async def get_status(services: Shared) -> Response:
     """Return what ``mm2py status --json`` prints."""
     view = await services.live.view()
@@ -24,7 +24,7 @@ async def get_status(services: Shared) -> Response:
     )
 
 
-@router.get("/clusters", response_model=Page[ClusterBody])
+@router.get("/clusters", response_model=Page[ClusterBody], responses=example_of("/v1/clusters"))
 async def list_clusters(services: Shared, part: Paged) -> Response:
     """Return the clusters of all flows, and whether they answer."""
     view = await services.live.view()
@@ -35,7 +35,7 @@ async def list_clusters(services: Shared, part: Paged) -> Response:
     return await answer(services, view, ("clusters", part), make)
 
 
-@router.get("/workers", response_model=Page[WorkerBody])
+@router.get("/workers", response_model=Page[WorkerBody], responses=example_of("/v1/workers"))
 async def list_workers(services: Shared, part: Paged) -> Response:
     """Return the workers of all groups: who leads, who is gone, what each does."""
     view = await services.live.view()

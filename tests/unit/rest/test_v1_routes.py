@@ -17,7 +17,9 @@ from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
+from rest.events.feed import STREAMS_MOST, EventFeed
 from rest.reports.pages import LIMIT_MOST
+from rest.routes.v1.asking import EXAMPLES
 from tests.fakes.v1_services import (
     CONFLICT,
     FLOW,
@@ -302,8 +304,11 @@ def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None
             assert operation["summary"] and operation["description"], path
             assert set(operation["responses"]) >= {"200", "400", "404", "503"}, path
             assert operation["responses"]["503"]["content"]["application/json"]["example"]["error_code"] == 503
-            wanted |= _named(operation["responses"]["200"], schemas, set())
+            wanted |= _named(operation["responses"]["200"]["content"], schemas, set())
     assert len(wanted) > 25
+    stream = document["paths"]["/v1/events"]["get"]["responses"]["200"]
+    assert "settings.changed" in stream["content"]["text/event-stream"]["example"]
+    assert all("description" in field or "$ref" in field for field in stream["x-event"]["properties"].values())
     bare = [
         f"{name}.{field}"
         for name in sorted(wanted)
@@ -311,6 +316,41 @@ def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None
         if "description" not in schema and "$ref" not in json.dumps(schema)
     ]
     assert bare == []
+
+
+def test_the_example_of_each_route_has_the_shape_of_its_answer() -> None:
+    asked = client()
+    questions = {"translate": "?topic=orders&partition=0&offset=7", "topics": "?copied=true"}
+    for path, methods in asked.get("/openapi.json").json()["paths"].items():
+        content = methods["get"]["responses"]["200"]["content"] if path.startswith("/v1") else {}
+        if "application/json" in content:
+            assert content["application/json"]["example"]
+            url = path.replace("{flow}", "A->B").replace("{topic}", "orders") + questions.get(path.split("/")[-1], "")
+            assert differences(EXAMPLES[path], asked.get(url).json()) == [], path
+
+
+def differences(example: Any, real: Any, at: str = "") -> list[str]:
+    """Return where an example has other fields than what is answered; lists are compared by their first items."""
+    if isinstance(example, dict) and isinstance(real, dict) and example.keys() != real.keys() and at != ".clusters":
+        return [f"{at}: {sorted(example.keys() ^ real.keys())}"]
+    if isinstance(example, dict) and isinstance(real, dict):
+        return [one for key in example for one in differences(example[key], real[key], f"{at}.{key}")]
+    if isinstance(example, list) and isinstance(real, list) and example and real:
+        return differences(example[0], real[0], f"{at}[]")
+    return []
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "status"),
+    [({"Last-Event-ID": "x"}, "", 400), ({}, "?flow=A", 400), ({}, "?flow=A->B", 503)],
+    ids=["no id", "no flow", "too many"],
+)
+def test_a_stream_that_cannot_be_says_why(headers: dict[str, str], query: str, status: int) -> None:
+    feed = EventFeed()
+    feed.streams = STREAMS_MOST
+    answer = client(events=feed).get(f"/v1/events{query}", headers=headers)
+    assert (answer.status_code, answer.json()["error_code"]) == (status, status)
+    assert feed.streams == STREAMS_MOST
 
 
 def _named(schema: Any, schemas: dict[str, Any], found: set[str]) -> set[str]:
