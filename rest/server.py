@@ -32,17 +32,17 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
 from mm2py.records.audit_record import AuditRecord
 from mm2py.status.inquiry import Inquiry
-from rest import listening
+from rest.access import listening
 from rest.access.audit import Audit
 from rest.access.authentication import Authentication
 from rest.access.gate import Gate
+from rest.access.listening import CLOSING_MOST_S, Server, make_server
 from rest.access.users import UsersFile
 from rest.answers import Kept
 from rest.app import make_app
 from rest.changes import FlowChanges
 from rest.events.feed import EventFeed, Source
 from rest.events.sources import GapsSource, GroupSource, QuarantineSource, SettingsSource, ToBrokers
-from rest.listening import CLOSING_MOST_S, Server, make_server
 from rest.live import LiveReport
 from rest.offset_changes import OffsetChanges
 from rest.questions import FlowQuestions

@@ -1,1 +1,1 @@
-"""Who may ask REST for what: users and roles, and what stands before the routes."""
+"""Who may ask REST for what: listeners and their limits, users and roles, and what stands before the routes."""

@@ -63,10 +63,16 @@ class EndedEvents:
     async def stream(self, since: object, flow: object) -> AsyncIterator[str]:
         yield ": alive\n\n"
 
+    async def set_log_level(self, level: str) -> None:
+        pass
+
 
 class FakeLive(v1_services.FakeLive):
     async def report(self) -> Report:
         return self.found.report
+
+    def changed(self) -> None:
+        pass
 
 
 class FakeChanges:
@@ -83,7 +89,16 @@ class FakeChanges:
     async def change(self, wanted: Any, *, version: int | None) -> Changed:
         before = self.config
         self.config = FlowConfig(wanted(before), Writer.REST, 1 if before is None else before.version + 1)
-        return Changed(self.config, before is None, ())
+        return Changed(self.config, ())
+
+    async def direct(self, *_: object) -> None:
+        pass
+
+    async def restart(self, *_: object) -> None:
+        pass
+
+    async def set_log_level(self, *_: object) -> None:
+        pass
 
     async def direct(self, kind: object, state: object) -> None:
         """Nothing runs that could be paused."""

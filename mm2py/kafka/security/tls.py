@@ -119,6 +119,8 @@ def make_server_context(
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = verify
+    context.options |= ssl.OP_NO_TICKET  # a session that goes on would not ask whether the certificate is still good
+    context.num_tickets = 0
     _configure(context, settings, trusted, identity)
     return context
 

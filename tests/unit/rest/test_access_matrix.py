@@ -60,9 +60,12 @@ def worker(tmp_path: Path) -> Guarded:
 
 
 def ask(worker: Guarded, method: str, path: str, user: str | None, flow: str = FLOW) -> int:
+    """Ask and return the status; a route's own 403, which is for all users, is a 200 here."""
     headers = {} if user is None else {"Authorization": f"Bearer {token(user)}"}
     body: Any = {} if method in ("PUT", "PATCH") else None
-    return worker.client().request(method, address_of(path, flow), headers=headers, json=body).status_code
+    answer = worker.client().request(method, address_of(path, flow), headers=headers, json=body)
+    is_of_route = answer.status_code == 403 and (user is None or f"{user} " not in answer.json()["message"])
+    return 200 if is_of_route else answer.status_code
 
 
 def least(stated: list[Requires]) -> Role:

@@ -16,9 +16,9 @@ from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import ServerTls
 from mm2py.kafka.security.key_material import KeyStore, TlsSettings
 from mm2py.logs import make_logger
-from rest import listening
+from rest.access import listening
 from rest.access.gate import HEAD_MAX_BYTES
-from rest.listening import make_server
+from rest.access.listening import make_server
 from tests.fakes.rest_services import guarded
 
 GET = b"GET /connectors HTTP/1.1\r\nHost: localhost\r\n\r\n"
