@@ -153,8 +153,12 @@ class Connector(Protocol):
         """Whether a request that was sent may be stored later, although the connector was drained."""
         ...
 
-    def status(self) -> FlowStatus | PathStatus | None:
-        """Return the connector's part of the flow's status, None if it has none."""
+    def status(self, *, with_topics: bool = True) -> FlowStatus | PathStatus | None:
+        """Return the connector's part of the flow's status, None if it has none.
+
+        Args:
+            with_topics: also each topic, which takes as long as it has partitions.
+        """
         ...
 
     def measure(self) -> ConnectorMeasures | None:

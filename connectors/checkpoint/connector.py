@@ -125,7 +125,7 @@ class CheckpointConnector(RoundsConnector):
         """How long checkpoints took to be acknowledged, in ms, by group and remote partition."""
         self._said: set[str] = set()
 
-    def status(self) -> None:
+    def status(self, *, with_topics: bool = True) -> None:
         """Nothing yet: see the log."""
 
     def measure(self) -> CheckpointSnapshot:

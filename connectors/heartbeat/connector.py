@@ -56,7 +56,7 @@ class HeartbeatConnector(RoundsConnector):
         """When the next heartbeat is due."""
         self._emitted = False
 
-    def status(self) -> None:
+    def status(self, *, with_topics: bool = True) -> None:
         """Nothing: heartbeats say something of the flows that copy them."""
 
     def measure(self) -> None:

@@ -226,7 +226,7 @@ class PathConnector(RoundsConnector):
         self._tail: _Tail | None = None
         self._unreadable_said = False
 
-    def status(self) -> PathStatus:
+    def status(self, *, with_topics: bool = True) -> PathStatus:
         return status_of(self._path, self._clock.wall_ms())
 
     def measure(self) -> PathSnapshot:

@@ -465,7 +465,7 @@ class SwitchingOff:
     async def drain(self) -> None:
         """Nothing is under way that would be repeated."""
 
-    def status(self) -> None:
+    def status(self, *, with_topics: bool = True) -> None:
         """It is no part of a flow that runs here."""
 
     def measure(self) -> None:

@@ -42,6 +42,7 @@ class WorkerFacts:
     message: str
     """Why, in a sentence."""
     flows: tuple[FlowStatus, ...]
+    """Without their topics."""
     members: Mapping[ClusterAlias, MemberId]
     """Its member id in the group of each target cluster that it has joined."""
 

@@ -217,9 +217,9 @@ class Herder:
         """Ask for a drained stop."""
         self._stopping.set()
 
-    def status(self) -> Sequence[FlowStatus]:
-        """Return the state of every flow, refused ones included."""
-        found = {running.flow: self._flow_status(running) for running in self.connectors if running.copies}
+    def status(self, *, with_topics: bool = True) -> Sequence[FlowStatus]:
+        """Return the state of every flow, refused ones included; ``with_topics`` as of ``Connector.status``."""
+        found = {running.flow: self._flow_status(running, with_topics) for running in self.connectors if running.copies}
         for running in self.connectors:
             part = running.connector.status() if running.connector is not None and running.flow in found else None
             if isinstance(part, PathStatus):
@@ -233,7 +233,7 @@ class Herder:
 
     def facts(self, worker: str) -> WorkerFacts:
         """Return what this worker tells the process that serves REST for it; ``worker`` is its name."""
-        flows = tuple(self.status())
+        flows = tuple(self.status(with_topics=False))  # probes ask often, and copying waits meanwhile
         joined = {
             at: group.member.id
             for at, group in self.groups.items()
@@ -243,12 +243,12 @@ class Herder:
         return WorkerFacts(worker, __version__, health, why, flows, joined)
 
     @staticmethod
-    def _flow_status(running: RunningConnector) -> FlowStatus:
+    def _flow_status(running: RunningConnector, with_topics: bool) -> FlowStatus:
         held = None if running.refused or running.is_up else running.plan.schedule.held
         if held is not None:
             return FlowStatus(running.flow, held.word, held.text, "", (), {})
         if running.connector is not None and running.refused is None:
-            status = running.connector.status()
+            status = running.connector.status(with_topics=with_topics)
             if isinstance(status, FlowStatus):
                 return status
         state = "refused" if running.refused else "starting"

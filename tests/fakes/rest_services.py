@@ -100,15 +100,6 @@ class FakeChanges:
     async def set_log_level(self, *_: object) -> None:
         pass
 
-    async def direct(self, kind: object, state: object) -> None:
-        """Nothing runs that could be paused."""
-
-    async def restart(self, what: object) -> None:
-        """Nothing runs that could restart."""
-
-    async def set_log_level(self, level: str) -> None:
-        """Nothing is logged."""
-
 
 def make_services() -> Services:
     """Return the services of a worker of ``A->B``; its file also has ``B->A``, which is refused."""

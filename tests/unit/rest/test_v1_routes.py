@@ -322,7 +322,7 @@ def test_the_example_of_each_route_has_the_shape_of_its_answer() -> None:
     asked = client()
     questions = {"translate": "?topic=orders&partition=0&offset=7", "topics": "?copied=true"}
     for path, methods in asked.get("/openapi.json").json()["paths"].items():
-        content = methods["get"]["responses"]["200"]["content"] if path.startswith("/v1") else {}
+        content = methods["get"]["responses"]["200"]["content"] if path.startswith("/v1") and "get" in methods else {}
         if "application/json" in content:
             assert content["application/json"]["example"]
             url = path.replace("{flow}", "A->B").replace("{topic}", "orders") + questions.get(path.split("/")[-1], "")

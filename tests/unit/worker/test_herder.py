@@ -66,7 +66,7 @@ class FakeConnector:
     def measure(self) -> None:
         """It counts nothing."""
 
-    def status(self) -> FlowStatus | PathStatus | None:
+    def status(self, *, with_topics: bool = True) -> FlowStatus | PathStatus | None:
         match self.name:
             case Flow():
                 return FlowStatus(self.name, "running", "", "at-least-once", (), {})
