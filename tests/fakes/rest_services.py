@@ -53,6 +53,12 @@ class FakeLink:
     async def facts(self) -> WorkerFacts:
         return WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "It runs.", (), {})
 
+    async def log_level(self) -> str:
+        return "info"
+
+    async def set_log_level(self, level: str) -> None:
+        pass
+
     async def snapshot(self) -> WorkerSnapshot:
         return worker_snapshot()
 
@@ -63,8 +69,8 @@ class EndedEvents:
     async def stream(self, since: object, flow: object) -> AsyncIterator[str]:
         yield ": alive\n\n"
 
-    async def set_log_level(self, level: str) -> None:
-        pass
+    async def log_level(self) -> str:
+        return "info"
 
 
 class FakeLive(v1_services.FakeLive):

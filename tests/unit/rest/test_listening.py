@@ -103,6 +103,7 @@ def test_a_path_as_it_was_sent_leads_nowhere_else(path: bytes) -> None:
 def test_a_connection_that_does_not_ask_in_time_ends(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """Slowloris: also behind a request that was answered, where uvicorn itself waits without end."""
     monkeypatch.setattr(listening, "HEAD_MOST_S", 0.2)
+    monkeypatch.setattr(listening, "IDLE_MOST_S", 1)
 
     async def story(port: int) -> None:
         answer = await answers(port, sent)

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from tests.fakes.rest_services import guarded
 
-EXAMPLES = 8
+EXAMPLES = 4
 """Of each route: the time of the unit tests is short. What fails once is found again each time."""
 
 
@@ -22,7 +22,13 @@ def client() -> TestClient:
     return guarded().client()
 
 
-KNOWN = {"name": "A->B.MirrorSourceConnector", "connector": "A->B.MirrorSourceConnector", "flow": "A->B"}
+KNOWN = {
+    "name": "A->B.MirrorSourceConnector",
+    "flow": "A->B",
+    "topic": "orders",
+    "plugin": "MirrorSourceConnector",
+    "logger": "root",
+}
 """What a path has to name so that a request gets further than to a 404."""
 
 
