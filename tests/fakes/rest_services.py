@@ -69,9 +69,6 @@ class EndedEvents:
     async def stream(self, since: object, flow: object) -> AsyncIterator[str]:
         yield ": alive\n\n"
 
-    async def log_level(self) -> str:
-        return "info"
-
 
 class FakeLive(v1_services.FakeLive):
     async def report(self) -> Report:

@@ -13,9 +13,6 @@ from starlette.testclient import TestClient
 
 from tests.fakes.rest_services import guarded
 
-EXAMPLES = 4
-"""Of each route: the time of the unit tests is short. What fails once is found again each time."""
-
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
@@ -42,12 +39,12 @@ def as_sent(case: Any) -> dict[str, Any]:
     return {**{name: value for name, value in found.items() if value is not None}, "headers": headers}
 
 
-def statuses_of(client: TestClient, operation: Any, mode: Any) -> set[int]:
+def statuses_of(client: TestClient, operation: Any, mode: Any, examples: int) -> set[int]:
     """Ask by what is made out of the description of a route; return how it was answered."""
     statuses: set[int] = set()
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         derandomize=True,
         database=None,
         deadline=None,
@@ -70,10 +67,15 @@ def statuses_of(client: TestClient, operation: Any, mode: Any) -> set[int]:
     return statuses
 
 
-def test_no_request_that_the_description_allows_or_forbids_is_answered_by_an_error_of_ours(client: TestClient) -> None:
+@pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.slow)])
+def test_no_request_that_the_description_allows_or_forbids_is_answered_by_an_error_of_ours(
+    client: TestClient, examples: int
+) -> None:
     schema = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
     for found in schema.get_all_operations():
         operation = found.ok()
-        answered = set().union(*(statuses_of(client, operation, mode) for mode in schemathesis.GenerationMode))
+        answered = set().union(
+            *(statuses_of(client, operation, mode, examples) for mode in schemathesis.GenerationMode)
+        )
         name = f"{operation.method.upper()} {operation.path}"
         assert answered - {404, 405}, f"{name} was only ever answered {answered}"
