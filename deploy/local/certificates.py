@@ -66,6 +66,8 @@ class Authority:
         self._name = _named(name)
         builder = _builder(self._name, self._name, self._key, valid_days=(-1, 30))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        own = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(_signs(), critical=True).add_extension(own, critical=False)
         self._certificate = builder.sign(self._key, hashes.SHA256())
 
     @property
@@ -92,7 +94,24 @@ class Authority:
     def _sign(self, builder: x509.CertificateBuilder, hosts: Sequence[str]) -> x509.Certificate:
         uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         builder = builder.add_extension(uses, critical=False).add_extension(_names(hosts), critical=False)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signer, critical=False)  # Python 3.13 wants these by default
         return builder.sign(self._key, hashes.SHA256())
+
+
+def _signs() -> x509.KeyUsage:
+    """Return what an authority uses its key for: to sign certificates."""
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def self_signed(name: str, hosts: Sequence[str] = LOOPBACK) -> Certified:
