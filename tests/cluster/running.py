@@ -75,7 +75,6 @@ def one_way_properties(
         "emit.checkpoints.enabled": False,  # clusters are shared, and so are their groups
         "heartbeats.replication.enabled": False,  # clusters are shared, and so is the topic
         "topics.watch.interval.ms": 200,
-        "listeners": "",
         "mm2py.group": f"group-{uuid.uuid4().hex[:8]}",
         **extra,
     }
