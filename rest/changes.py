@@ -27,6 +27,8 @@ from mm2py.shared_settings.flow_config import changed, difference, reach
 from mm2py.shared_settings.follow import merged
 
 STORE_MOST_S: Final = 20.0
+LOG_KEPT_S: Final = 300.0
+"""For changes that follow each other: the first one reads the topic and gets a producer id."""
 
 
 class Invalid(Exception):
@@ -74,20 +76,15 @@ class FlowChanges:
         self._worker = worker
         self._clock = clock
         self._rng = rng
+        self._brokers: Connected | None = None
         self._log: ConfigLog | None = None
+        self._log_until_s = float("-inf")
         self._changing = asyncio.Lock()
 
     @property
     def by_file(self) -> Mapping[str, str]:
         """What this worker's file says of the flow; it counts while nothing is stored."""
         return self._file.shared(self.flow)
-
-    async def stored(self) -> FlowConfig | None:
-        """Return what is stored now. Raises: as ``ConfigTable.read``."""
-        log = self._config_log()
-        async with asyncio.timeout(STORE_MOST_S):
-            await log.read_patiently(self._rng)
-        return log.config
 
     async def change(self, wanted: Callable[[FlowConfig | None], Mapping[str, str]], *, version: int | None) -> Changed:
         """Store settings.
@@ -147,7 +144,16 @@ class FlowChanges:
         await self._config_log().append_audit(record)
 
     def _config_log(self) -> ConfigLog:
-        if self._log is None:
-            brokers = gated_alone(self._connect(), self._clock)
+        """Return the writer, a new one from time to time.
+
+        The story: an operator pauses a flow, and resumes it the next morning. A producer that was idle for hours may be
+        forgotten by the brokers, so its gate lets nothing pass any more; and one that was fenced stays fenced.
+        """
+        if self._brokers is None:
+            self._brokers = self._connect()
+        now_s = self._clock.monotonic()
+        if self._log is None or now_s >= self._log_until_s:
+            brokers = gated_alone(self._brokers, self._clock)
             self._log = ConfigLog(brokers, self._settings, worker=self._worker, clock=self._clock, rng=self._rng)
+            self._log_until_s = now_s + LOG_KEPT_S
         return self._log

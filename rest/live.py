@@ -24,6 +24,9 @@ ASKED_S: Final = 30.0
 """Looks go on for so long after the last request; then the next request starts them again."""
 PATIENCE_S: Final = 3.0
 """A request waits so long for a fresh look, then it gets the last one, and longer only for the very first."""
+OLD_S: Final = 10.0
+"""What was found before that is no answer as long as a fresh look may come."""
+PAUSE_MOST_S: Final = 5.0
 FIRST_S: Final = 15.0
 LOOK_MOST_S: Final = 60.0
 """A look that takes longer hangs, and is given up. The next one reads the rest."""
@@ -93,12 +96,12 @@ class LiveReport:
                 continue
             async with self._news:
                 self._news.notify_all()
-            await self._pause(begun_s)
+            await self._pause(begun_s, max(PAUSE_S, self._clock.monotonic() - begun_s))
 
-    async def _pause(self, begun_s: float) -> None:
-        """Wait, unless something was changed since the last look, and somebody wants to see it."""
+    async def _pause(self, begun_s: float, pause_s: float) -> None:
+        """Wait, unless something was changed since the last look, and there is a request to see it."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PAUSE_S):
+            async with asyncio.timeout(min(pause_s, PAUSE_MOST_S)):
                 while self._changed_s < begun_s or self._asked_s < self._changed_s:
                     self._asked.clear()
                     await self._asked.wait()
@@ -118,8 +121,9 @@ class LiveReport:
         if self._view is not None and self._view.begun_s >= least_s:
             return self._view
         self._asked.set()
+        is_old = self._view is None or self._asked_s - self._view.begun_s > OLD_S
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_S if self._view is None else PATIENCE_S), self._news:
+            async with asyncio.timeout(FIRST_S if is_old else PATIENCE_S), self._news:
                 await self._news.wait_for(lambda: self._view is not None and self._view.begun_s >= least_s)
         if self._view is None:
             raise NothingKnown(f"The clusters have not answered within {FIRST_S:g} s.")

@@ -27,7 +27,7 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings, ServerTls
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings
 from mm2py.connector import ClusterAlias, Flow
-from mm2py.errors import Mm2Error
+from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
 from mm2py.records.audit_record import AuditRecord
@@ -61,6 +61,8 @@ class Arguments(argparse.Namespace):
     channel: int
     sockets: list[tuple[int, int]]
     """Of each the number of its listener among those of the file, and its descriptor."""
+    listeners: list[str]
+    """What each was opened for, as ``Listener.without_port``."""
     worker: str
     log_level: str
     log_format: LogFormat
@@ -75,6 +77,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--clusters", nargs="*", default=[])
     parser.add_argument("--channel", type=int, required=True)
     parser.add_argument("--sockets", type=_sockets, required=True)
+    parser.add_argument("--listeners", type=lambda text: text.split(","), required=True)
     parser.add_argument("--worker", required=True)
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="text")
@@ -208,6 +211,12 @@ def _servers(
 
     users = None if settings.users_file is None else UsersFile(settings.users_file, stale)
     authentication = None if users is None else Authentication(users, clock, log)
+    now = [listener.without_port for listener in settings.listeners]
+    if [now[number] if number < len(now) else "" for number, _ in options.sockets] != options.listeners:
+        raise ConfigError(
+            f"The worker listens at {', '.join(options.listeners)}, and the file has other listeners by now.",
+            remedy="Restart the worker, or put them back: what a listener serves depends on where it listens.",
+        )
     bound = [(settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets]
     own = [socket.gethostname(), *(listener.host for listener, _ in bound), *settings.hosts]
     servers = []

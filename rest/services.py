@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
@@ -12,18 +13,21 @@ from mm2py.clock import Clock
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
+from rest.answers import Kept
 from rest.changes import FlowChanges
 from rest.connector_status import is_switched_off
 from rest.errors import RestError
 from rest.live import LiveReport, View
+from rest.metrics_page import render
 from rest.offset_changes import OffsetChanges
 from rest.v1 import V1
 from rest.worker_link import WorkerLink
 
+METRICS_KEPT_S: Final = 1.0
 KINDS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
     """Passed to each route as ``Shared``."""
 
@@ -38,6 +42,15 @@ class Services:
     v1: V1 = field(default_factory=V1)
     """What the routes under /v1 need besides."""
     offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
+    metrics: Kept[bytes] = field(init=False)
+    """The page of ``/metrics``: for many partitions it is large, and takes the worker's event loop some time."""
+
+    def __post_init__(self) -> None:
+        self.metrics = Kept(self._metrics, self.clock, least_s=METRICS_KEPT_S)
+
+    async def _metrics(self) -> bytes:
+        counted = await self.link.snapshot()
+        return await asyncio.to_thread(render, counted, partitions_max=self.configuration.metrics_partitions_max)
 
     def connectors(self) -> list[ConnectorName]:
         """Return the connectors of every flow of the file, as MirrorMaker 2 has them."""
@@ -100,7 +113,11 @@ class Services:
     async def existing_connector(self, name: str) -> ConnectorName:
         """Return the connector of this name. Raises: RestError, there is none, or it is off; NothingKnown."""
         found = self.connector(name)
-        if is_off(found, await self.live.view()):
+        view = await self.live.view()
+        facts = view.flow(found.flow)
+        if facts is not None and facts.stored is None and facts.config_unread:
+            raise RestError(503, f"What is stored of {found.flow} is not known: {facts.config_unread}")
+        if is_off(found, view):
             way = "It is switched off. POST /connectors, or PUT of its config, switches it on."
             raise RestError(404, f"Connector {found} not found. {way}")
         return found

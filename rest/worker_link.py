@@ -77,7 +77,10 @@ class WorkerLink:
         self._writer.write(json.dumps({"id": number, "what": what}).encode() + b"\n")
         try:
             async with asyncio.timeout(ANSWER_MOST_S):
-                return await answer
+                found = await answer
+            if found is None:
+                raise WorkerSilent("The worker cannot tell. Its log says why: rest.not_answered.")
+            return found
         except TimeoutError:
             raise WorkerSilent(f"The worker has not answered for {ANSWER_MOST_S:g} s.") from None
         finally:

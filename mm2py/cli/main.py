@@ -362,9 +362,14 @@ def _rest_process(
         FACTS: lambda: herder.facts(worker_name()),
         SNAPSHOT: lambda: snapshot(herder),
         LOG_LEVEL: lambda: level_of(log),
-        **{f"{LOG_LEVEL} {level}": functools.partial(set_level, log, level) for level in LEVELS},
+        **{f"{LOG_LEVEL} {level}": functools.partial(_log_at, log, level) for level in LEVELS},
     }
     return RestProcess(arguments, bound, lambda what: answers[what](), rng=rng, log=log)
+
+
+def _log_at(log: FilteringBoundLogger, level: str) -> str:
+    set_level(log, level)
+    return level
 
 
 def worker_name() -> str:

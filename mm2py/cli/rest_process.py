@@ -181,6 +181,7 @@ class RestProcess:
                 *("-m", "rest"),
                 *("--channel", str(theirs.fileno())),
                 *("--sockets", ",".join(f"{bound.number}:{bound.socket.fileno()}" for bound in self._bound)),
+                *("--listeners", ",".join(bound.listener.without_port for bound in self._bound)),
                 *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=handed,
@@ -213,10 +214,18 @@ class RestProcess:
         try:
             while line := await reader.readline():
                 question = json.loads(line)
-                value = pickle.dumps(self._answer(question["what"]), protocol=5)
+                value = pickle.dumps(self._answered(question["what"]), protocol=5)
                 writer.write(struct.pack(">QI", question["id"], len(value)) + value)
                 await writer.drain()
         except (OSError, ValueError, KeyError):
             pass  # it is gone; the process is started again
         finally:
             writer.close()
+
+    def _answered(self, what: str) -> object:
+        """Return the answer, None if there is none: the worker goes on, and the REST process says that it is silent."""
+        try:
+            return self._answer(what)
+        except Exception:
+            self._log.exception("rest.not_answered", asked=what, remedy="This is a defect in mm2py; please report it.")
+            return None

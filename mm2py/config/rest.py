@@ -47,6 +47,11 @@ class Listener:
         except ValueError:
             return False
 
+    @property
+    def without_port(self) -> str:
+        """The same for each worker of a machine."""
+        return f"{'https' if self.is_tls else 'http'}://{self.host}"
+
     def of_worker(self, number: int) -> Listener:
         """Return where worker 1, 2, ... of one machine listens: at this port, at the next one, and so on."""
         return replace(self, port=self.port + number - 1 if self.port else 0)

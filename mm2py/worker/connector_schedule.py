@@ -86,6 +86,11 @@ class MemberSchedule:
         """See ``ConnectorSchedule``."""
         return self._current.asked(self._kind).held
 
+    @property
+    def is_off(self) -> bool:
+        """See ``ConnectorSchedule``."""
+        return self._kind is Kind.SOURCE and self._current.settings is None
+
     async def until_asked(self) -> None:
         """See ``ConnectorSchedule``."""
         before = self._current.asked(self._kind)

@@ -42,6 +42,11 @@ class ConnectorSchedule(Protocol):
         """By what operators hold it, None if they let it run."""
         ...
 
+    @property
+    def is_off(self) -> bool:
+        """Whether the flow is switched off by what is stored."""
+        ...
+
     async def until_asked(self) -> None:
         """Wait until operators ask something else of it. Ends the pause after a failure."""
         ...
@@ -79,6 +84,7 @@ class Always:
     """The schedule of a connector that runs on every worker."""
 
     held: Target | None = None
+    is_off = False
 
     async def until_asked(self) -> None:
         """Never."""
@@ -247,6 +253,8 @@ class Herder:
         held = None if running.refused or running.is_up else running.plan.schedule.held
         if held is not None:
             return FlowStatus(running.flow, held.word, held.text, "", (), {})
+        if running.plan.schedule.is_off and not running.is_up and running.refused is None:
+            return FlowStatus(running.flow, "off", "it is switched off by what is stored", "", (), {})
         if running.connector is not None and running.refused is None:
             status = running.connector.status(with_topics=with_topics)
             if isinstance(status, FlowStatus):

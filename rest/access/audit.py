@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.records.audit_record import AuditRecord
-from mm2py.secret import HIDDEN, is_hidden, printable, shown_key
+from mm2py.secret import HIDDEN, is_hidden, may_be_address, printable, shown_key
 from rest.access.callers import Caller
 
 WAITING_MOST: Final = 500
@@ -108,7 +108,8 @@ def _shown(value: Any, with_values: bool, level: int) -> Any:
         case dict():
             return {
                 shown_key(str(name)): HIDDEN
-                if not isinstance(inner, dict | list) and is_hidden(str(name), str(inner))
+                if not isinstance(inner, dict | list)
+                and (is_hidden(str(name), str(inner)) or may_be_address(str(name)))
                 else _shown(inner, with_values, level + 1)
                 for name, inner in value.items()
             }

@@ -19,7 +19,7 @@ class Role(IntEnum):
     READER = 1
     """See everything, no secrets: they are never shown."""
     OPERATOR = 2
-    """Pause, resume, stop and restart, move offsets, accept gaps."""
+    """Pause, resume, stop and restart, move offsets."""
     ADMIN = 3
     """Change settings and log levels."""
 

@@ -135,7 +135,7 @@ class Gate:
             flow=flow_of_path(scope.get("path_params", {})) or "",
             status=status,
             version=version,
-            body=shown_body(body, with_values=200 <= status < 300),
+            body=shown_body(body, with_values=200 <= status < 300 and not scope["path"].endswith("/validate")),
         )
 
     def failed(self, scope: Scope, error: Exception) -> None:

@@ -82,6 +82,7 @@ class EventFeed:
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
                 tasks.create_task(self._follow(source), name=f"events of {source.name}")
+            await asyncio.Event().wait()  # also where there is no flow, and so no source
 
     async def close(self) -> None:
         """End all streams."""

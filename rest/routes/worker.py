@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from mm2py import __version__
 from mm2py.worker.facts import Health
 from rest.access.roles import ANY_READER, OPEN, READER
-from rest.metrics_page import render
+from rest.metrics_page import CONTENT_TYPE
 from rest.models import HealthBody, ServerInfo
 from rest.services import Shared
 from rest.worker_link import WorkerSilent
@@ -39,8 +36,5 @@ async def health(services: Shared, response: Response) -> HealthBody:
 
 @router.get("/metrics", dependencies=[READER], response_class=Response)
 async def metrics(services: Shared) -> Response:
-    """Return what this worker counts, as Prometheus reads it. The page of many partitions is made beside the loop."""
-    counted = await services.link.snapshot()
-    partitions_max = services.configuration.metrics_partitions_max
-    page = await asyncio.to_thread(render, counted, partitions_max=partitions_max)
-    return Response(page, media_type=CONTENT_TYPE_LATEST)
+    """Return what this worker counts, as Prometheus reads it; all who ask within a second get the same page."""
+    return Response(await services.metrics.get(), media_type=CONTENT_TYPE)

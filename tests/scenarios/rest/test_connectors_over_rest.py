@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.paused_world import FOLLOWED_S, copied, states, under_load
 from tests.scenarios.process import Process
 from tests.scenarios.rest.rest_world import CHECKPOINT, HEARTBEAT, SOURCE, FakeLink, Rest, rest_of
@@ -463,3 +464,18 @@ def test_one_worker_or_all_of_them_log_more() -> None:
             await rest.told("GET", "/admin/loggers", 503)
 
     run(scenario())
+
+
+def test_a_change_is_taken_also_hours_after_the_last_one() -> None:
+    """An idle producer may be forgotten by the brokers, so its gate shuts after hours. REST began no other one."""
+
+    async def scenario() -> None:
+        world = SharedWorld(extra={"config.storage.replication.factor": "1"})
+        world.make_topics(1, 2)
+        async with rest_of(world) as rest:  # no worker: its heartbeats would fill seven hours
+            await rest.told("PUT", f"{SOURCE}/pause", 202)
+            await asyncio.sleep(7 * 3600)
+            await rest.told("PUT", f"{SOURCE}/resume", 202)
+            await rest.told("PATCH", f"{SOURCE}/config", 200, json={"offset.lag.max": 7})
+
+    run_virtual(scenario(), limit_s=40_000.0)

@@ -287,3 +287,16 @@ def test_a_group_tells_who_is_evicted_leads_and_joins() -> None:
             assert "member.joined" in [str(one.event.kind) for one in await source.poll()]
 
     run_virtual(scenario())
+
+
+def test_without_a_flow_there_are_no_events_and_the_feed_goes_on() -> None:
+    """A worker that only emits heartbeats has no source of events. Its REST process once ended with the feed."""
+
+    async def story() -> None:
+        reading = asyncio.create_task(EventFeed((), VirtualClock()).run())
+        await asyncio.sleep(3600.0)
+        assert not reading.done()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    run_virtual(story())

@@ -17,6 +17,7 @@ from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowSt
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
 from mm2py.records.operator_request import Target, TargetState
+from mm2py.worker.facts import Health
 from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, Always, ConnectorSchedule, Group, Herder, Plan
 from tests.fakes.virtual_time import run_virtual
 
@@ -278,6 +279,15 @@ def test_an_operators_request_ends_the_pause_after_a_failure() -> None:
         await running
 
     run_virtual(main())
+
+
+def test_a_flow_that_is_switched_off_by_what_is_stored_does_not_start_and_makes_no_worker_unready() -> None:
+    """Once the health was "starting" without end, and probes had the process killed."""
+    schedule = FakeSchedule(ends_after_s=10)
+    schedule.is_off = True
+    herder = Worker({AB: runs(AB)}, schedule=schedule).herder()
+    assert [status.state for status in herder.status()] == ["off"]
+    assert herder.facts("w1").health is Health.HEALTHY
 
 
 def test_a_held_flow_says_so_once_it_is_drained() -> None:
