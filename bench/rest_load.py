@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import json
 import re
 import statistics
@@ -23,13 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.filling import fill, read_through, warm_up
-from bench.machine import commit, hardware, versions
+from bench.machine import commit, hardware
 from bench.measure import RunFailed, copy_measures, read, wait_for_copies
 from bench.mirrors import MM2PY, ROOT, Launch, Options, Running, running
 from bench.paced import percentile
+from bench.pages import facts_of, first_lines, save
 from bench.processes import cpu_s, peak_mb, tree
 from bench.rounds import said
-from bench.runs import Run, RunLog, as_json
+from bench.runs import Run, RunLog
 from bench.sides import Side, Sides, bench_clusters
 from bench.steady import cost
 from bench.workloads import WORKLOADS, Workload
@@ -45,7 +45,6 @@ P99_MOST_MS: Final = {ASKED: 250.0, PACED: 50.0}
 RATE_LOSS_MOST_PERCENT: Final = 5.0
 WARM_RECORDS: Final = 100_000
 READY_S: Final = 30.0
-RESULTS: Final = ROOT / "docs" / "results"
 SETTINGS: Final = {"listeners": "http://127.0.0.1:0"}
 
 
@@ -180,12 +179,7 @@ async def _note(log: RunLog, workload: Workload, name: str, number: int, work: A
 
 def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object]) -> str:
     """Return the page of results."""
-    lines = [
-        "# What REST under load costs copying",
-        "",
-        *(f"**{name}**: {_told(value)}  " for name, value in facts.items()),
-        "",
-    ]
+    lines = first_lines("What REST under load costs copying", facts)
     lines += [
         f"{workload.records:,} records of workload `{workload.name}`, copied by one worker with its REST process",
         f"beside it, while {CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events, and",
@@ -224,10 +218,6 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
     if failed := [run for run in runs if run.failed]:
         lines += ["", *(f"Round {run.round + 1}, {run.mirror}, failed: {run.failed}" for run in failed)]
     return "\n".join([*lines, ""])
-
-
-def _told(value: object) -> str:
-    return " · ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, Mapping) else str(value)
 
 
 def _pairs(runs: Sequence[Run], measure: str) -> list[tuple[float, float]]:
@@ -272,15 +262,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted; --resume continues.", file=sys.stderr)
         return 130
-    today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
-    facts = {"date": today, "commit": conditions["commit"], "machine": machine, "versions": versions()}
+    facts = facts_of(conditions["commit"], machine)
     page = report(log.runs, workload, facts)
     print(page)
     if options.save:
-        path = RESULTS / f"rest-load-{today}"
-        path.with_suffix(".json").write_text(json.dumps({**facts, "runs": as_json(log.runs)}, indent=1) + "\n")
-        path.with_suffix(".md").write_text(page)
-        print(f"Written: {path}.json and .md")
+        save("rest-load", page, facts, log.runs)
     return 1 if any(run.failed for run in log.runs) else 0
 
 

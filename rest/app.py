@@ -19,7 +19,7 @@ RESOURCES: Final = (
 
 
 def make_app(services: Services) -> FastAPI:
-    """Return the application of one worker. It serves nobody unless a ``Gate`` stands before it.
+    """Return the application of one worker. It answers no request unless a ``Gate`` stands before it.
 
     Raises:
         RuntimeError: a route states no role.

@@ -140,7 +140,7 @@ class FlowChanges:
             await self._config_log().write_log_level(level, by=f"REST of {self._worker}")
 
     async def store_audit(self, record: AuditRecord) -> None:
-        """Keep on the target what somebody changed, beside the settings. Raises: as ``ConfigLog.write``."""
+        """Keep on the target what a user changed, beside the settings. Raises: as ``ConfigLog.write``."""
         await self._config_log().append_audit(record)
 
     def _config_log(self) -> ConfigLog:

@@ -56,7 +56,7 @@ async def _in_a_thread(facts: Facts) -> Report:
 
 
 class LiveReport:
-    """Looks at the clusters as long as somebody asks. ``run`` it."""
+    """Looks at the clusters as long as there are requests. ``run`` it."""
 
     def __init__(
         self,

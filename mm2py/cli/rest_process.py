@@ -54,7 +54,7 @@ class Bound:
 
 
 def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) -> list[Bound]:
-    """Listen wherever the settings say. Nobody is answered before the REST process runs.
+    """Listen wherever the settings say. No request is answered before the REST process runs.
 
     Args:
         number: of the worker on this machine; each has ports of its own.
@@ -127,7 +127,7 @@ def _listen(at: Listener) -> socket.socket:
 def python() -> list[str]:
     """Return the interpreter, which looks for modules where this process does.
 
-    The story: the script ``mm2py`` is started in a directory that holds a ``rest.py`` of somebody else. The script does
+    The story: the script ``mm2py`` is started in a directory that holds another ``rest.py``. The script does
     not look there, and neither may the process that it starts.
     """
     looks_here = not {"", os.getcwd()}.isdisjoint(sys.path)

@@ -5,7 +5,7 @@ in which MirrorMaker 2 keeps record age and latencies. A sample collects for 30 
 samples count, until each is a minute old. Without any there is no value: MirrorMaker 2 shows NaN.
 
 A worker adds to a window with each acknowledged batch, so that has to be cheap. What the samples mean is worked out
-only when somebody looks, in another process: a ``WindowState`` is what crosses over.
+only when a page is asked for, in another process: a ``WindowState`` is what crosses over.
 """
 
 # ruff: noqa: PLR1730  (min and max would cost as much again as all the rest of CopyMeter.add)

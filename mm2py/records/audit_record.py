@@ -1,4 +1,4 @@
-"""What somebody changed over REST, in ``mm2-configs.A.internal`` beside the settings. Pure.
+"""What users changed over REST, in ``mm2-configs.A.internal`` beside the settings. Pure.
 
 MirrorMaker 2 keeps nothing of the kind; Connect skips the key. Each record has a key of its own, in the order of time.
 The writer deletes the oldest beyond the last thousand.

@@ -358,7 +358,7 @@ class ConfigLog(ConfigTable):
             return Lost(self.config)
 
     async def append_audit(self, record: AuditRecord) -> None:
-        """Keep what somebody changed, and delete the oldest of its kind beyond a bound. Nothing else is touched.
+        """Keep what a user changed, and delete the oldest of its kind beyond a bound. Nothing else is touched.
 
         Raises: as ``write``.
         Cancelling may leave it stored or not.

@@ -60,8 +60,8 @@ class Authentication:
             header: ``Authorization``, if there is one. Then it counts, and no certificate.
             certificate: of the client, in DER; it has been verified.
         Raises:
-            RestError: 401 it is nobody's, 429 too many failures or passwords to check.
-            UsersUnusable: nobody can be known.
+            RestError: 401 it proves no user, 429 too many failures or passwords to check.
+            UsersUnusable: the users' file cannot be used.
         """
         users = self._users.current()
         if self._users.generation != self._generation:
@@ -138,7 +138,7 @@ class Authentication:
 
 
 def unauthorized(message: str) -> RestError:
-    """Return the refusal of a request that nobody has proved to send."""
+    """Return the refusal of a request that proves no user."""
     return RestError(401, message, {"WWW-Authenticate": CHALLENGE})
 
 

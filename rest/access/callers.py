@@ -42,7 +42,7 @@ class Caller:
     address: str
     """From where the connection comes, without the port."""
     proof: str
-    """``password``, ``token``, ``certificate``; ``none`` where nobody has to prove anything."""
+    """``password``, ``token``, ``certificate``; ``none`` where no proof is asked for."""
 
     def may_see(self, flow: Flow | str) -> bool:
         """Whether a flow is one of this user's."""
@@ -55,7 +55,7 @@ class Caller:
 
 
 EVERYONE = User("anonymous", Role.ADMIN)
-"""Whoever reaches a listener that asks for no proof, as with Connect."""
+"""All who reach a listener that asks for no proof, as with Connect."""
 PROBE = User("anonymous", Role.READER)
-"""Whoever reaches a listener for probes."""
+"""All who reach a listener for probes."""
 NOBODY = User("anonymous", Role.NOBODY)

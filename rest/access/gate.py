@@ -116,7 +116,7 @@ class Gate:
                 try:
                     return await self._authentication.caller(headers.get(b"authorization"), address, certificate)
                 except UsersUnusable as error:
-                    raise RestError(503, f"Nobody can be let in: {error}", {"Retry-After": "5"}) from error
+                    raise RestError(503, f"No user can be let in: {error}", {"Retry-After": "5"}) from error
 
     def _check_site(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")

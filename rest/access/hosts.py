@@ -1,8 +1,8 @@
 """By which names a worker may be called, and from which pages: what a browser is tricked into is refused. Pure.
 
 The story: a page of evil.example lets its own name point to 127.0.0.1. For the browser of an operator the worker is now
-a part of that page. Its requests still say ``Host: evil.example``. An address is no name that somebody could let point
-elsewhere, so any address will do.
+a part of that page. Its requests still say ``Host: evil.example``. An address cannot be made to
+point elsewhere, so any address will do.
 """
 
 from __future__ import annotations

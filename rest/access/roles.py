@@ -37,7 +37,7 @@ class Requires:
     """The route shows each caller only what is theirs."""
 
     async def __call__(self, request: Request) -> None:
-        """Raises: RestError, 401 nobody asks or 403 this caller may not."""
+        """Raises: RestError, 401 no user is known, or 403 this caller may not."""
         if self.role is Role.NOBODY:
             return
         caller = caller_of(request)  # none of this waits: what is async here runs in the loop, and in no thread
@@ -92,7 +92,7 @@ def required(route: BaseRoute) -> list[Requires]:
 
 
 def check_roles(routers: Iterable[APIRouter]) -> None:
-    """Raises: RuntimeError, a route states no role; so it is served to nobody, not to all."""
+    """Raises: RuntimeError, a route states no role; so it is not served at all."""
     silent = [
         getattr(route, "path", str(route)) for router in routers for route in router.routes if not required(route)
     ]

@@ -31,7 +31,7 @@ _ROLES: Final = {role.name.lower(): role for role in Role}
 
 
 class UsersUnusable(Mm2Error):
-    """The users' file cannot be used, so nobody can be let in."""
+    """The users' file cannot be used, so no user can be let in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Reads on in all topics that events come from, once for all streams, and keeps the last events.
 
 A stream is a place in the kept events, so a slow caller costs no memory: if it falls too far behind, it is told that it
-has missed some. Nothing is read while nobody listens, and for a while after that.
+has missed some. Nothing is read while no client listens, and for a while after that.
 """
 
 from __future__ import annotations

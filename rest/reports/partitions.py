@@ -41,7 +41,7 @@ class PartitionCopy:
     owner_name: str
     """The same, for people."""
     waits_for: MemberId | None
-    """The previous owner, which has not released it yet: until then nobody copies it."""
+    """The previous owner, which has not released it yet: until then it is not copied."""
     open_gaps: tuple[Gap, ...]
     """They wait for an operator."""
 

@@ -112,7 +112,7 @@ def make_server_context(
     """Return a context for connections that others open to this process.
 
     Args:
-        trusted: who vouches for clients; None: nobody does.
+        trusted: the authorities that sign for clients; None: there are none.
         identity: our own certificate.
         verify: whether clients need a certificate. One that is not good ends the handshake in any case.
     Raises: as ``make_context``.
