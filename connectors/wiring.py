@@ -20,7 +20,6 @@ from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
 from connectors.source.context import FlowContext, FlowState
 from connectors.source.refusals import FlowRefused
-from connectors.source.resume_from_mm2 import refuse_running_mm2
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
@@ -34,6 +33,7 @@ from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics.counters import Metrics
+from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
@@ -45,12 +45,16 @@ from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_config import Part
 from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
+from mm2py.shared_settings.running_mm2 import Mm2IsRunning, refuse_running_mm2
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, UndividedSchedule
 from mm2py.worker.herder import Herder, Plan
 from mm2py.worker.vitals import Vitals
 
-REFUSALS: Final = (FlowRefused, GroupRefused, ControlLogUnusable, NewerFormat, ConfigTooNew, NewerLedgerFormat)
+REFUSALS: Final = (
+    *(FlowRefused, Mm2IsRunning, GroupRefused),
+    *(ControlLogUnusable, NewerFormat, ConfigTooNew, NewerLedgerFormat),
+)
 """Errors after which a connector does not restart."""
 
 Connect = Callable[[Flow, ClusterSettings, float], Side]
@@ -171,7 +175,7 @@ class _Copying:
         )
         self._running = SourceConnector(
             FlowContext(
-                FlowState(settings),
+                FlowState(settings, schedule.holds),
                 source,
                 target,
                 producer_name=name,
@@ -194,10 +198,14 @@ class _Copying:
         if self._running is not None:
             self._running.change(settings, parts)
 
-    def restart(self, partitions: RestartPartitions) -> None:
-        """Let partitions of the running connector be read again from their positions."""
-        if self._running is not None:
-            self._running.restart(partitions.topic, partitions.partition)
+    def asked(self, what: RestartPartitions | Holds) -> None:
+        """Let the running connector read partitions again from their positions, or leave topics to backfills."""
+        if self._running is None:
+            return
+        if isinstance(what, Holds):
+            self._running.hold(what)
+        else:
+            self._running.restart(what.topic, what.partition)
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
         """Whether something that was sent in the name of a member may be stored later. Nothing runs just now."""

@@ -5,7 +5,7 @@ Every setting and task belongs to one flow. MM2 has the same three connectors fo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NewType, Protocol
@@ -14,7 +14,7 @@ from mm2py.errors import ConfigError
 
 if TYPE_CHECKING:  # it takes a second to import, and applications that use mm2py.client need names only
     from mm2py.kafka.port import Brokers
-    from mm2py.metrics.snapshot import ConnectorMeasures
+    from mm2py.metrics.snapshot import ConnectorPart
 
 ClusterAlias = NewType("ClusterAlias", str)
 TopicName = NewType("TopicName", str)
@@ -161,6 +161,9 @@ class Connector(Protocol):
         """
         ...
 
-    def measure(self) -> ConnectorMeasures | None:
-        """Return what it counts, for ``/metrics``; None if that is nothing. The event loop waits for it: be quick."""
+    def measure(self) -> Iterable[ConnectorPart]:
+        """Yield what it counts, for ``/metrics``, if anything. The event loop waits for each part: be quick.
+
+        The connector may go on, or end, between two parts.
+        """
         ...

@@ -101,6 +101,8 @@ CLIENT_NAMES = frozenset(
 
 KEY_SHOWN_MAX = 120
 VALUE_SHOWN_MAX = 80
+NAME_SHOWN_MAX = 249
+"""As long as the name of a topic may be."""
 
 _SECRET = re.compile(r"password|passwd|passphrase|secret|token|jaas|credential|certificate|keystore|truststore", re.I)
 _SECRET_PART = re.compile(r"(?:^|[._-])(?:key|keys|auth|authorization|cert|certs|pwd|pin)(?:$|[._-])", re.I)
@@ -171,6 +173,18 @@ def shown_key(key: str) -> str:
         return _NOT_SHOWN
     text = printable(key)
     return text if len(text) <= KEY_SHOWN_MAX else f"{text[:KEY_SHOWN_MAX]}…"
+
+
+def shown_name(text: str) -> str:
+    """Return a name out of a request, such as that of a topic, in a form that an answer or a log may repeat.
+
+    The story: a script puts a token where the name of a connector belongs. The answer that there is no such connector,
+    and what is kept of who asked for what, would hold the token.
+    """
+    if _KEY_MATERIAL.search(text):
+        return "[a name that is not shown, because it may be a secret]"
+    shown = printable(text[: NAME_SHOWN_MAX + 1])
+    return shown if len(text) <= NAME_SHOWN_MAX else f"{shown[:NAME_SHOWN_MAX]}…"
 
 
 def printable(text: str) -> str:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from structlog.typing import FilteringBoundLogger
+
 from mm2py.cli.command import Connected
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Kind
+from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.connector_config import FlowConfig, Writer
@@ -25,6 +28,7 @@ from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.flow_config import changed, difference, reach
 from mm2py.shared_settings.follow import merged
+from mm2py.shared_settings.running_mm2 import refuse_running_mm2
 
 STORE_MOST_S: Final = 20.0
 LOG_KEPT_S: Final = 300.0
@@ -67,6 +71,7 @@ class FlowChanges:
         worker: str,
         clock: Clock,
         rng: random.Random,
+        log: FilteringBoundLogger,
     ) -> None:
         """``connect`` connects to the target; ``worker`` is named as the writer."""
         self.flow = settings.flow
@@ -76,6 +81,7 @@ class FlowChanges:
         self._worker = worker
         self._clock = clock
         self._rng = rng
+        self._say = log
         self._brokers: Connected | None = None
         self._log: ConfigLog | None = None
         self._log_until_s = float("-inf")
@@ -95,11 +101,12 @@ class FlowChanges:
         Raises:
             Conflict: another version is stored, or another writer was quicker.
             Invalid: the flow cannot run by these settings.
-            Others as ``ConfigLog.write``. TimeoutError: the target does not answer.
+            Mm2IsRunning: a live MirrorMaker 2 runs the flow, and would follow what is written.
+            TimeoutError: the target does not answer. Others as ``ConfigLog.write``.
         Cancelling may leave it stored or not.
         """
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            log = self._config_log()
+            log = await self._config_log_to_write()
             await log.read_patiently(self._rng)
             stored = log.config
             if version is not None and version != (0 if stored is None else stored.version):
@@ -124,24 +131,35 @@ class FlowChanges:
     async def direct(self, kind: Kind, state: TargetState) -> None:
         """Pause, stop or resume a connector on all workers, and after restarts.
 
-        Raises: as ``ConfigLog.write_target``. TimeoutError: the target does not answer.
+        Raises: as ``ConfigLog.write_target``. Mm2IsRunning, TimeoutError: as ``change``.
         """
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            await self._config_log().write_target(kind, state, by=f"REST of {self._worker}")
+            await (await self._config_log_to_write()).write_target(kind, state, by=f"REST of {self._worker}")
 
     async def restart(self, what: Restart) -> None:
         """Ask all workers that run now to restart a connector, a topic or a partition. Raises: as ``direct``."""
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            await self._config_log().write_restart(what, by=f"REST of {self._worker}")
+            await (await self._config_log_to_write()).write_restart(what, by=f"REST of {self._worker}")
 
     async def set_log_level(self, level: str) -> None:
         """Let all workers of the flow log at this level, as Connect names it, from now on. Raises: as ``direct``."""
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            await self._config_log().write_log_level(level, by=f"REST of {self._worker}")
+            await (await self._config_log_to_write()).write_log_level(level, by=f"REST of {self._worker}")
 
     async def store_audit(self, record: AuditRecord) -> None:
-        """Keep on the target what a user changed, beside the settings. Raises: as ``ConfigLog.write``."""
+        """Keep on the target what a user changed, beside the settings. Raises: as ``ConfigLog.write``.
+
+        A live MirrorMaker 2 passes over it, so it is kept in any case.
+        """
         await self._config_log().append_audit(record)
+
+    async def _config_log_to_write(self) -> ConfigLog:
+        """Return the writer, if no MirrorMaker 2 reads what it writes. Raises: Mm2IsRunning."""
+        log = self._config_log()
+        assert self._brokers is not None  # noqa: S101
+        brokers = self._brokers
+        await until_answered(lambda: refuse_running_mm2(self._settings, brokers, self._say), rng=self._rng)
+        return log
 
     def _config_log(self) -> ConfigLog:
         """Return the writer, a new one from time to time.

@@ -69,6 +69,14 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
         owners = [leading.member] if leading is not None else []
     stopped = _stopped_partitions(flow) if name.kind is Kind.SOURCE else {}
     tasks = [_task(number, members[member], stopped.get(member, [])) for number, member in enumerate(owners)]
+    refused = [one for one in (() if flow is None else flow.refused) if one.connector is name.kind]
+    runs = leading is not None or bool(tasks)
+    for one in refused:
+        if one.member in members and one.member not in owners:
+            member = members[one.member]
+            tasks.append(
+                TaskState(id=len(tasks), state=FAILED, worker_id=member.name, trace=one.why, version=member.version)
+            )
     held = next((one.state for one in flow.held if one.connector is name.kind), "") if flow is not None else ""
     match held:
         case "stopped":
@@ -77,7 +85,10 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
             paused = [task.model_copy(update={"state": PAUSED, "trace": None}) for task in tasks]
             return _status(name, PAUSED, leading, None, paused)
     trace = "\n".join(_told(stopped.get(None, []))) or None
-    return _status(name, RUNNING if leading is not None or tasks else UNASSIGNED, leading, trace, tasks)
+    if refused and not runs:
+        trace = "\n".join(f"{one.worker}: {one.why}" for one in refused)
+        return _status(name, FAILED, members.get(refused[0].member), trace, tasks)
+    return _status(name, RUNNING if runs else UNASSIGNED, leading, trace, tasks)
 
 
 def _stopped_partitions(flow: FlowReport | None) -> dict[MemberId | None, list[Gap]]:

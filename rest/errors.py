@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 from mm2py.connector_offsets.altering import NotStopped, StillRunning
 from mm2py.connector_offsets.offsets_body import OffsetsInvalid
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.secret import shown_name
+from mm2py.shared_settings.running_mm2 import Mm2IsRunning
 from rest.changes import Conflict, Invalid
 from rest.live import NothingKnown
 from rest.worker_link import WorkerSilent
@@ -52,7 +54,7 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def not_understood(_: Request, error: RequestValidationError) -> JSONResponse:
-        told = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        told = [f"{'.'.join(shown_name(str(part)) for part in each['loc'])}: {each['msg']}" for each in error.errors()]
         return _answer(400, "The request cannot be understood: " + "; ".join(told))
 
     @app.exception_handler(NothingKnown)
@@ -84,6 +86,10 @@ def tell_errors(app: FastAPI) -> None:
     @app.exception_handler(StillRunning)
     async def still_running(_: Request, error: StillRunning) -> JSONResponse:
         return _answer(409, str(error), {"Retry-After": "1"})
+
+    @app.exception_handler(Mm2IsRunning)
+    async def mm2_is_running(_: Request, error: Mm2IsRunning) -> JSONResponse:
+        return _answer(409, str(error))
 
     @app.exception_handler(TimeoutError)
     async def silent_target(_: Request, error: TimeoutError) -> JSONResponse:

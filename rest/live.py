@@ -22,7 +22,7 @@ PAUSE_S: Final = 0.8
 """Between two looks."""
 ASKED_S: Final = 30.0
 """Looks go on for so long after the last request; then the next request starts them again."""
-PATIENCE_S: Final = 3.0
+PATIENCE_S: Final = 2.0
 """A request waits so long for a fresh look, then it gets the last one, and longer only for the very first."""
 OLD_S: Final = 10.0
 """What was found before that is no answer as long as a fresh look may come."""

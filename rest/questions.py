@@ -1,6 +1,6 @@
 """What of one flow is asked of its clusters only when a caller wants it: groups, translations, quarantine, log starts.
 
-It has connections of its own: a ledger that takes long to read holds no look at the clusters up.
+Its connections are not those of the looks at the clusters: a ledger that takes long to read holds no look up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rest.errors import RestError
 from rest.reports.quarantine import QuarantinedRecord, QuarantineTable
 
 ANSWER_MOST_S: Final = 30.0
-STARTS_MOST_S: Final = 3.0
+STARTS_MOST_S: Final = 2.0
 """Where log starts are not told in time, an answer comes without them."""
 TOPICS_KEPT_MOST: Final = 200
 
@@ -51,8 +51,6 @@ class FlowQuestions:
         self._connect_target = connect_target
         self._clock = clock
         self._log = make_logger("error", "text", io.StringIO())
-        self._source: Connected | None = None
-        self._target: Connected | None = None
         self._groups: tuple[FlowSettings, Kept[list[ConsumerGroupReport]]] | None = None
         self._offsets: tuple[FlowSettings, FlowOffsets] | None = None
         self._translating = asyncio.Lock()
@@ -61,15 +59,11 @@ class FlowQuestions:
 
     @property
     def source(self) -> Connected:
-        if self._source is None:
-            self._source = self._connect_source()
-        return self._source
+        return self._connect_source()
 
     @property
     def target(self) -> Connected:
-        if self._target is None:
-            self._target = self._connect_target()
-        return self._target
+        return self._connect_target()
 
     async def groups(self, settings: FlowSettings) -> list[ConsumerGroupReport]:
         """Return the consumer groups of the flow; ``settings`` are those by which its workers run it.
@@ -123,24 +117,21 @@ class FlowQuestions:
                 del self._starts[next(iter(self._starts))]
 
             async def ask() -> dict[int, int]:
-                metadata = await fetch_metadata(self.source, [topic])
-                found = metadata.topics.get(topic)
-                keys = [] if found is None else [(topic, number) for number in found.partitions]
-                leaders = {key: metadata.leader_of(*key) for key in keys}
-                return {key[1]: at for key, at in (await find_offsets(self.source, leaders, EARLIEST)).items()}
+                try:
+                    async with asyncio.timeout(STARTS_MOST_S):
+                        return await self._ask_starts(topic)
+                except (Mm2Error, TimeoutError):
+                    return {}  # kept for a while as any answer: not every caller waits for a cluster that is silent
 
             self._starts[topic] = Kept(ask, self._clock)
-        try:
-            async with asyncio.timeout(STARTS_MOST_S):
-                return await self._starts[topic].get()
-        except (Mm2Error, TimeoutError):
-            return {}
+        return await self._starts[topic].get()
 
-    async def close(self) -> None:
-        """Close the connections."""
-        for brokers in (self._source, self._target):
-            if brokers is not None:
-                await brokers.close()
+    async def _ask_starts(self, topic: str) -> dict[int, int]:
+        metadata = await fetch_metadata(self.source, [topic])
+        found = metadata.topics.get(topic)
+        keys = [] if found is None else [(topic, number) for number in found.partitions]
+        leaders = {key: metadata.leader_of(*key) for key in keys}
+        return {key[1]: at for key, at in (await find_offsets(self.source, leaders, EARLIEST)).items()}
 
     async def _in_time(self, work: Coroutine[Any, Any, T], doing: str) -> T:
         try:

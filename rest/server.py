@@ -16,21 +16,23 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Final, TextIO, cast
 
 from fastapi import FastAPI
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.cli.command import STDERR, Connected, LineFile, connect
+from mm2py.cli.command import STDERR, LineFile
+from mm2py.cli.rest_process import read_sockets
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings, ServerTls
-from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings
+from mm2py.config.settings import Configuration
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
 from mm2py.records.audit_record import AuditRecord
+from mm2py.status.cluster_inquiry import Patience
 from mm2py.status.inquiry import Inquiry
 from rest.access import listening
 from rest.access.audit import Audit
@@ -41,8 +43,10 @@ from rest.access.users import UsersFile
 from rest.answers import Kept
 from rest.app import make_app
 from rest.changes import FlowChanges
+from rest.connections import Connections
+from rest.events.configs import ConfigsSource
 from rest.events.feed import EventFeed, Source
-from rest.events.sources import GapsSource, GroupSource, QuarantineSource, SettingsSource, ToBrokers
+from rest.events.sources import GapsSource, GroupSource, QuarantineSource, ToBrokers
 from rest.live import LiveReport
 from rest.offset_changes import OffsetChanges
 from rest.questions import FlowQuestions
@@ -50,7 +54,10 @@ from rest.services import Services
 from rest.v1 import OWN_KEPT_S, V1, ask_worker
 from rest.worker_link import WorkerLink
 
-AUDIT_CLOSING_MOST_S = 2.0
+CLUSTER_ID_MOST_S: Final = 2.0
+CLUSTER_ID_KEPT_S: Final = 15.0
+AUDIT_CLOSING_MOST_S: Final = 1.0
+CONNECTIONS_CLOSING_MOST_S: Final = 0.5
 
 
 class Arguments(argparse.Namespace):
@@ -76,7 +83,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("file", type=Path)
     parser.add_argument("--clusters", nargs="*", default=[])
     parser.add_argument("--channel", type=int, required=True)
-    parser.add_argument("--sockets", type=_sockets, required=True)
+    parser.add_argument("--sockets", type=read_sockets, required=True)
     parser.add_argument("--listeners", type=lambda text: text.split(","), required=True)
     parser.add_argument("--worker", required=True)
     parser.add_argument("--log-level", default="info")
@@ -84,33 +91,14 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     return parser.parse_args(arguments, namespace=Arguments())
 
 
-def _sockets(text: str) -> list[tuple[int, int]]:
-    pairs = [one.split(":") for one in text.split(",")]
-    return [(int(number), int(descriptor)) for number, descriptor in pairs]
-
-
-def _connected(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:
-    return connect("rest", flow, cluster, timeout_s=timeout_s, rng=rng)
-
-
-def _questions(settings: FlowSettings, clock: Clock, rng: random.Random) -> FlowQuestions:
-    flow = settings.flow
-    return FlowQuestions(
-        settings,
-        lambda: _connected(flow, settings.source, settings.source_request_timeout_s, rng),
-        lambda: _connected(flow, settings.target, settings.target_request_timeout_s, rng),
-        clock,
-    )
-
-
 def _event_sources(
-    configuration: Configuration, questions: Mapping[Flow, FlowQuestions], clock: Clock, rng: random.Random
+    configuration: Configuration, connections: Connections, clock: Clock, rng: random.Random
 ) -> list[Source]:
     found: list[Source] = []
     targets: dict[ClusterAlias, ToBrokers] = {}
     for settings in configuration.flows:
-        target = _target_of(questions[settings.flow])
-        found += [kind(settings, target) for kind in (SettingsSource, GapsSource, QuarantineSource)]
+        target = functools.partial(connections.target_of, settings)
+        found += [kind(settings, target) for kind in (ConfigsSource, GapsSource, QuarantineSource)]
         targets.setdefault(settings.flow.target, target)
     found += [
         GroupSource(configuration.groups[alias], target, clock=clock, rng=rng) for alias, target in targets.items()
@@ -118,57 +106,60 @@ def _event_sources(
     return found
 
 
-def _target_of(questions: FlowQuestions) -> ToBrokers:
-    return lambda: questions.target
-
-
 async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogger) -> None:
     """Serve until the worker is gone."""
     rng, clock = random.Random(), SystemClock()  # noqa: S311  (spreads retries; nothing secret)
     configuration = file.configuration()
-    opened: list[Connected] = []
-
-    def target_of(settings: FlowSettings) -> Connected:
-        opened.append(_connected(settings.flow, settings.target, settings.target_request_timeout_s, rng))
-        return opened[-1]
-
-    def source_of(settings: FlowSettings) -> Connected:
-        opened.append(_connected(settings.flow, settings.source, settings.source_request_timeout_s, rng))
-        return opened[-1]
-
+    # What looks at the clusters all the time waits for nothing else: a ledger may take long to read.
+    looking, asking = Connections(rng), Connections(rng)
     changes = {
         settings.flow: FlowChanges(
-            file, settings, functools.partial(target_of, settings), worker=options.worker, clock=clock, rng=rng
+            file,
+            settings,
+            functools.partial(asking.target_of, settings),
+            worker=options.worker,
+            clock=clock,
+            rng=rng,
+            log=log,
         )
         for settings in configuration.flows
     }
     offsets = {
         settings.flow: OffsetChanges(
-            functools.partial(source_of, settings),
-            functools.partial(target_of, settings),
+            functools.partial(asking.source_of, settings),
+            functools.partial(asking.target_of, settings),
             configuration.groups[settings.flow.target],
             clock=clock,
             rng=rng,
         )
         for settings in configuration.flows
     }
-    inquiry = Inquiry(file, _connected, clock=clock, rng=rng)
-    first = next((target_of(settings) for settings in configuration.flows), None)
+    inquiry = Inquiry(file, lambda *to: looking.to(*to[:3]), clock=clock, rng=rng, patience=Patience(clock))
+    first = next((asking.target_of(settings) for settings in configuration.flows), None)
 
     async def cluster_id() -> str | None:
         if first is None:
             return None
         with contextlib.suppress(Mm2Error, TimeoutError):
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(CLUSTER_ID_MOST_S):
                 return (await fetch_metadata(first, [])).cluster_id
         return None
 
     link = WorkerLink(socket.socket(fileno=options.channel))
     live = LiveReport(inquiry.look, clock, lambda why: log.warning("rest.look_failed", why=why))
-    questions = {settings.flow: _questions(settings, clock, rng) for settings in configuration.flows}
-    events = EventFeed(_event_sources(configuration, questions, clock, rng), clock)
+    questions = {
+        settings.flow: FlowQuestions(
+            settings,
+            functools.partial(asking.source_of, settings),
+            functools.partial(asking.target_of, settings),
+            clock,
+        )
+        for settings in configuration.flows
+    }
+    events = EventFeed(_event_sources(configuration, asking, clock, rng), clock)
     v1 = V1(file, questions, events, own=Kept(functools.partial(ask_worker, link), clock, least_s=OWN_KEPT_S))
-    services = Services(configuration, link, live, changes, clock, cluster_id, v1, offsets)
+    kept_id = Kept(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
+    services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
     servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)
@@ -194,11 +185,10 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
             task.cancel()
         await asyncio.gather(*work, linked, return_exceptions=True)
         await audit.close(AUDIT_CLOSING_MOST_S)
-        await inquiry.close()
-        for asked in questions.values():
-            await asked.close()
-        for brokers in opened:
-            await brokers.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECTIONS_CLOSING_MOST_S):
+                await looking.close()
+                await asking.close()
 
 
 def _servers(

@@ -13,6 +13,7 @@ from mm2py.clock import Clock
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.secret import shown_name
 from rest.answers import Kept
 from rest.changes import FlowChanges
 from rest.connector_status import is_switched_off
@@ -63,28 +64,20 @@ class Services:
 
     def connector(self, name: str) -> ConnectorName:
         """Return the connector of this name. Raises: RestError, there is none."""
-        flow, _, kind = name.rpartition(".")
-        try:
-            found = ConnectorName(parse_flow(flow), Kind(kind))
-        except (ConfigError, ValueError):
-            found = None
+        found = _parsed(name)
         if found is None or found not in self.connectors():
-            raise RestError(404, f"Connector {name[:300]} not found")
+            raise RestError(404, f"Connector {shown_name(name)} not found")
         return found
 
     def connector_to_create(self, name: str) -> ConnectorName:
         """Return the connector of this name. Raises: RestError with the way out, it cannot be one of this worker."""
-        flow, _, kind = name.rpartition(".")
-        try:
-            found = ConnectorName(parse_flow(flow), Kind(kind))
-        except (ConfigError, ValueError):
-            found = None
+        found = _parsed(name)
         if found is None or found.kind not in KINDS:
             kinds = ", ".join(KINDS)
             raise RestError(400, f"mm2py has no such connector. Name it A->B.KIND, with the kinds {kinds}.")
         if found not in self.connectors():
-            way = f"Define both clusters, write {found.flow}.enabled=true, and restart the workers."
-            raise RestError(400, f"The file of this worker enables no flow {found.flow}. {way}")
+            way = f"Define both clusters, write {shown_name(str(found.flow))}.enabled=true, and restart the workers."
+            raise RestError(400, f"The file of this worker enables no flow {shown_name(str(found.flow))}. {way}")
         return found
 
     def changes_of(self, name: ConnectorName) -> FlowChanges:
@@ -121,6 +114,14 @@ class Services:
             way = "It is switched off. POST /connectors, or PUT of its config, switches it on."
             raise RestError(404, f"Connector {found} not found. {way}")
         return found
+
+
+def _parsed(name: str) -> ConnectorName | None:
+    flow, _, kind = name.rpartition(".")
+    try:
+        return ConnectorName(parse_flow(flow), Kind(kind))
+    except (ConfigError, ValueError):
+        return None
 
 
 def is_off(name: ConnectorName, view: View) -> bool:

@@ -173,5 +173,7 @@ def validated(kind: Kind, wanted: Mapping[str, str]) -> ConfigsReport:
 
 def _info(key: ConfigKey, value: str | None, error: str | None) -> ConfigInfo:
     shown = HIDDEN if value is not None and is_hidden(key.name, value) else value
+    if error is not None:
+        shown = None  # what is none of its values may be anything, as a password that was pasted into the wrong field
     errors = [] if error is None else [f"Invalid value for configuration {key.name}: {error}."]
     return ConfigInfo(definition=key, value=ConfigValue(name=key.name, value=shown, errors=errors))

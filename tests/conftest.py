@@ -21,11 +21,14 @@ settings.load_profile("ordinary")  # the long one: --hypothesis-profile long
 LONGEST_FIRST = tuple(
     f"test_{name}.py"
     for name in (
-        *("group", "exact_offsets", "failover_drill", "mm2_positions", "repack", "starter", "crash", "quarantine"),
+        *("writer", "data_source", "backfill", "verify"),
+        *("group", "group_offsets", "exact_offsets", "failover_drill", "mm2_positions", "repack", "starter", "crash"),
+        *("quarantine", "demo", "offsets_parity", "client_parity", "configs_parity", "control_log"),
         *("isolation", "security", "gaps"),
         *("checker_mutants", "fetch_sessions", "refusals", "proxy_faults", "heartbeats", "scale", "topic_sync"),
         *("zookeeper", "bad_input", "foreign_writers", "limits", "remote_topics", "policies_parity", "apply"),
         *("client", "checker_on_brokers", "heartbeats_parity", "status", "transactions_model_matches_broker"),
+        *("broker_model_matches_broker", "v1", "access", "prometheus", "rest", "rest_of_workers"),
     )
 )
 """Of the tests on real brokers, which a worker of pytest-xdist takes file by file (make test)."""
@@ -43,6 +46,7 @@ def seeds_of(text: str) -> range:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
+    config.addinivalue_line("markers", "one_python: need not run on a second version of Python (make test-unit-3.13)")
     config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")
 
 

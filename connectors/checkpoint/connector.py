@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -29,7 +29,7 @@ from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.metrics.snapshot import CheckpointRow, CheckpointSnapshot
+from mm2py.metrics.snapshot import CHECKPOINT_ROWS, ROWS_A_PART, CheckpointSnapshot, ConnectorPart, Rows
 from mm2py.metrics.windows import Window
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
@@ -128,11 +128,17 @@ class CheckpointConnector(RoundsConnector):
     def status(self, *, with_topics: bool = True) -> None:
         """Nothing yet: see the log."""
 
-    def measure(self) -> CheckpointSnapshot:
-        """Return how long checkpoints took; see ``Connector``."""
-        flow = self._flow_settings.flow
-        rows = (CheckpointRow(group, *key, window.state()) for (group, key), window in self._latencies.items())
-        return CheckpointSnapshot(flow.source, flow.target, self._emitted, tuple(rows))
+    def measure(self) -> Iterator[ConnectorPart]:
+        """Yield how long checkpoints took; see ``Connector``."""
+        flow, keys = self._flow_settings.flow, list(self._latencies)
+        yield CheckpointSnapshot(flow.source, flow.target, self._emitted, len(keys))
+        for at in range(0, len(keys), ROWS_A_PART):
+            rows = (
+                (group, topic, partition, window.last, window.plain_samples())
+                for group, (topic, partition) in keys[at : at + ROWS_A_PART]
+                if (window := self._latencies.get((group, (topic, partition)))) is not None
+            )
+            yield Rows(CHECKPOINT_ROWS, tuple(rows))
 
     async def _round(self) -> float:
         if self._writer is None:

@@ -59,8 +59,9 @@ class HeartbeatConnector(RoundsConnector):
     def status(self, *, with_topics: bool = True) -> None:
         """Nothing: heartbeats say something of the flows that copy them."""
 
-    def measure(self) -> None:
+    def measure(self) -> tuple[()]:
         """Nothing, as in MirrorMaker 2."""
+        return ()
 
     async def _round(self) -> float:
         if self._leader is None:

@@ -8,7 +8,7 @@ below 0. ``step`` decides, pure; ``PathConnector`` reads one partition. MM2 leav
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -229,10 +229,10 @@ class PathConnector(RoundsConnector):
     def status(self, *, with_topics: bool = True) -> PathStatus:
         return status_of(self._path, self._clock.wall_ms())
 
-    def measure(self) -> PathSnapshot:
-        """Return what is known of heartbeats; see ``Connector``."""
+    def measure(self) -> Iterator[PathSnapshot]:
+        """Yield what is known of heartbeats; see ``Connector``."""
         status = self.status()
-        return PathSnapshot(self._flow.source, self._flow.target, status.heartbeat_age_s, status.path_latency_ms)
+        yield PathSnapshot(self._flow.source, self._flow.target, status.heartbeat_age_s, status.path_latency_ms)
 
     async def _round(self) -> float | None:
         if self._tail is None:

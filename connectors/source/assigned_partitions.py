@@ -29,7 +29,7 @@ from connectors.source.recovery.reconciliation import RestartState
 from mm2py.clock import Clock
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
-from mm2py.group.ownership import Ownership
+from mm2py.group.ownership import OwnershipView
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -127,7 +127,7 @@ class LoadMeter:
     """
 
     def __init__(
-        self, partitions: Mapping[TopicPartition, CopiedPartition], ownership: Ownership, clock: Clock
+        self, partitions: Mapping[TopicPartition, CopiedPartition], ownership: OwnershipView, clock: Clock
     ) -> None:
         self._partitions = partitions
         self._ownership = ownership

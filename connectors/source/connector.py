@@ -8,14 +8,14 @@ changes. ``discovery/`` decides what follows from it for the topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from connectors.source.assigned_partitions import AssignedPositions, LoadMeter, Releases
 from connectors.source.context import FlowContext
 from connectors.source.copying.ledger_keeper import LedgerKeeper
-from connectors.source.copying.measures import partition_rows
+from connectors.source.copying.measures import partition_parts
 from connectors.source.copying.quarantine import Quarantine
 from connectors.source.copying.reports import topic_status
 from connectors.source.copying.task import SourceTask
@@ -33,7 +33,8 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
-from mm2py.metrics.snapshot import FlowSnapshot
+from mm2py.metrics.snapshot import DEPARTED, ConnectorPart, FlowSnapshot, in_parts
+from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import PositionStore
@@ -74,6 +75,8 @@ class SourceConnector:
         self._discovers = True
         """The next round also looks for topics and partitions to start."""
         self._was_coordinator = False
+        self._backfills_ended = self._backfills_fenced = 0
+        """How many backfills have ended; the flow coordinator fences their producers in the next round."""
         self._restart_state = RestartState(context)
         self._previous: PreviousProducers | None = None
         self.task: SourceTask | None = None
@@ -87,7 +90,7 @@ class SourceConnector:
         """Copy the flow until cancelled.
 
         Raises:
-            FlowRefused: the flow must not run; the error names the way out.
+            FlowRefused, Mm2IsRunning: the flow must not run; the error names the way out.
             Fenced, BrokerRefused and other Mm2Errors: this attempt is over; another one may succeed.
         """
         prepared = await Preparation(self._context, self._gaps).run()
@@ -131,6 +134,20 @@ class SourceConnector:
         acknowledged. A topic that is refused is looked at again."""
         if self._parts is not None:
             self._parts.task.restart(topic, partition)
+            self._parts.discovery.look_again()
+            self._look_at_gained()
+
+    def hold(self, holds: Holds) -> None:
+        """Leave topics to backfills; those of a backfill that is over are copied.
+
+        The story: an operator abandons a backfill whose driver has died, and one of its tasks still runs. A position
+        that it has in flight must not replace that of the next owner. So its producers are fenced before the topic is
+        listed.
+        """
+        self._backfills_ended += len(self._state.holds.ids - holds.ids)
+        self._state.holds = holds
+        self._state.holds_changed += 1
+        if self._parts is not None:
             self._parts.discovery.look_again()
             self._look_at_gained()
 
@@ -253,6 +270,10 @@ class SourceConnector:
             if not self._was_coordinator:
                 await prepared.fence_unknown()
             self._was_coordinator = not self._was_coordinator
+        elif (ended := self._backfills_ended) != self._backfills_fenced:
+            if self._was_coordinator:
+                await prepared.fence_unknown()
+            self._backfills_fenced = ended
         if self._gained.is_set():
             self._discovers = True
             discovery.look_again()
@@ -344,26 +365,29 @@ class SourceConnector:
             positions_problem="" if self.task is None else self.task.positions.problem,
         )
 
-    def measure(self) -> FlowSnapshot:
-        """Return what is counted of the flow; see ``Connector``."""
+    def measure(self) -> Iterator[ConnectorPart]:
+        """Yield what is counted of the flow; see ``Connector``."""
         task, flow, state = self.task, self._flow, self._state.name
         if task is None or self._parts is None:
-            return FlowSnapshot(flow.source, flow.target, state, self._guarantee(), positions_unstored_s=0.0)
-        return FlowSnapshot(
+            yield FlowSnapshot(flow.source, flow.target, state, self._guarantee(), positions_unstored_s=0.0)
+            return
+        departed, partitions = task.departed.rows(), list(task.partitions.values())  # together, so none counts twice
+        yield FlowSnapshot(
             flow.source,
             flow.target,
             state,
             self._guarantee(),
             task.positions.age_s(),
             refused_topics=len(self._parts.discovery.refused()),
+            held_topics=self._parts.discovery.held,
             position_writes_ms=task.positions.writes_ms.state(),
             read_bytes=task.lanes.read_bytes,
             sent_bytes=task.lanes.sent_bytes,
             ledger_chunks=task.ledger.written_chunks,
             ledger_entries=task.ledger.written_entries,
-            departed=task.departed.rows(),
-            partitions=partition_rows(task.partitions.values()),
         )
+        yield from in_parts(DEPARTED, departed)
+        yield from partition_parts(partitions)
 
 
 def _some(topics: Collection[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,13 +18,15 @@ from connectors.source.refusals import TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Side
-from mm2py.group.ownership import Ownership
+from mm2py.group.ownership import OwnershipView
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
+from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics.counters import Metrics
+from mm2py.records.backfill_record import Holds, Range
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import decide
@@ -41,6 +43,10 @@ class FlowState:
 
     settings: FlowSettings
     """Replaced when an operator changes what can be changed while the flow copies."""
+    holds: Holds = field(default_factory=Holds)
+    """Topics that are left to backfills; replaced when one begins or ends."""
+    holds_changed: int = 0
+    """How often they were replaced."""
     name: str = "starting"
     """In a word, for the flow's status; ``reason`` is a sentence or empty."""
     reason: str = ""
@@ -67,7 +73,7 @@ class FlowContext:
     producer_name: TransactionalId
     ended: frozenset[int]
     """Producer ids of earlier attempts of this process whose requests were all answered."""
-    ownership: Ownership
+    ownership: OwnershipView
     incarnation: Incarnation
     memory: MemoryBudget
     position_budget: PositionBudget
@@ -77,6 +83,8 @@ class FlowContext:
     clock: Clock
     rng: random.Random
     log: FilteringBoundLogger
+    ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
+    """Partitions of which only a range is copied: those of a backfill."""
 
     @property
     def settings(self) -> FlowSettings:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
+from connectors.source.discovery.operators_starts import OperatorsStart
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.stored_gaps import StoredGaps
@@ -226,6 +227,7 @@ class Resumption:
         self._gaps = gaps
         self._task = task
         self._starting_offsets = starting_offsets
+        self._operators = starting_offsets.operators
         self._restart_state = restart_state
         self._has_begun = False
         """Partitions can start that ``carry_out`` has not returned True for yet."""
@@ -266,7 +268,7 @@ class Resumption:
         for key, at in going_on.items():
             self._note_expired(key, at)
             self._gaps.accept_all(key)
-        restarted = await self._starting_offsets.restart(held) if held else {}
+        restarted = await self._operators.restart(held) if held else {}
         for key, upstream in restarted.items():
             if not isinstance(upstream, str):
                 self._has_begun = True
@@ -342,7 +344,7 @@ class Resumption:
             elif not part.copier.has_untold_gaps:
                 ready[key] = part
         at = await self._starts({key: (part, wanted[key]) for key, part in ready.items()})
-        unproven = await self._starting_offsets.fence_previous([key for key in at if self._may_be_open(ready[key])])
+        unproven = await self._operators.fence_previous([key for key in at if self._may_be_open(ready[key])])
         at = {key: offset for key, offset in at.items() if key not in unproven}
         self.is_waiting = self.is_waiting or len(at) < len(ready)
         if not at:
@@ -353,13 +355,13 @@ class Resumption:
         self._restart_state.add(leaving)
         stood = {part.key: self._task.positions.form(part) for part in leaving if part.copier.owns_position}
         self._starting_offsets.positions.update(stood)  # should the next line fail, they stall once more
-        await self._starting_offsets.set_positions(
+        await self._operators.put(
             {
-                key: self._starting_offsets.operators_position(
+                key: OperatorsStart(
                     offset,
-                    source_topic_id=ready[key].source_topic_id,
-                    target_topic_id=ready[key].target_topic_id,
-                    behind=stood.get(key) if self._skips(ready[key], offset) else None,
+                    ready[key].source_topic_id,
+                    ready[key].target_topic_id,
+                    stood.get(key) if self._skips(ready[key], offset) else None,
                 )
                 for key, offset in at.items()
             }
@@ -388,7 +390,7 @@ class Resumption:
             for key, (part, at) in wanted.items()
             if at is None or self._gaps.stopped[key].kind is GapKind.EXPIRED
         }
-        starts = await self._starting_offsets.log_starts(asked)
+        starts = await self._operators.log_starts(asked)
         return {
             key: max(at or 0, starts.get(key, 0))
             for key, (_, at) in wanted.items()

@@ -63,16 +63,6 @@ def refuse_another_source(flow: Flow, group: str, *, here: str | None, there: st
         raise AnotherSource(flow, group, here=here, there=there)
 
 
-class Mm2IsRunning(FlowRefused):
-    """A live MirrorMaker 2 copies this flow."""
-
-    def __init__(self, flow: Flow, group: str, members: int) -> None:
-        super().__init__(
-            f"Flow {flow} is refused: MirrorMaker 2 runs it, group {group} on {flow.target} has {members} member(s).",
-            remedy="Stop MirrorMaker 2 for this flow, then start mm2py: it goes on from MirrorMaker 2's positions.",
-        )
-
-
 class TableUnusable(FlowRefused):
     """An internal topic would lose what it is to keep, or cannot be made."""
 

@@ -33,6 +33,7 @@ from mm2py.config.flow_properties import is_enabled
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
@@ -40,7 +41,8 @@ from mm2py.secret import printable, shown_value
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
 from mm2py.shared_settings.follow import merged
-from mm2py.status.printout import time_text
+from mm2py.shared_settings.running_mm2 import look_for_mm2
+from mm2py.status.report import time_text
 
 
 class Arguments(argparse.Namespace):
@@ -63,7 +65,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
         "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "
-        "answer, a flow is refused, or another writer changed "
+        "answer, a flow is refused (as where a MirrorMaker 2 runs it), or another writer changed "
         "it meanwhile; 2 wrong file or arguments.",
         allow_abbrev=False,
     )
@@ -87,6 +89,8 @@ class Plan:
     wanted: FlowConfig | None
     difference: Difference
     note: str = ""
+    unknown: str = ""
+    """Why it cannot be told whether a MirrorMaker 2 runs the flow."""
 
     @property
     def flow(self) -> Flow:
@@ -144,6 +148,8 @@ async def apply(
                 code = EXIT_FAILED
                 continue
             write(plan_text(plan))
+            if plan.unknown:
+                warn(f"{settings.flow}: {plan.unknown}")
             plans.append(plan)
         waiting = [plan for plan in plans if plan.wanted is not None]
         if not waiting or options.dry_run:
@@ -185,11 +191,18 @@ async def _plan(
     found = difference({} if stored is None else stored.properties, wanted.properties)
     if stored is not None and not found and stored.by is not Writer.MM2:
         return Plan(settings, stored, None, (), "nothing to do")
-    return Plan(settings, stored, wanted, found)
+    return Plan(settings, stored, wanted, found, unknown=await _refuse_mm2(settings, brokers, rng))
+
+
+async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Random) -> str:
+    """Return why it cannot be told whether a MirrorMaker 2 runs the flow. Raises: Mm2IsRunning."""
+    found = await until_answered(lambda: look_for_mm2(settings, brokers), rng=rng)
+    return f"{found.unknown} {found.remedy}" if found.unknown else ""
 
 
 async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
+    await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
     log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker="mm2py apply", clock=clock, rng=rng)
     outcome = await log.write(plan.wanted, instead_of=plan.stored)
     if isinstance(outcome, Lost):

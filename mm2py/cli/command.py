@@ -161,6 +161,15 @@ async def within_deadline(target: ClusterAlias, work: Coroutine[Any, Any, T], do
         raise CommandFailed(error.what, remedy=error.remedy) from error
 
 
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes event loops: uvloop's are faster; None on platforms that it does not support."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
 def write_out(text: str) -> None:
     """Write to standard output."""
     sys.stdout.write(text)

@@ -43,7 +43,7 @@ from mm2py.records.gap_record import Command, Gap
 from mm2py.replication.gap_log import GapLog, GapTable
 from mm2py.secret import printable
 from mm2py.status.bodies import GapBody, json_of
-from mm2py.status.printout import time_text
+from mm2py.status.report import time_text
 
 POLL_S: Final = 0.5
 

@@ -14,7 +14,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Final, NoReturn, TextIO, cast
@@ -31,13 +31,14 @@ from mm2py.cli.command import (
     STDERR,
     CommandParser,
     LineFile,
+    loop_factory,
     say,
 )
 from mm2py.cli.rest_process import Bound, RestProcess
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings
-from mm2py.config.settings import ClusterSettings
+from mm2py.config.settings import ClusterSettings, Configuration
 from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import Cluster
@@ -48,7 +49,7 @@ from mm2py.logs import LEVELS, level_of, make_logger, set_level
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT
 from mm2py.worker.herder import Herder
-from mm2py.worker.snapshot import snapshot
+from mm2py.worker.snapshot import snapshot_parts
 
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
 """For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""
@@ -70,6 +71,7 @@ class Arguments(argparse.Namespace):
 
 COMMANDS: Final = {
     "apply": "change the settings of flows that run; prints the difference first",
+    "backfill": "copy the history of topics with Spark, then let the workers go on behind it",
     "gaps": "list what could not be copied and waits for you, and let it go on",
     "groups": "show where consumer groups may go on on the target, and which are not ready",
     "hash-password": "print the hash of a password or a token, for rest.users.file",
@@ -77,6 +79,7 @@ COMMANDS: Final = {
     "replay": "take records out of quarantine",
     "status": "show how it stands with workers, flows and lag; works when none runs",
     "translate": "tell where an offset of one log is in the other, both ways",
+    "verify": "compare the copies with their source, range by range, as a Spark job",
 }
 
 
@@ -241,6 +244,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import apply  # noqa: PLC0415
 
             return apply.run
+        case "backfill":
+            from mm2py.cli import backfill  # noqa: PLC0415
+
+            return backfill.run
         case "gaps":
             from mm2py.cli import gaps  # noqa: PLC0415
 
@@ -269,6 +276,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import translate  # noqa: PLC0415
 
             return translate.run
+        case "verify":
+            from mm2py.cli import verify  # noqa: PLC0415
+
+            return verify.run
         case _:
             return None
 
@@ -337,9 +348,9 @@ def run(arguments: Sequence[str]) -> int:
         herder, connections = make_herder(file, recopies, log, apply=options.apply)
         if options.worker_number is not None:
             supervisor.watch_parent(herder.stop, log)
-        return await run_worker(herder, connections, log, _rest_process(options, bound, herder, log))
+        return await run_worker(herder, connections, log, _rest_process(options, bound, herder, configuration, log))
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main_task())
 
 
@@ -347,29 +358,34 @@ def _bound(options: Arguments, settings: RestSettings, log: FilteringBoundLogger
     number = options.worker_number or 1
     if options.rest_sockets is None:
         return rest_process.bind(settings, log, number=number)
-    return rest_process.adopt(settings, [int(one) for one in options.rest_sockets.split(",") if one], number=number)
+    return rest_process.adopt(settings, rest_process.read_sockets(options.rest_sockets), number=number)
 
 
 def _rest_process(
-    options: Arguments, bound: Sequence[Bound], herder: Herder, log: FilteringBoundLogger
+    options: Arguments,
+    bound: Sequence[Bound],
+    herder: Herder,
+    configuration: Configuration,
+    log: FilteringBoundLogger,
 ) -> RestProcess | None:
     if not bound:
         return None
     arguments = ["--worker", worker_name(), "--log-level", options.log_level, "--log-format", options.log_format]
     arguments += ["--clusters", *(options.clusters or ()), "--", str(options.file)]
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
-    answers: dict[str, Callable[[], object]] = {
-        FACTS: lambda: herder.facts(worker_name()),
-        SNAPSHOT: lambda: snapshot(herder),
-        LOG_LEVEL: lambda: level_of(log),
+    checkpoints_max = configuration.metrics_partitions_max
+    answers: dict[str, Callable[[], Iterable[object]]] = {
+        FACTS: lambda: [herder.facts(worker_name())],
+        SNAPSHOT: lambda: snapshot_parts(herder, checkpoints_max=checkpoints_max),
+        LOG_LEVEL: lambda: [level_of(log)],
         **{f"{LOG_LEVEL} {level}": functools.partial(_log_at, log, level) for level in LEVELS},
     }
     return RestProcess(arguments, bound, lambda what: answers[what](), rng=rng, log=log)
 
 
-def _log_at(log: FilteringBoundLogger, level: str) -> str:
+def _log_at(log: FilteringBoundLogger, level: str) -> Iterable[str]:
     set_level(log, level)
-    return level
+    return [level]
 
 
 def worker_name() -> str:
@@ -408,14 +424,6 @@ def _fill_standard_descriptors() -> None:
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
             setattr(sys, name, open(opened, mode, closefd=False))  # noqa: SIM115  (for as long as the process lives)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop  # noqa: PLC0415  (absent on platforms it does not support)
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _version_caps() -> dict[int, int]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import ipaddress
+import itertools
 import json
 import os
 import pickle
 import random
 import socket
-import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,21 +27,24 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.config.rest import Listener, RestSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.errors import Backoff
+from mm2py.worker.facts import HEAD, Frame
 
 BACKLOG: Final = 256
 START_AFTER_S: Final = 1.0
 """The process starts so long after the worker, so that first records are not delayed. Callers wait in the backlog."""
 HEALTHY_AFTER_S: Final = 60.0
+ENDS_MOST_S: Final = 5.0
+"""A REST process that has not ended by itself so long after its channel was closed is killed."""
 SOCKETS_OPTION: Final = "--rest-sockets"
-"""Of a worker with a parent: descriptors that listen already, in the order of ``listeners``."""
+"""Of a worker with a parent: sockets that listen already, as ``sockets_text`` writes them."""
 
-Answer = Callable[[str], object]
-"""Returns what a REST process asks for, by name. Quick: it runs in the event loop that copies."""
+Answer = Callable[[str], Iterable[object]]
+"""Yields what a REST process asks for, by name, in parts. Each is quick: it is made in the event loop that copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A socket that listens, and for what it was opened."""
+    """A socket that listens, and for what it was opened. A listener has one for each address of its host."""
 
     listener: Listener
     number: int
@@ -65,7 +70,7 @@ def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) 
     for place, listener in enumerate(settings.listeners):
         at = listener.of_worker(number)
         try:
-            found.append(Bound(at, place, _listen(at)))
+            found += [Bound(at, place, opened) for opened in _listen(at)]
         except OSError as error:
             why = f"Cannot listen at {at}: {error.strerror or error}."
             if settings.is_explicit or listener.for_probes:
@@ -82,39 +87,98 @@ def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) 
     return found
 
 
-def open_sockets(settings: RestSettings, log: FilteringBoundLogger, *, number: int) -> list[int]:
-    """In a parent: listen for a worker, which inherits these descriptors; one that is started again gets the same.
+def addresses(bound: Sequence[Bound]) -> list[str]:
+    """Return where the sockets listen, each place once."""
+    return list(dict.fromkeys(one.address for one in bound))
 
+
+def refuse_shared_ports(settings: RestSettings, workers: int) -> None:
+    """Raises: ConfigError, two workers of this machine would listen at one port. The default one counts as well."""
+    each = [(number, one.of_worker(number)) for number in range(1, workers + 1) for one in settings.listeners]
+    for (first, one), (second, other) in itertools.combinations(each, 2):
+        if one.port and one.port == other.port and first != second and one.host_overlaps(other):
+            raise ConfigError(
+                f"With --workers {workers} each worker listens at the next port, so {one} of worker {first} and"
+                f" {other} of worker {second} are one.",
+                remedy=f"Let the ports of listeners and admin.listeners be at least {workers} apart, or 0.",
+            )
+
+
+def open_sockets(settings: RestSettings, log: FilteringBoundLogger, *, number: int) -> list[tuple[int, int]]:
+    """In a parent: listen for a worker, which inherits these sockets; one that is started again gets the same.
+
+    Returns of each the number of its listener, from 0, and its descriptor.
     Raises: as ``bind``.
     """
-    bound = {one.listener: one for one in bind(settings, log, number=number)}
-    for one in bound.values():
-        log.info("parent.listening", worker=number, at=one.address)
-    wanted = [listener.of_worker(number) for listener in settings.listeners]
-    return [bound[listener].socket.detach() if listener in bound else -1 for listener in wanted]
+    bound = bind(settings, log, number=number)
+    for address in addresses(bound):
+        log.info("parent.listening", worker=number, at=address)
+    return [(one.number, one.socket.detach()) for one in bound]
 
 
-def adopt(settings: RestSettings, descriptors: Sequence[int], *, number: int) -> list[Bound]:
-    """Return the sockets that the parent of a worker has opened for it; -1 stands for one that could not be."""
+def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number: int) -> list[Bound]:
+    """Return the sockets that the parent of a worker has opened for it, by what ``open_sockets`` has returned.
+
+    Raises:
+        ConfigError: the file had more listeners when the parent read it.
+    """
+    if any(place >= len(settings.listeners) for place, _ in sockets):
+        raise ConfigError("The file has fewer listeners by now.", remedy="Restart all workers with their parent.")
     return [
-        Bound(listener.of_worker(number), place, socket.socket(fileno=descriptor))
-        for place, (listener, descriptor) in enumerate(zip(settings.listeners, descriptors, strict=True))
-        if descriptor >= 0
+        Bound(settings.listeners[place].of_worker(number), place, socket.socket(fileno=descriptor))
+        for place, descriptor in sockets
     ]
 
 
-def _listen(at: Listener) -> socket.socket:
+def sockets_text(sockets: Sequence[tuple[int, int]]) -> str:
+    """Return numbers of listeners and descriptors as a command line has them."""
+    return ",".join(f"{place}:{descriptor}" for place, descriptor in sockets)
+
+
+def read_sockets(text: str) -> list[tuple[int, int]]:
+    """Read what ``sockets_text`` wrote. Raises: ValueError."""
+    pairs = [one.split(":") for one in text.split(",") if one]
+    return [(int(place), int(descriptor)) for place, descriptor in pairs]
+
+
+def _listen(at: Listener) -> list[socket.socket]:
+    """Listen at all addresses of a host that are this machine's, all at one port. Raises: OSError, at none of them."""
     if at.port > 65535:
         raise OSError("there is no such port")  # the resolver would take it modulo 65536
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  (what the file asks for)
-    host = at.host or everywhere
-    found = socket.getaddrinfo(host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    opened = socket.socket(family, kind, protocol)
+    resolved = socket.getaddrinfo(at.host or everywhere, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = dict.fromkeys((family, address) for family, _, _, _, address in resolved)
+    if at.is_loopback:  # without users all of REST is served there, whatever a hosts file calls localhost
+        found = dict.fromkeys((family, address) for family, address in found if _is_loopback(str(address[0])))
+    if not found:
+        raise OSError(f"{at.host} is no address of this machine")
+    opened: list[socket.socket] = []
+    away: OSError | None = None
+    for family, address in found:
+        port = opened[0].getsockname()[1] if opened else at.port
+        try:
+            opened.append(_listen_at(family, (address[0], port, *address[2:]), is_everywhere=not at.host))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for one in opened:
+                    one.close()
+                raise
+            away = error  # as ::1 where the machine has no IPv6
+    if not opened and away is not None:
+        raise away
+    return opened
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _listen_at(family: int, address: tuple[str | int, ...], *, is_everywhere: bool) -> socket.socket:
+    opened = socket.socket(family, socket.SOCK_STREAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6 and not at.host:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_everywhere else 1)
         opened.bind(address)
         opened.listen(BACKLOG)
         opened.setblocking(False)
@@ -155,8 +219,8 @@ class RestProcess:
 
     async def run(self) -> None:
         """Run until cancelled: the process ends then, as its channel closes."""
-        for bound in self._bound:
-            self._log.info("rest.listening", at=bound.address)
+        for address in addresses(self._bound):
+            self._log.info("rest.listening", at=address)
         backoff = Backoff(self._rng, first_s=1.0, most_s=30.0)
         loop = asyncio.get_running_loop()
         await asyncio.sleep(START_AFTER_S)
@@ -180,7 +244,7 @@ class RestProcess:
                 *python(),
                 *("-m", "rest"),
                 *("--channel", str(theirs.fileno())),
-                *("--sockets", ",".join(f"{bound.number}:{bound.socket.fileno()}" for bound in self._bound)),
+                *("--sockets", sockets_text([(bound.number, bound.socket.fileno()) for bound in self._bound])),
                 *("--listeners", ",".join(bound.listener.without_port for bound in self._bound)),
                 *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -193,7 +257,7 @@ class RestProcess:
         finally:
             theirs.close()
         try:
-            serving = asyncio.create_task(self._serve(ours), name="REST channel")
+            serving = asyncio.create_task(self.serve_answers(ours), name="REST channel")
             try:
                 return await process.wait()
             finally:
@@ -201,31 +265,42 @@ class RestProcess:
                 await asyncio.gather(serving, return_exceptions=True)
         except asyncio.CancelledError:
             with contextlib.suppress(TimeoutError, ProcessLookupError):
-                async with asyncio.timeout(5.0):
+                async with asyncio.timeout(ENDS_MOST_S):
                     await process.wait()  # the channel is closed: it ends by itself
             with contextlib.suppress(ProcessLookupError):
                 if process.returncode is None:
                     process.kill()
             raise
 
-    async def _serve(self, channel: socket.socket) -> None:
-        """Answer questions, one JSON object a line, each with one pickled value, until the process is gone."""
+    async def serve_answers(self, channel: socket.socket) -> None:
+        """Answer questions, one JSON object a line, each with pickled parts, until the process is gone."""
         reader, writer = await asyncio.open_connection(sock=channel)
         try:
             while line := await reader.readline():
                 question = json.loads(line)
-                value = pickle.dumps(self._answered(question["what"]), protocol=5)
-                writer.write(struct.pack(">QI", question["id"], len(value)) + value)
-                await writer.drain()
+                await self._send_answer(writer, question["id"], question["what"])
         except (OSError, ValueError, KeyError):
             pass  # it is gone; the process is started again
         finally:
             writer.close()
 
-    def _answered(self, what: str) -> object:
-        """Return the answer, None if there is none: the worker goes on, and the REST process says that it is silent."""
+    async def _send_answer(self, writer: asyncio.StreamWriter, number: int, what: str) -> None:
+        """Send an answer part by part; the event loop copies on between them.
+
+        If it cannot be made, the worker goes on, and the REST process says that it is silent.
+        Raises: OSError, the REST process is gone.
+        """
+        end = Frame.END
         try:
-            return self._answer(what)
+            for part in self._answer(what):
+                value = pickle.dumps(part, protocol=5)
+                writer.write(HEAD.pack(number, len(value), Frame.PART) + value)
+                await writer.drain()
+                await asyncio.sleep(0)
+        except OSError:
+            raise
         except Exception:
             self._log.exception("rest.not_answered", asked=what, remedy="This is a defect in mm2py; please report it.")
-            return None
+            end = Frame.FAILED
+        writer.write(HEAD.pack(number, 0, end))
+        await writer.drain()

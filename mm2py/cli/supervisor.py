@@ -26,7 +26,7 @@ from typing import Final, assert_never
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets
+from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets, refuse_shared_ports, sockets_text
 from mm2py.cli.supervision import (
     DRAINED,
     REFUSED,
@@ -84,7 +84,7 @@ def worker_count(text: str) -> int:
 
 
 def worker_arguments(
-    arguments: Sequence[str], number: int, *, again: bool = False, sockets: Sequence[int] | None = None
+    arguments: Sequence[str], number: int, *, again: bool = False, sockets: Sequence[tuple[int, int]] | None = None
 ) -> list[str]:
     """Return the arguments of one worker: those of the parent, without ``--workers N``, and with the number.
 
@@ -92,7 +92,7 @@ def worker_arguments(
     """
     kept = [NUMBER_OPTION, str(number)]
     if sockets is not None:
-        kept.append(f"{SOCKETS_OPTION}={','.join(map(str, sockets))}")
+        kept.append(f"{SOCKETS_OPTION}={sockets_text(sockets)}")
     given = iter(arguments)
     for argument in given:
         if argument == "--":
@@ -126,6 +126,7 @@ def run_workers(arguments: Sequence[str], count: int, rest: RestSettings, log: F
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
     command = own_command(sys.orig_argv, arguments)
     begun: set[int] = set()
+    refuse_shared_ports(rest, count)
     sockets = {number: open_sockets(rest, log, number=number) for number in range(1, count + 1)}
 
     def command_of(number: int) -> list[str]:
@@ -137,7 +138,7 @@ def run_workers(arguments: Sequence[str], count: int, rest: RestSettings, log: F
         command_of,
         Supervision(count, lambda: Backoff(rng, first_s=1.0, most_s=30.0)),
         log=log,
-        inherited=sockets,
+        inherited={number: [descriptor for _, descriptor in opened] for number, opened in sockets.items()},
     )
 
     async def run() -> int:
@@ -272,7 +273,7 @@ class Parent:
                 self._command(number),
                 stdin=subprocess.PIPE,
                 start_new_session=True,
-                pass_fds=[one for one in self._inherited.get(number, ()) if one >= 0],
+                pass_fds=list(self._inherited.get(number, ())),
             )
         except OSError as error:
             self._events.put_nowait(Ended(number, None, 0.0, str(error)))

@@ -47,6 +47,11 @@ class Listener:
         except ValueError:
             return False
 
+    def host_overlaps(self, other: Listener) -> bool:
+        """Whether both would listen at the same address, given the same port."""
+        everywhere = {"", "0.0.0.0", "::"}  # noqa: S104
+        return self.host.lower() == other.host.lower() or not everywhere.isdisjoint({self.host, other.host})
+
     @property
     def without_port(self) -> str:
         """The same for each worker of a machine."""

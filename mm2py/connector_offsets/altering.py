@@ -21,7 +21,7 @@ from mm2py.clock import Clock
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Kind, TopicName
-from mm2py.connector_offsets.offsets_body import Offsets, OffsetsInvalid, body_of, read_offsets
+from mm2py.connector_offsets.offsets_body import Offsets, OffsetsInvalid, read_offsets
 from mm2py.errors import Mm2Error
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
@@ -34,7 +34,9 @@ from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.replication.positions import PositionStore, operators_position, read_positions
+from mm2py.secret import shown_name
 from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.cluster_inquiry import GroupInquiry
 from mm2py.topics.names import InternalTopic
 
@@ -104,19 +106,12 @@ class ConnectorOffsets:
         self._target = clusters.target
         self._rng = clusters.rng
 
-    async def read(self, kind: Kind) -> dict[str, Any]:
-        """Return the offsets of a connector, in any state of it. Raises: KafkaError."""
-        if kind is not Kind.SOURCE:
-            return {"offsets": []}
-        topic = await self._find_topic()
-        return body_of({} if topic is None else await self._positions(topic), self._flow.source)
-
     async def alter(self, kind: Kind, body: object) -> str:
         """Set the offsets that a body names. Returns the message for the client.
 
         Raises:
             OffsetsInvalid: nothing was altered; the body asks for something that cannot be.
-            NotStopped, StillRunning: nothing was altered; see there.
+            NotStopped, StillRunning, Mm2IsRunning: nothing was altered; see there.
             Mm2Error: a cluster does not answer, or refuses. Ask again, or read what is there.
         Cancelling may leave all or some of them altered.
         """
@@ -133,6 +128,7 @@ class ConnectorOffsets:
         stop = await self._stopped(kind)
         if kind is not Kind.SOURCE:
             return
+        await until_answered(lambda: look_for_mm2(self._settings, self._target), rng=self._rng)
         await self._drained(stop)
         topic = await until_answered(self._ensure_topic, rng=self._rng)
         stored = await self._positions(topic)
@@ -175,11 +171,6 @@ class ConnectorOffsets:
 
     # The offsets topic
 
-    async def _find_topic(self) -> TopicMetadata | None:
-        name = self._settings.offsets_topic
-        found = (await fetch_metadata(self._target, [name])).topics.get(name)
-        return None if found is None or found.error_code else found
-
     async def _ensure_topic(self) -> TopicMetadata:
         settings = self._settings
         return await find_or_make(
@@ -209,7 +200,7 @@ class ConnectorOffsets:
                 positions[key] = replace(_RESET, **_producer_of(known)) if is_there else None
                 continue
             if not is_there or upstream is None:
-                raise OffsetsInvalid(f"{key[0]}-{key[1]} is no partition of {self._flow.source}.")
+                raise OffsetsInvalid(f"{shown_name(key[0])}-{key[1]} is no partition of {self._flow.source}.")
             if offset >= ends[key]:
                 raise OffsetsInvalid(f"Offset {offset} is beyond {key[0]}-{key[1]}, which ends before {ends[key]}.")
             at = offset + 1

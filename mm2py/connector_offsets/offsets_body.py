@@ -2,14 +2,14 @@
 
 Answers to alterOffsets of MirrorSourceConnector, MirrorCheckpointConnector and MirrorHeartbeatConnector: what they take
 and refuse. Like there, a null offset is accepted for any partition, and further keys are ignored. Beyond that, the
-source cluster must be that of the flow.
+source cluster must be that of the flow. Connect repeats what was sent in its messages. Ours name the entry, the key and
+the type of its value: what was sent by mistake may be a secret.
 Source: MirrorUtils.validateSourcePartitionString and others, Apache Kafka, connect/mirror; ConnectorOffsets,
 connect/runtime.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
@@ -19,7 +19,6 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import OFFSET_MOST, StoredPosition
 
 PARTITION_MOST: Final = (1 << 31) - 1
-SHOWN_MOST: Final = 200
 _TEXTS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.SOURCE: ("cluster", "topic"),
     Kind.CHECKPOINT: ("group", "topic"),
@@ -61,30 +60,30 @@ def read_offsets(body: object, kind: Kind, source: ClusterAlias) -> Offsets:
         OffsetsInvalid: a connector of MirrorMaker 2 would refuse it; or it is for another cluster.
     """
     wanted: dict[TopicPartition, int | None] = {}
-    for entry in _entries(body):
+    for place, entry in enumerate(_entries(body), 1):
         partition, offset = entry.get("partition"), entry.get("offset")
         if not isinstance(partition, dict):
-            raise OffsetsInvalid("Source partition may not be null, and has to be an object.")
+            raise OffsetsInvalid(f"Source partition of entry {place} may not be null, and has to be an object.")
         if offset is None:
             key = _key_or_none(partition)
             if kind is Kind.SOURCE and key is not None and partition.get("cluster") == source:
                 wanted[key] = None
             continue
+        where = f"Source partition of entry {place}"
         for name in _TEXTS[kind]:
-            if not isinstance(_field(partition, name), str):
-                raise _invalid(partition, name, "must be a string")
+            _field(partition, name, str, "must be a string", where)
         if kind is not Kind.HEARTBEAT:
-            number = _field(partition, "partition")
-            if not _is_int(number):
-                raise _invalid(partition, "partition", "must be an integer")
+            number = _field(partition, "partition", int, "must be an integer", where)
             if not 0 <= number <= PARTITION_MOST:
-                raise _invalid(partition, "partition", "must not be negative, nor larger than 2147483647")
-        value = _offset(partition, offset)
+                raise _invalid(where, "partition", "must not be negative, nor larger than 2147483647")
+        value = _offset(offset, f"Source offset of entry {place}")
         if kind is not Kind.SOURCE:
             if value != 0:
-                raise _invalid_offset(partition, offset, "must be 0: this connector keeps no other offset")
+                raise _invalid(
+                    f"Source offset of entry {place}", "offset", "must be 0: this connector keeps no other offset"
+                )
         elif partition["cluster"] != source:
-            raise _invalid(partition, "cluster", f"must be {source}, the source of this flow")
+            raise _invalid(where, "cluster", f"must be {source}, the source of this flow")
         else:
             wanted[partition["topic"], partition["partition"]] = value
     return wanted
@@ -104,42 +103,46 @@ def _key_or_none(partition: Mapping[str, Any]) -> TopicPartition | None:
     return (topic, number) if isinstance(topic, str) and _is_int(number) and 0 <= number <= PARTITION_MOST else None
 
 
-def _field(partition: Mapping[str, Any], name: str) -> Any:
-    if name not in partition:
-        raise OffsetsInvalid(f"Source partition {_shown(partition)} is missing required key '{name}'.")
-    return partition[name]
-
-
-def _offset(partition: Mapping[str, Any], offset: object) -> int:
-    if not isinstance(offset, dict) or "offset" not in offset:
-        raise OffsetsInvalid(
-            f"Source offset {_shown(offset)} for source partition {_shown(partition)} is missing required key 'offset'."
-        )
-    value = offset["offset"]
-    if not _is_int(value):
-        raise _invalid_offset(partition, offset, "must be an integer")
-    if value < 0:
-        raise _invalid_offset(partition, offset, "must not be negative")
-    if value >= OFFSET_MOST:
-        raise _invalid_offset(partition, offset, "is beyond what a log can hold")
+def _field(fields: Mapping[str, Any], name: str, kind: type, why: str, where: str) -> Any:
+    if name not in fields:
+        raise OffsetsInvalid(f"{where} is missing required key '{name}'.")
+    value = fields[name]
+    if not (_is_int(value) if kind is int else isinstance(value, kind)):
+        raise _invalid(where, name, f"{why}, and is {_json_type(value)}")
     return value
 
 
-def _invalid(partition: Mapping[str, Any], name: str, why: str) -> OffsetsInvalid:
-    return OffsetsInvalid(f"Source partition {_shown(partition)} has an invalid value for key '{name}', which {why}.")
+def _offset(offset: object, where: str) -> int:
+    if not isinstance(offset, dict):
+        raise OffsetsInvalid(f"{where} is missing required key 'offset': it is {_json_type(offset)}.")
+    value: int = _field(offset, "offset", int, "must be an integer", where)
+    if value < 0:
+        raise _invalid(where, "offset", "must not be negative")
+    if value >= OFFSET_MOST:
+        raise _invalid(where, "offset", "is beyond what a log can hold")
+    return value
 
 
-def _invalid_offset(partition: Mapping[str, Any], offset: object, why: str) -> OffsetsInvalid:
-    return OffsetsInvalid(
-        f"Source offset {_shown(offset)} for source partition {_shown(partition)} has an invalid value for key"
-        f" 'offset', which {why}."
-    )
+def _invalid(where: str, name: str, why: str) -> OffsetsInvalid:
+    return OffsetsInvalid(f"{where} has an invalid value for key '{name}', which {why}.")
 
 
 def _is_int(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= SHOWN_MOST else f"{text[:SHOWN_MOST]}..."
+def _json_type(value: object) -> str:
+    """Return what JSON calls a value that ``json.loads`` has returned."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "an object"

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
-from mm2py.connector import Flow, Kind, Side
+from mm2py.connector import ConnectorName, Flow, Kind, Side
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.election_backend import make_backend
@@ -38,6 +38,8 @@ from mm2py.topics.names import ledger_topic
 HEALTHY_AFTER_S: Final = 60.0
 """After a member that lasted so long the next one joins without waiting."""
 ID_BITS: Final = 48
+REASON_MOST: Final = 500
+"""So many characters of why a connector is refused are told to the group."""
 
 T = TypeVar("T")
 
@@ -86,6 +88,8 @@ class Group:
             election=settings.election,
             session_timeout_ms=int(settings.session_timeout_s * 1000),
         )
+        self._whole = self._joined
+        """With all flows of the worker, also those that it has left to others."""
         self._clock = clock
         self._rng = rng
         self._log = log.bind(group=settings.name, target=settings.target)
@@ -191,6 +195,20 @@ class Group:
                 checkpoints=tuple(one for one in self._joined.checkpoints if one != flow),
             )
         )
+
+    def refuse(self, name: ConnectorName, why: str) -> None:
+        """Tell the group that a connector must not run here, and leave a whole flow to other workers."""
+        self._offer(replace(self._joined, refused={**self._joined.refused, str(name): why[:REASON_MOST]}))
+        if name.kind is Kind.SOURCE:
+            self.withdraw(name.flow)
+
+    def allow(self, name: ConnectorName) -> None:
+        """A connector that was refused is tried again: the worker may get tasks of it as before."""
+        joined, flow = self._joined, name.flow if name.kind is Kind.SOURCE else None
+        refused = {one: why for one, why in joined.refused.items() if one != str(name)}
+        flows = tuple(one for one in self._whole.flows if one in joined.flows or one == flow)
+        checkpoints = tuple(one for one in self._whole.checkpoints if one in joined.checkpoints or one == flow)
+        self._offer(replace(joined, flows=flows, checkpoints=checkpoints, refused=refused))
 
     def spread(self, flow: Flow, tasks_max: int | None) -> None:
         """Let a flow's partitions be spread on so many workers at most from now on; None: on all."""

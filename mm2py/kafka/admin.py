@@ -162,6 +162,30 @@ async def replica_counts(brokers: Brokers, topics: Sequence[str], *, channel: st
     }
 
 
+async def describe_log_sizes(
+    brokers: Brokers, broker: BrokerId, partitions: Mapping[str, Sequence[int]]
+) -> dict[tuple[str, int], int]:
+    """Return how many bytes the logs of these partitions have on a broker; those that it does not have are left out.
+
+    Raises:
+        BrokerRefused: DESCRIBE on the cluster is missing.
+    """
+    topics = tuple(
+        messages.DescribableLogDirTopic(topic=TopicName(name), partitions=tuple(map(i32, numbers)))
+        for name, numbers in partitions.items()
+    )
+    request = messages.DescribeLogDirsRequest(topics=topics)
+    reply = await ask(brokers, broker, request, messages.DescribeLogDirsResponse)
+    if reply.error_code:
+        raise BrokerRefused("Asking for the sizes of logs", int(reply.error_code))
+    return {
+        (str(topic.name), int(part.partition_index)): int(part.partition_size)
+        for found in reply.results
+        for topic in found.topics
+        for part in topic.partitions
+    }
+
+
 async def describe_broker_config(brokers: Brokers, broker: BrokerId, key: str) -> str | None:
     """Return one setting of a broker; None where it is unknown there or we may not ask."""
     entry = await broker_config_entry(brokers, broker, key)

@@ -36,6 +36,8 @@ from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
 from mm2py.topics.names import InternalTopic
 
 CLEANUP: Final = ("cleanup.policy",)
+LEADER_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04)
+"""A new topic has its leaders some milliseconds after the answer. A start makes several, one after the other."""
 Settings = Mapping[str, str | None]
 
 
@@ -85,19 +87,33 @@ async def find_or_make(
         KafkaError: as ``Brokers.send``.
     """
     name = str(topic.name)
-    found = (await fetch_metadata(brokers, [name], channel=channel)).topics.get(name)
-    if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+
+    async def find() -> TopicMetadata | None:
+        found = (await fetch_metadata(brokers, [name], channel=channel)).topics.get(name)
+        return None if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION else found
+
+    found = await find()
+    if found is None:
         new = NewTopic(name, topic.partitions, replication_factor, topic.configs)
         refusal = (await admin.create_topics(brokers, [new]))[name]
         if refusal is None:
             made()
         elif refusal.code != TOPIC_ALREADY_EXISTS:
             raise refusal if refusal.retriable else TopicNotMade(topic, setting, refusal)
+        for pause_s in LEADER_PAUSES_S:
+            await asyncio.sleep(pause_s)
+            if (found := await find()) is not None and _is_ready(found):
+                return found
         raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)
-    if found.error_code or any(part.leader is None for part in found.partitions.values()):
+    if not _is_ready(found):
         code = found.error_code or LEADER_NOT_AVAILABLE
         raise BrokerRefused(f"Finding the leaders of {name}", code, remedy=f"mm2py needs DESCRIBE on {name}.")
     return found
+
+
+def _is_ready(found: TopicMetadata) -> bool:
+    """Whether every partition has a leader. With an error the broker may tell no partitions at all."""
+    return not found.error_code and all(part.leader is not None for part in found.partitions.values())
 
 
 async def read_settings(

@@ -27,6 +27,8 @@ from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, Descr
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 from kio.schema.describe_groups.v5.response import DescribeGroupsResponse
+from kio.schema.describe_log_dirs.v4.request import DescribableLogDirTopic, DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 from kio.schema.describe_producers.v0.request import TopicRequest as DescribeProducersTopic
 from kio.schema.describe_producers.v0.response import DescribeProducersResponse
@@ -95,6 +97,7 @@ __all__ = (
     "CreatePartitionsTopic",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "DescribableLogDirTopic",
     "DescribeAclsRequest",
     "DescribeAclsResponse",
     "DescribeConfigsRequest",
@@ -102,6 +105,8 @@ __all__ = (
     "DescribeConfigsResponse",
     "DescribeGroupsRequest",
     "DescribeGroupsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
     "DescribeProducersRequest",
     "DescribeProducersResponse",
     "DescribeProducersTopic",
@@ -157,6 +162,7 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         DescribeAclsRequest: DescribeAclsResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,
         DescribeGroupsRequest: DescribeGroupsResponse,
+        DescribeLogDirsRequest: DescribeLogDirsResponse,
         DescribeProducersRequest: DescribeProducersResponse,
         EndTxnRequest: EndTxnResponse,
         FindCoordinatorRequest: FindCoordinatorResponse,

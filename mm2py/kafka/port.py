@@ -114,6 +114,8 @@ class ProduceRequest:
 
     topics: Sequence[TopicProduce]
     timeout_ms: int
+    transactional_id: str | None = None
+    """If the batches are part of a transaction. What a worker copies never is."""
 
 
 class ProducedPartition(NamedTuple):

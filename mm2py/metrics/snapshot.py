@@ -2,17 +2,25 @@
 
 The worker's event loop copies records, so it does no more than read attributes into tuples. What they mean (lag, rates,
 sums, labels) is worked out on the other side. Both are of the same release, so there is no format to keep.
+
+A snapshot crosses in parts, of at most ``ROWS_A_PART`` rows: between two of them the event loop copies on. The first
+part is a ``WorkerSnapshot`` without its connectors; ``assembled`` puts the others in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from mm2py.metrics.windows import CopySample, WindowState
+from mm2py.metrics.windows import CopySample, Sample, WindowState
 
 PlainRow = tuple[object, ...]
-"""A ``PartitionRow`` as it crosses: without its class, which would take longer than all the rest."""
+"""A row as it crosses: without its class, which would take longer than all the rest."""
+ROWS_A_PART: Final = 250
+"""Reading and pickling so many rows takes about a millisecond."""
+DEPARTED, PARTITIONS, CHECKPOINT_ROWS = "departed", "partitions", "rows"
+"""The fields of a connector's snapshot that have rows."""
 
 
 class PartitionRow(NamedTuple):
@@ -83,8 +91,8 @@ class DepartedRow(NamedTuple):
     source_topic: str
     records: int
     passed: int
-    rebuilt: dict[str, int]
-    dropped: dict[str, int]
+    rebuilt: dict[str, int] | None
+    dropped: dict[str, int] | None
     timed: int
     """Records with a timestamp, and the two sums over them."""
     age_ms: float
@@ -102,6 +110,8 @@ class FlowSnapshot:
     guarantee: str
     positions_unstored_s: float
     refused_topics: int = 0
+    held_topics: int = 0
+    """They wait for a backfill."""
     position_writes_ms: WindowState | None = None
     """How long storing positions took."""
     read_bytes: int = 0
@@ -110,8 +120,10 @@ class FlowSnapshot:
     """Written to the ledger topic since the start; one that grows is written again, and counted again."""
     ledger_entries: int = 0
     """In these chunks."""
-    departed: tuple[DepartedRow, ...] = ()
+    departed: tuple[PlainRow, ...] = ()
+    """The fields of ``DepartedRow``."""
     partitions: tuple[PlainRow, ...] = ()
+    """The fields of ``PartitionRow``."""
 
 
 class CheckpointRow(NamedTuple):
@@ -120,7 +132,14 @@ class CheckpointRow(NamedTuple):
     group: str
     topic: str
     partition: int
-    latency_ms: WindowState
+    last_ms: float
+    """How long the last one took to be acknowledged."""
+    plain_samples: tuple[tuple[float, ...], ...]
+    """The fields of each ``Sample``, oldest first."""
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(Sample._make(one) for one in self.plain_samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +149,10 @@ class CheckpointSnapshot:
     source: str
     target: str
     emitted: int
-    rows: tuple[CheckpointRow, ...]
+    groups: int
+    """How many groups in remote partitions have had checkpoints; ``rows`` may be fewer."""
+    rows: tuple[PlainRow, ...] = ()
+    """The fields of ``CheckpointRow``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +165,17 @@ class PathSnapshot:
     latency_ms: float | None
 
 
-ConnectorMeasures = FlowSnapshot | CheckpointSnapshot | PathSnapshot
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some more rows of the connector whose snapshot came last."""
+
+    field: str
+    """Which: ``DEPARTED``, ``PARTITIONS`` or ``CHECKPOINT_ROWS``."""
+    rows: tuple[PlainRow, ...]
+
+
+ConnectorPart = FlowSnapshot | CheckpointSnapshot | PathSnapshot | Rows
+"""What a connector measures: first its snapshot, without rows, then these."""
 
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
 
@@ -214,3 +246,35 @@ class WorkerSnapshot:
     paths: tuple[PathSnapshot, ...]
     gaps: tuple[tuple[str, str, str, int], ...]
     """(flow, source topic, kind, count) since the process began."""
+
+
+SnapshotPart = WorkerSnapshot | ConnectorPart
+
+
+def in_parts(field: str, rows: Sequence[PlainRow]) -> Iterator[Rows]:
+    """Yield rows that are there already, in parts."""
+    for at in range(0, len(rows), ROWS_A_PART):
+        yield Rows(field, tuple(rows[at : at + ROWS_A_PART]))
+
+
+def assembled(parts: Iterable[SnapshotPart]) -> WorkerSnapshot:
+    """Return the snapshot whose parts these are, in their order. Raises: ValueError, its first part is not there."""
+    worker: WorkerSnapshot | None = None
+    connectors: list[tuple[FlowSnapshot | CheckpointSnapshot | PathSnapshot, dict[str, list[PlainRow]]]] = []
+    for part in parts:
+        match part:
+            case WorkerSnapshot():
+                worker = part
+            case Rows(field, rows):
+                connectors[-1][1].setdefault(field, []).extend(rows)
+            case _:
+                connectors.append((part, {}))
+    if worker is None:
+        raise ValueError("a snapshot begins with its worker")
+    whole = [replace(one, **{name: tuple(found) for name, found in rows.items()}) for one, rows in connectors]  # type: ignore[arg-type]
+    return replace(
+        worker,
+        flows=tuple(one for one in whole if isinstance(one, FlowSnapshot)),
+        checkpoints=tuple(one for one in whole if isinstance(one, CheckpointSnapshot)),
+        paths=tuple(one for one in whole if isinstance(one, PathSnapshot)),
+    )

@@ -72,6 +72,15 @@ class Window:
         self._all += 1
         self._sum += value
 
+    @property
+    def last(self) -> float:
+        """The last value; NaN before the first."""
+        return self._last
+
+    def plain_samples(self) -> tuple[tuple[float, ...], ...]:
+        """Return the fields of each sample, oldest first, without their class: quick to pickle."""
+        return tuple(tuple(one) for one in (self._previous, self._now) if one is not None)
+
     def state(self) -> WindowState:
         """Return what it holds, in plain values."""
         samples = tuple(one for one in (self._previous, self._now) if one is not None)

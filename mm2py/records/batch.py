@@ -41,6 +41,9 @@ CHECKED_FROM: Final = 21
 ATTRIBUTES_AT: Final = 22
 """The byte of the attributes in which all bits stand that are in use."""
 MAGIC: Final = 2
+DELTA_AT: Final = 23
+OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
+LAST_OFFSET_DELTA: Final = struct.Struct(">i")
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -191,7 +194,14 @@ _pack_u32 = struct.Struct(">I").pack_into
 _pack_producer = struct.Struct(">qhi").pack_into
 
 
-def stamp(batch: memoryview | bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+def stamp(
+    batch: memoryview | bytearray,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    transactional: bool = False,
+) -> None:
     """Make ``batch`` ours, in place: base offset 0, no leader epoch, our producer fields, only the codec's attributes.
 
     The transactional and the delete horizon bit are taken away: the first would ask for a transaction, the second lets
@@ -201,6 +211,7 @@ def stamp(batch: memoryview | bytearray, producer_id: int, producer_epoch: int, 
     Args:
         batch: exactly one batch of magic 2, writable. Its checksum has been verified, and is computed again here.
         base_sequence: sequence of the first record, 0 to 2^31 - 1; or -1 together with producer id and epoch -1.
+        transactional: it is to be part of the producer's transaction.
     Raises:
         NotPassable: it is a control batch, or its timestamps are log append times. Brokers would take the latter and
             show other timestamps than the source did.
@@ -211,6 +222,8 @@ def stamp(batch: memoryview | bytearray, producer_id: int, producer_epoch: int, 
     _pack_i32(batch, 12, -1)
     batch[21] = 0
     batch[22] &= CODEC_MASK
+    if transactional:
+        batch[22] |= TRANSACTIONAL
     _pack_producer(batch, 43, producer_id, producer_epoch, base_sequence)
     _pack_u32(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
 

@@ -30,8 +30,10 @@ from typing import Any, Final
 
 from mm2py.errors import Mm2Error
 from mm2py.records.audit_record import AUDIT_KEY
+from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, decode_backfill
 from mm2py.records.operator_request import (
     LOG_LEVEL,
+    NUMBER_MOST,
     RESTART_CONNECTOR,
     RESTART_PARTITIONS,
     RUNNING,
@@ -42,6 +44,7 @@ from mm2py.records.operator_request import (
     decode_log_level,
     decode_restart,
     decode_target,
+    json_object,
 )
 
 FORMAT_VERSION: Final = 1
@@ -61,6 +64,9 @@ _KINDS: Final = (
     b"mm2py-",
 )
 MALFORMED_KEPT_MOST: Final = 20
+MALFORMED_KEY_SHOWN: Final = 100
+PREVIOUS_MOST: Final = 3
+"""So many steps back are read; mm2py writes two at most."""
 WRITES_KEPT_MOST: Final = 100
 RESTARTS_KEPT_MOST: Final = 100
 
@@ -217,14 +223,18 @@ def _plain(version: object) -> str:
     return "".join(char for char in text[:40] if char.isprintable())
 
 
-def _read_flow(fields: Mapping[str, Any]) -> FlowConfig:
+def _read_flow(fields: Mapping[str, Any], steps_back: int = 0) -> FlowConfig:
     numbers = fields["version"], fields["at_ms"]
     seen, decided = tuple(fields["seen"]), tuple(fields.get("decided", ()))
     texts = fields["write_id"], fields["based_on"], fields["mm2py"], fields["worker"], *seen, *decided
-    if any(not isinstance(one, int) or isinstance(one, bool) or one < 0 for one in numbers):
+    if any(not isinstance(one, int) or isinstance(one, bool) or not 0 <= one <= NUMBER_MOST for one in numbers):
         raise TypeError("version or at_ms")
     if any(not isinstance(one, str) for one in texts):
         raise TypeError("a text")
+    if fields["by"] not in list(Writer):
+        raise TypeError("by")
+    if steps_back > PREVIOUS_MOST:
+        raise TypeError("previous")
     previous = fields.get("previous")
     return FlowConfig(
         _texts(fields["properties"]),
@@ -237,7 +247,7 @@ def _read_flow(fields: Mapping[str, Any]) -> FlowConfig:
         at_ms=fields["at_ms"],
         seen=seen,
         decided=decided,
-        previous=None if previous is None else _read_flow(previous),
+        previous=None if previous is None else _read_flow(previous, steps_back + 1),
     )
 
 
@@ -250,12 +260,9 @@ def _texts(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _object(value: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        raise MalformedConfig("it is no JSON") from None
-    if not isinstance(found, dict):
-        raise MalformedConfig("it is no JSON object")
+    found = json_object(value)
+    if isinstance(found, str):
+        raise MalformedConfig(found)
     return found
 
 
@@ -282,6 +289,8 @@ class ConfigRecords:
         """At which level workers are to log, by records that were taken since this was last taken away."""
         self.requests = 0
         """How many records of these kinds were taken."""
+        self.backfills: dict[str, Backfill] = {}
+        """Backfills, by id; also those that are over."""
         self.skipped: Counter[str] = Counter()
         """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
@@ -305,6 +314,8 @@ class ConfigRecords:
                 self._take_target(key, value, offset)
             elif key is not None and key.startswith((RESTART_CONNECTOR, RESTART_PARTITIONS)):
                 self._take_restart(key, value)
+            elif key is not None and key.startswith(BACKFILL_KEY):
+                self._take_backfill(key, value)
             elif key == LOG_LEVEL:
                 self.log_level = decode_log_level(value)
                 self.requests += 1
@@ -314,7 +325,8 @@ class ConfigRecords:
                     self._take_commit(key, value)
         except (MalformedConfig, MalformedRequest) as error:
             if len(self.malformed) < MALFORMED_KEPT_MOST:
-                shown = "".join(char if char.isprintable() else "?" for char in (key or b"").decode(errors="replace"))
+                text = (key or b"")[:MALFORMED_KEY_SHOWN].decode(errors="replace")
+                shown = "".join(char if char.isprintable() else "?" for char in text)
                 self.malformed.append(f"{self.topic}-0 at offset {offset}, {shown}: {error}")
 
     def writes_behind(self, count: int) -> list[FlowConfig]:
@@ -386,6 +398,14 @@ class ConfigRecords:
         if restart is not None:
             self.restarts.append(restart)
             self.requests += 1
+
+    def _take_backfill(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self.backfills.pop(key[len(BACKFILL_KEY) :].decode(errors="replace"), None)
+        else:
+            found = decode_backfill(key, value)
+            self.backfills[found.id] = found
+        self.requests += 1
 
     @staticmethod
     def _kind(key: bytes | None) -> str:

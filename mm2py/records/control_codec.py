@@ -250,6 +250,7 @@ _FLOW: Final[Codec] = str, lambda value: parse_flow(_text(value))
 _FLOWS: Final[Codec] = lambda flows: [str(flow) for flow in flows], lambda fields: tuple(map(parse_flow, fields))
 _BY_FLOW: Final[Codec] = by_flow, read_by_flow
 _COUNTS: Final[Codec] = dict, lambda fields: {_text(topic): _count(number) for topic, number in fields.items()}
+_TEXTS: Final[Codec] = dict, lambda fields: {_text(name): _text(text) for name, text in fields.items()}
 _RATES: Final[Codec] = (
     lambda rates: pack({task: round(rate) for task, rate in rates.items()}),
     lambda fields: {task: float(rate) for task, rate in unpack(fields).items()},
@@ -267,6 +268,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "election": _TEXT,
         "session_timeout_ms": _COUNT,
         "checkpoints": _FLOWS,
+        "refused": _TEXTS,
     },
     Beat: {"applied": _BY_FLOW, "held": _BY_FLOW},
     Loads: {"bytes_per_s": _RATES},

@@ -163,6 +163,8 @@ class Joined:
     """After so long without a record of it, its session may be expired by others; it stops by itself before."""
     checkpoints: tuple[Flow, ...] = ()
     """The flows whose checkpoints it may emit."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Connectors that must not run there, and why; named as ``A->B.MirrorSourceConnector``."""
 
     @property
     def undivided(self) -> Mapping[Kind, tuple[Flow, ...]]:

@@ -24,6 +24,8 @@ RESTART_PARTITIONS: Final = b"mm2py-restart"
 LOG_LEVEL: Final = b"logger-cluster-root"
 FORMAT_VERSION: Final = 1
 """Of our own record. A reader that is older than ``readable_from`` in it passes it over."""
+NUMBER_MOST: Final = (1 << 63) - 1
+"""No number of ours is larger; what is larger in a record was not written by mm2py."""
 BY_MOST: Final = 100
 """So many characters of who asked are kept."""
 
@@ -161,14 +163,14 @@ def decode_log_level(value: bytes | None) -> str | None:
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MOST
 
 
 def read_author(fields: Mapping[str, Any]) -> tuple[str, int | None]:
     """Return who asked and when, as far as a record says it."""
     by, at_ms = fields.get("by"), fields.get("at_ms")
     shown = "".join(char for char in by[:BY_MOST] if char.isprintable()) if isinstance(by, str) else ""
-    return shown, at_ms if isinstance(at_ms, int) and not isinstance(at_ms, bool) else None
+    return shown, at_ms if _is_count(at_ms) else None
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:
@@ -177,10 +179,21 @@ def dump(fields: Mapping[str, Any]) -> bytes:
 
 def load(value: bytes) -> dict[str, Any]:
     """Return the fields of a record. Raises: MalformedRequest."""
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        raise MalformedRequest("it is no JSON") from None
-    if not isinstance(found, dict):
-        raise MalformedRequest("it is no JSON object")
+    found = json_object(value)
+    if isinstance(found, str):
+        raise MalformedRequest(found)
     return found
+
+
+def json_object(value: bytes) -> dict[str, Any] | str:
+    """Return the JSON object that a record holds; else why there is none that can be written again."""
+    try:
+        text = value.decode()
+        found = json.loads(text)
+        if "\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "it holds half a character"
+    except (ValueError, RecursionError):
+        return "it is no JSON"
+    return found if isinstance(found, dict) else "it is no JSON object"

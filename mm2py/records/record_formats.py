@@ -235,7 +235,7 @@ def renumber(body: RecordBody, position: int, record_count: int) -> Renumbered:
         position,
         base_offset + (first_delta or 0),
         base_offset + expected - 1,
-        # Java's sums wrap around beyond 64 bits. Nobody means such timestamps, and the target computes its own maximum.
+        # Java's sums wrap around beyond 64 bits. Such timestamps are never meant; the target computes its own maximum.
         min(max(newest_ms, NO_TIMESTAMP), INT64_MAX),
         jumps,
     )

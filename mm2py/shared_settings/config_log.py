@@ -31,6 +31,7 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.audit_record import AuditRecord, audit_key, encode_audit, too_old
+from mm2py.records.backfill_record import RECORD_BYTES_MOST, Backfill, backfill_key, encode_backfill
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import (
     FLOW_KEY,
@@ -54,6 +55,8 @@ from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
 
+BACKFILLS_KEPT_MS: Final = 7 * 86_400_000
+"""How long backfills that are over are shown."""
 POLL_S: Final = 0.5
 """How often is looked for a new version: workers notice it within two seconds."""
 SETTLE_S: Final = 5.0
@@ -315,6 +318,29 @@ class ConfigLog(ConfigTable):
         async with self._writing:
             writer = await self._ensure()
             await self._put_request(writer, LOG_LEVEL, encode_log_level(level, by=by, at_ms=self._clock.wall_ms()))
+
+    async def write_backfill(self, backfill: Backfill) -> None:
+        """Store how it stands with a backfill, and forget those that were over long ago. Returns when it is there.
+
+        Raises: as ``write_target``; ConfigsUnusable, if it names so many partitions that no record holds them.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            now_ms, value = self._clock.wall_ms(), encode_backfill(backfill)
+            if len(value) > RECORD_BYTES_MOST:
+                raise ConfigsUnusable(
+                    self.topic,
+                    f"a backfill of so many partitions takes {len(value)} bytes",
+                    remedy="Name fewer topics.",
+                )
+            forgotten = [
+                old.id
+                for old in self.records.backfills.values()
+                if not old.holds and old.id != backfill.id and now_ms - old.seen_at_ms > BACKFILLS_KEPT_MS
+            ]
+            if forgotten:
+                await writer.write({0: [NewRecord(backfill_key(old), None, now_ms) for old in forgotten]})
+            await self._put_request(writer, backfill_key(backfill.id), value)
 
     async def _put_request(self, writer: TopicWriter, key: bytes, value: bytes) -> None:
         known = self.records.requests

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.connector import Kind
+from mm2py.records.backfill_record import Holds
 from mm2py.records.operator_request import RUNNING, RestartConnector, Target, TargetState
 
 ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
@@ -44,6 +45,8 @@ class CurrentSettings:
     """None: this worker emits none."""
     is_settled: bool = False
     """The flow may run here by what is stored; no MirrorMaker 2 runs it."""
+    holds: Holds = field(default_factory=Holds)
+    """Topics that the flow leaves to backfills."""
     _targets: Mapping[Kind, Target] = field(default_factory=dict)
     _restarts: Counter[str] = field(default_factory=Counter)
     _retries: Counter[str] = field(default_factory=Counter)

@@ -26,6 +26,7 @@ from mm2py.group.member import Member
 from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.logs import CONNECT_LEVELS, set_level
+from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import RestartPartitions
@@ -52,8 +53,8 @@ OTHERS_SETTLE_S: Final = 3.0
 
 Changed = Callable[[FlowSettings | None, Follow], None]
 """Is told that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
-Restarted = Callable[[RestartPartitions], None]
-"""Is told which partitions are to restart."""
+Asked = Callable[[RestartPartitions | Holds], None]
+"""Is told which partitions are to restart, and which topics are left to backfills from now on."""
 
 
 class ChangedWithoutEnd(Mm2Error):
@@ -285,7 +286,7 @@ class ConfigWatch:
     def _depends_on_runners(self, mine: FlowProperties, lost_to: FlowConfig | None) -> bool:
         return depends_on_runners(self._config_log.config, mine, apply=self._apply, lost_to=lost_to)
 
-    async def run(self, changed: Changed, restarted: Restarted) -> None:
+    async def run(self, changed: Changed, asked: Asked) -> None:
         """Follow what is stored until cancelled; ``changed`` is called after each change of settings.
 
         What cannot be run is logged, and the flow goes on as it is.
@@ -293,7 +294,7 @@ class ConfigWatch:
         """
         await self._heed(self._config_log.config, changed)
         async for is_changed in self._looks():
-            self._heed_requests(restarted)
+            self._heed_requests(asked)
             if is_changed:
                 await self._heed(self._config_log.config, changed)
 
@@ -305,8 +306,15 @@ class ConfigWatch:
     def _looks(self) -> AsyncIterator[bool]:
         return self._config_log.looks(lambda why: self._log.debug("config.unread", why=why))
 
-    def _heed_requests(self, restarted: Restarted = lambda _: None) -> None:
+    def _say_malformed(self) -> None:
+        found = self._config_log.records.malformed
+        if found:
+            self._log.warning("config.malformed", topic=self._config_log.topic, records=len(found), first=found[0])
+            found.clear()
+
+    def _heed_requests(self, asked: Asked = lambda _: None) -> None:
         """While the topic is missing, what it said last counts. Where no partition is copied, none restarts."""
+        self._say_malformed()
         if self._config_log.is_missing:
             return
         targets = {kind: self._config_log.records.target_of(kind) for kind in ASKED}
@@ -314,12 +322,16 @@ class ConfigWatch:
             self._log.info(f"connector.{target.word}", connector=f"{self.flow}.{kind}", why=target.text)
         for restart in self._config_log.take_restarts():
             if isinstance(restart, RestartPartitions):
-                restarted(restart)
+                asked(restart)
             elif restart.connector in ASKED:
                 only = " where it has failed" if restart.only_failed else ""
                 why = f"an operator asked for it{only}"
                 self._log.info("connector.restarting", connector=f"{self.flow}.{restart.connector}", why=why)
                 self.current.restart(restart)
+        holds = Holds.of(self._config_log.records.backfills.values())
+        if holds != self.current.holds:
+            self.current.holds = holds
+            asked(holds)
         level = CONNECT_LEVELS.get(self._config_log.take_log_level() or "")
         if level is not None:
             self._log.info("log.level", level=level, why="an operator asked all workers of the flow for it")
@@ -468,5 +480,6 @@ class SwitchingOff:
     def status(self, *, with_topics: bool = True) -> None:
         """It is no part of a flow that runs here."""
 
-    def measure(self) -> None:
+    def measure(self) -> tuple[()]:
         """It counts nothing."""
+        return ()

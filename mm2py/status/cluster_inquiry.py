@@ -11,6 +11,7 @@ import io
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from mm2py.clock import Clock
@@ -26,7 +27,7 @@ from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
 from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
-from mm2py.status.report import seems_stopped
+from mm2py.status.report import seems_stopped, time_text
 from mm2py.topics.filters import PatternTooSlow, WhyNot, should_replicate
 from mm2py.topics.names import control_log
 
@@ -39,27 +40,76 @@ FAILING_S: Final = 5.0
 AGAIN_S: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a look waits for a cluster that accepts connections and says nothing. It is asked on meanwhile."""
+
+    clock: Clock
+    """Says since when it is silent."""
+    first_s: float = 1.5
+    """For a cluster that answered the last time."""
+    away_s: float = 0.2
+    """For one that did not."""
+    within_s: float = 3.0
+    """For one that falls silent while it is asked."""
+
+
 class Side:
     """The brokers of one cluster, with the rights of one flow."""
 
-    def __init__(self, alias: ClusterAlias, brokers: Brokers) -> None:
+    def __init__(self, alias: ClusterAlias, brokers: Brokers, patience: Patience | None = None) -> None:
+        """With ``patience``, call ``close`` in the end; without, each look waits for ``PROBE_S``."""
         self.alias = alias
         self.brokers = brokers
         self.away = ""
         """Why it did not answer last time; empty if it did."""
+        self._patience = patience
+        self._probing: asyncio.Task[str | None] | None = None
+        self._asked_at_ms = 0
+        self._silent_since_ms: int | None = None
 
     async def probe(self) -> None:
-        """Find out whether it answers."""
+        """Find out whether it answers. Cancelling loses nothing."""
+        if self._patience is None:
+            why = await self._ask()
+            within = f"{self.alias} did not answer within {PROBE_S:g} s. Check its bootstrap.servers and the network."
+            self.away = within if why is None else why
+        else:
+            await self._probe(self._patience, self._patience.away_s if self.away else self._patience.first_s)
+
+    async def _probe(self, patience: Patience, most_s: float) -> None:
+        if self._probing is None:
+            self._asked_at_ms = patience.clock.wall_ms()
+            self._probing = asyncio.create_task(self._ask(), name=f"status: is {self.alias} there")
+        probing = self._probing
+        await asyncio.wait({probing}, timeout=most_s)
+        why = probing.result() if probing.done() else None
+        if why is not None:
+            self._silent_since_ms, self.away = None, why
+        else:
+            if self._silent_since_ms is None:
+                self._silent_since_ms = self._asked_at_ms
+            since = time_text(self._silent_since_ms)
+            self.away = f"{self.alias} has not answered since {since}. Check its bootstrap.servers and the network."
+        if probing.done() and self._probing is probing:
+            self._probing = None
+
+    async def _ask(self) -> str | None:
+        """Return why it refuses to answer, empty if it does; None: it says nothing."""
         try:
             async with asyncio.timeout(PROBE_S):
-                await fetch_metadata(self.brokers, [])
-            self.away = ""
+                await fetch_metadata(self.brokers, [], channel="probe")  # waits behind no answer that takes long
+            return ""
         except TimeoutError:
-            self.away = (
-                f"{self.alias} did not answer within {PROBE_S:g} s. Check its bootstrap.servers and the network."
-            )
+            return None
         except Mm2Error as error:
-            self.away = said(error)
+            return said(error)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait({self._probing})
 
     async def why_not(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
         """Do ``work``, and again if that may help. Return why it could not be done; empty if it was done.
@@ -69,6 +119,24 @@ class Side:
         """
         if self.away:
             return self.away
+        if self._patience is None:
+            return await self._try(doing, work)
+        trying = asyncio.create_task(self._try(doing, work), name=f"status: {doing}")
+        silent = asyncio.create_task(self._until_silent(self._patience), name=f"status: is {self.alias} still there")
+        try:
+            await asyncio.wait({trying, silent}, return_when=asyncio.FIRST_COMPLETED)
+            return trying.result() if trying.done() else self.away
+        finally:
+            for task in (trying, silent):
+                task.cancel()
+            await asyncio.gather(trying, silent, return_exceptions=True)
+
+    async def _until_silent(self, patience: Patience) -> None:
+        while not self.away:
+            await asyncio.sleep(patience.first_s)
+            await self._probe(patience, patience.within_s)
+
+    async def _try(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
         why = ""
         try:
             async with asyncio.timeout(PART_S) as limit:

@@ -14,6 +14,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
+from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target
@@ -65,6 +66,8 @@ class FlowFacts:
     """The settings that mm2py has stored."""
     held: Mapping[Kind, Target] = field(default_factory=dict)
     """The connectors that operators have paused or stopped."""
+    backfills: Sequence[Backfill] = ()
+    """Those that run, and those that were over not long ago."""
     file: FlowProperties = field(default_factory=dict)
     """The same settings, by the file."""
     consumer_groups: ConsumerGroupsReport | None = None

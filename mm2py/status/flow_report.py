@@ -24,6 +24,8 @@ from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
+from mm2py.status.backfill_report import BackfillReport, backfill_reports
+from mm2py.status.connector_report import HeldReport, RefusalReport, held_of, refusals_of
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import FlowFacts
 
@@ -372,22 +374,6 @@ class TaskReport:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldReport:
-    """A connector that an operator has paused or stopped: nothing of it runs."""
-
-    connector: Kind
-    """Which one."""
-    state: str
-    """``paused`` or ``stopped``."""
-    by: str
-    """Empty if another writer of the configs topic than mm2py asked for it."""
-    at_ms: int | None
-    """When that was asked, by the clock of the writer; None: it does not say."""
-    text: str
-    """The same in words."""
-
-
-@dataclass(frozen=True, slots=True)
 class FlowReport:
     """One flow."""
 
@@ -395,6 +381,8 @@ class FlowReport:
     """The flow."""
     settings: SettingsReport
     held: tuple[HeldReport, ...]
+    refused: tuple[RefusalReport, ...]
+    """Connectors that workers must not run; other workers may run them."""
     guarantee: Guarantee
     coordinator: MemberId | None
     """The member that finds and lists its topics; None: none does."""
@@ -415,6 +403,7 @@ class FlowReport:
     open_gaps: tuple[Gap, ...]
     gaps_passed: int
     """Gaps that need no operator."""
+    backfills: tuple[BackfillReport, ...]
     consumer_groups: ConsumerGroupsReport | None
     """None: the flow emits no checkpoints, or they cannot be read."""
     unread: tuple[str, ...]
@@ -447,7 +436,7 @@ class FlowTasks:
         return flow in self.state.flows
 
 
-def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | None) -> FlowReport:
+def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int) -> FlowReport:
     """``work`` is None while no worker of its group runs."""
     flow = facts.settings.flow
     copied = work is not None and work.runs(flow)
@@ -462,7 +451,8 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
     return FlowReport(
         flow,
         settings_of(facts, state if copied else None),
-        tuple(HeldReport(kind, one.word, one.by, one.at_ms, one.text) for kind, one in facts.held.items()),
+        held_of(facts.held),
+        () if work is None else refusals_of(flow, work.state),
         guarantee_of(facts, state),
         owner_of(Kind.SOURCE),
         owner_of(Kind.HEARTBEAT),
@@ -475,6 +465,7 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
         topics,
         tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
         sum(not gap.is_open for gap in facts.gaps),
+        backfill_reports(flow, facts.backfills, facts.positions, now_ms),
         facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
     )

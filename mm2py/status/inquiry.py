@@ -23,6 +23,7 @@ from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.logs import make_logger
+from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target, TargetState
@@ -32,7 +33,7 @@ from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.current_settings import ASKED
 from mm2py.shared_settings.follow import merged_or_file
-from mm2py.status.cluster_inquiry import GroupInquiry, Side, SourceInquiry
+from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInquiry
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
@@ -107,6 +108,10 @@ class StoredInquiry:
         """The connectors that operators have paused or stopped."""
         targets = {kind: self._table.records.target_of(kind) for kind in ASKED}
         return {kind: target for kind, target in targets.items() if target.state is not TargetState.STARTED}
+
+    @property
+    def backfills(self) -> Sequence[Backfill]:
+        return tuple(self._table.records.backfills.values())
 
     async def look(self) -> None:
         """Read what is new, and note what cannot be read."""
@@ -189,6 +194,7 @@ class FlowInquiry:
             consumer_groups_unread=self._consumer_groups.unread,
             stored=self._known,
             held=self._stored.held,
+            backfills=self._stored.backfills,
             file=self._file.shared(self.flow),
             config_unread=self._stored.unread,
             config_unusable=self._unusable,
@@ -223,8 +229,19 @@ Connect = Callable[[Flow, ClusterSettings, float, random.Random], Connected]
 class Inquiry:
     """All flows and groups of one file. Call ``close`` in the end."""
 
-    def __init__(self, file: SettingsFile, connect: Connect, *, clock: Clock, rng: random.Random) -> None:
-        """Nothing is connected before the first look. Raises: as ``SettingsFile.configuration``."""
+    def __init__(
+        self,
+        file: SettingsFile,
+        connect: Connect,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        patience: Patience | None = None,
+    ) -> None:
+        """Nothing is connected before the first look; ``patience`` as of ``Side``.
+
+        Raises: as ``SettingsFile.configuration``.
+        """
         configuration = file.configuration()
         self._clock = clock
         self._refused = {flow: str(error) for flow, error in configuration.refused.items()}
@@ -234,7 +251,7 @@ class Inquiry:
         def side(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
             brokers = connect(flow, cluster, timeout_s, rng)
             self._opened.append(brokers)
-            self._sides.append(Side(cluster.alias, brokers))
+            self._sides.append(Side(cluster.alias, brokers, patience))
             return self._sides[-1]
 
         self._flows: list[FlowInquiry] = []
@@ -284,5 +301,7 @@ class Inquiry:
 
     async def close(self) -> None:
         """Close all connections."""
+        for side in self._sides:
+            await side.close()
         for brokers in self._opened:
             await brokers.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -10,7 +9,7 @@ from mm2py.connector import Kind
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
-from mm2py.status.report import GroupReport, Report, ago
+from mm2py.status.report import GroupReport, Report, ago, time_text
 
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
@@ -87,6 +86,10 @@ class _Page:
         for held in flow.held:
             since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
             self._say(f"{held.connector}: {held.text}{since}")
+        for refusal in flow.refused:
+            self._say(f"{refusal.connector}: refused by {refusal.worker}: {refusal.why}")
+        for one in flow.backfills:
+            self._say(f"backfill {one.id}, begun {time_text(one.begun_at_ms)}: {one.text}")
         if flow.consumer_groups is not None:
             self._consumer_groups(flow)
         rows = [_topic_row(topic, group) for topic in flow.topics]
@@ -229,12 +232,3 @@ def _count(numbers: str) -> int:
 
 def _number(number: int) -> str:
     return f"{number:,}"
-
-
-def time_text(at_ms: int) -> str:
-    """Return a wall-clock time in UTC, to the second."""
-    try:
-        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return "?"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,6 +6,7 @@ A worker may know more about itself, and logs that. Programs get every field of 
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, GroupFacts
@@ -31,6 +32,8 @@ class ProblemKind(StrEnum):
     UNREACHABLE = "unreachable"
     NOT_RUNNING = "not-running"
     GAP = "gap"
+    BACKFILL = "backfill"
+    """The workers wait with topics for a backfill whose driver is dead."""
     UNOWNED = "unowned"
     REFUSED = "refused"
     SWITCHED_OFF = "switched-off"
@@ -145,7 +148,7 @@ def report_of(facts: Facts) -> Report:
         group.target: FlowTasks(state) for group in groups if group.runs and (state := states[group.target]) is not None
     }
     flows = [
-        flow_report(each, states.get(each.settings.flow.target), work.get(each.settings.flow.target))
+        flow_report(each, states.get(each.settings.flow.target), work.get(each.settings.flow.target), facts.at_ms)
         for each in facts.flows
     ]
     flows.sort(key=lambda flow: (-len(flow.open_gaps), -flow.unowned, -(flow.lag or 0), flow.flow))
@@ -268,7 +271,11 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
     for why in flow.unread:
         if why not in clusters.values():  # that is a problem of its own already
             yield Problem(ProblemKind.UNREACHABLE, where, why)
-    if work is not None and not work.runs(flow.flow) and flow.settings.enabled:
+    for one in flow.refused:
+        told = f"{one.worker} refuses it: {one.why} Then restart the connector over REST, or the worker."
+        yield Problem(ProblemKind.REFUSED, f"{where}.{one.connector}", told)
+    is_refused = any(one.connector is Kind.SOURCE for one in flow.refused)
+    if work is not None and not work.runs(flow.flow) and flow.settings.enabled and not is_refused:
         yield Problem(ProblemKind.NOT_RUNNING, where, "no member of the group runs this flow.")
     kinds: dict[str, Counter[str]] = {}
     for gap in flow.open_gaps:
@@ -277,6 +284,9 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
         what = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
         text = f"stopped and waits for an operator: {what}. See mm2py gaps."
         yield Problem(ProblemKind.GAP, f"{where} {topic}", text)
+    for backfill in flow.backfills:
+        if backfill.is_dead:
+            yield Problem(ProblemKind.BACKFILL, f"{where} backfill {backfill.id}", backfill.text)
     if flow.unowned:
         yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} task(s) have no worker.")
 
@@ -302,3 +312,12 @@ def ago(ms: int) -> str:
         if seconds < most:
             return f"{seconds / unit:.1f} {name}" if seconds < 10 else f"{seconds / unit:.0f} {name}"
     return f"{seconds / 86_400:.0f} days"
+
+
+def time_text(at_ms: int) -> str:
+    """Return a wall-clock time in UTC, to the second."""
+    try:
+        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

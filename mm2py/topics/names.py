@@ -314,8 +314,14 @@ def fence_topic() -> InternalTopic:
     )
 
 
+def spark_writes_topic() -> InternalTopic:
+    """Which parts of which writes from Spark were committed, on the cluster that they went to: one key a task."""
+    return InternalTopic(TopicName("mm2-spark-writes.internal"), partitions=10)
+
+
 _ALWAYS_DOTTED = re.compile(
-    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster)\..+\.internal|fence\.internal)", re.DOTALL
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster)\..+\.internal|(?:fence|spark-writes)\.internal)",
+    re.DOTALL,
 )
 _OFFSET_SYNCS = "mm2-offset-syncs"
 

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, Kind
+from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
@@ -31,6 +31,7 @@ from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
+from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, TaskName
@@ -38,7 +39,7 @@ from mm2py.records.operator_request import RestartPartitions, Target
 from mm2py.shared_settings.current_settings import Asked, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow, Part
 from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
-from mm2py.worker.herder import Always
+from mm2py.worker.schedule import Always
 
 AGAIN_S: Final = 30.0
 """How soon stored settings are looked for again that could not be read."""
@@ -53,8 +54,8 @@ class Attempts(Protocol):
         """Let parts of the running connector take new settings up."""
         ...
 
-    def restart(self, partitions: RestartPartitions) -> None:
-        """Let partitions of the running connector be read again from their positions."""
+    def asked(self, what: RestartPartitions | Holds) -> None:
+        """Let the running connector read partitions again from their positions, or leave topics to backfills."""
         ...
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
@@ -108,6 +109,14 @@ class MemberSchedule:
     async def stopped(self, *, outcome_unknown: bool) -> None:
         """The member may wait for this before it leaves."""
         self.member.flow_ended(self._flow, outcome_unknown=outcome_unknown)
+
+    def refuse(self, why: str) -> None:
+        """The group is told why; the tasks of a source connector go to other workers."""
+        self._group.refuse(ConnectorName(self._flow, self._kind), why)
+
+    def allow(self) -> None:
+        """The worker may get tasks again."""
+        self._group.allow(ConnectorName(self._flow, self._kind))
 
     def withdraw(self) -> None:
         """The leader assigns this worker's tasks of the flow to others, which wait until they are released."""
@@ -242,7 +251,7 @@ class SourceSchedule(MemberSchedule):
         """Make one.
 
         Args:
-            may_store: raises FlowRefused if a live MirrorMaker 2 runs the flow, as it keeps its settings there.
+            may_store: raises Mm2IsRunning if a live MirrorMaker 2 runs the flow, as it keeps its settings there.
         """
         super().__init__(group, watch.flow, Kind.SOURCE, watch.current)
         self._watch = watch
@@ -259,6 +268,11 @@ class SourceSchedule(MemberSchedule):
         if self._current.settings is None:
             raise AssertionError("the flow is switched off")
         return self._current.settings
+
+    @property
+    def holds(self) -> Holds:
+        """Topics that are left to backfills."""
+        return self._current.holds
 
     async def granted(self) -> None:
         """Wait also while the flow is switched off or paused, and while what is stored cannot be read.
@@ -293,9 +307,8 @@ class SourceSchedule(MemberSchedule):
         await _until_any(super().until_asked(), self._follow_requests())
 
     async def _follow_requests(self) -> None:
-        if self._watch.is_settled:
-            with contextlib.suppress(Mm2Error):  # ``granted`` meets it again
-                await self._watch.follow_requests()
+        with contextlib.suppress(Mm2Error):  # ``granted`` meets it again
+            await self._watch.follow_requests()
         await asyncio.Event().wait()
 
     async def _leave_unsettled(self, member: Member) -> None:
@@ -350,9 +363,10 @@ class SourceSchedule(MemberSchedule):
             try:
                 if not self._watch.is_settled:
                     await self._settle_now()
+                    self._attempts.asked(self._current.holds)  # it runs already, by what it knew before
                     if self._current.settings is None or self._watch.drift:  # else the file says the same
                         raise _Restart
-                await self._watch.run(self._changed, self._attempts.restart)
+                await self._watch.run(self._changed, self._attempts.asked)
             except IncarnationEnded:
                 return
             except _Restart:

@@ -5,9 +5,10 @@ Everything else that REST answers stands in topics on the target, which any work
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from mm2py.connector import ClusterAlias, FlowStatus
@@ -16,9 +17,22 @@ from mm2py.records.control_record import MemberId
 FACTS: Final = "facts"
 """What a REST process asks for: ``WorkerFacts``."""
 SNAPSHOT: Final = "snapshot"
-"""And a ``WorkerSnapshot``, for its metrics."""
+"""And the parts of a ``WorkerSnapshot``, for its metrics."""
 LOG_LEVEL: Final = "log level"
 """And how much it logs; followed by a level, it logs at that from now on."""
+
+HEAD: Final = struct.Struct(">QIB")
+"""Stands before each part of an answer: the question's number, the size of the pickled part in bytes, a ``Frame``."""
+
+
+class Frame(IntEnum):
+    """What follows a ``HEAD``."""
+
+    PART = 0
+    END = 1
+    """The answer is whole; nothing follows."""
+    FAILED = 2
+    """There is no answer, or no more of it; nothing follows."""
 
 
 class Health(StrEnum):

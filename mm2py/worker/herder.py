@@ -1,7 +1,8 @@
 """Starts the connectors of a worker's flows, keeps them going, and stops them in order.
 
 Answers to the herders of MM2's dedicated mode, one for each flow. A connector that fails restarts after a pause,
-the source connector under a new producer id; one that is refused stays refused. None waits for another.
+the source connector under a new producer id; one that is refused stays so until an operator asks for a restart. None
+waits for another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -21,8 +22,8 @@ from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowSt
 from mm2py.errors import Mm2Error
 from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
-from mm2py.records.operator_request import Target
 from mm2py.worker.facts import WorkerFacts, health_of
+from mm2py.worker.schedule import Always, ConnectorSchedule
 from mm2py.worker.vitals import Vitals
 
 HEALTHY_AFTER_S: Final = 120.0
@@ -32,80 +33,6 @@ CONNECTOR_DRAIN_S: Final = 40.0
 
 SWITCHING_OFF_MOST_S: Final = 30.0
 """How long a worker without flows waits until ``--apply`` has stored the flows that its file switches off."""
-
-
-class ConnectorSchedule(Protocol):
-    """When a connector may run in this process."""
-
-    @property
-    def held(self) -> Target | None:
-        """By what operators hold it, None if they let it run."""
-        ...
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the flow is switched off by what is stored."""
-        ...
-
-    async def until_asked(self) -> None:
-        """Wait until operators ask something else of it. Ends the pause after a failure."""
-        ...
-
-    async def granted(self) -> None:
-        """Wait until it may. Raises: Mm2Error if it must not."""
-        ...
-
-    async def revoked(self) -> bool:
-        """Wait until it may not any more; returns whether there is time to drain it first."""
-        ...
-
-    async def stopped(self, *, outcome_unknown: bool) -> None:
-        """The connector has stopped after ``revoked``: another worker may run it.
-
-        Args:
-            outcome_unknown: something that was sent to its target may be stored later.
-        """
-        ...
-
-    def withdraw(self) -> None:
-        """This worker will not run the connector again: let other workers have what it releases."""
-        ...
-
-    async def release_refused(self, *, outcome_unknown: bool) -> None:
-        """The connector must not run in this process: release what it has, as long as this is not cancelled.
-
-        Args:
-            outcome_unknown: something that it sent may be stored later.
-        """
-        ...
-
-
-class Always:
-    """The schedule of a connector that runs on every worker."""
-
-    held: Target | None = None
-    is_off = False
-
-    async def until_asked(self) -> None:
-        """Never."""
-        await asyncio.Event().wait()
-
-    async def granted(self) -> None:
-        """At once."""
-
-    async def revoked(self) -> bool:
-        """Never."""
-        await asyncio.Event().wait()
-        return False
-
-    async def stopped(self, *, outcome_unknown: bool) -> None:
-        """No worker waits for it."""
-
-    def withdraw(self) -> None:
-        """The other workers run theirs all the same."""
-
-    async def release_refused(self, *, outcome_unknown: bool) -> None:
-        """The other workers run theirs all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +52,9 @@ class RunningConnector:
     plan: Plan
     connector: Connector | None = None
     refused: Mm2Error | None = None
+    """Why it does not run, until an operator asks for a restart."""
+    has_failed: bool = False
+    """It waits to be started again."""
     attempts: int = 0
     is_up: bool = False
     """It runs: there is something to drain."""
@@ -156,7 +86,7 @@ class Herder:
         log: FilteringBoundLogger,
         vitals: Vitals | None = None,
     ) -> None:
-        """``is_refusal`` tells errors after which a connector stays ended; ``groups`` are by target cluster."""
+        """``is_refusal`` tells errors that trying again does not mend; ``groups`` are by target cluster."""
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
         self.groups = groups
         self.vitals = vitals or Vitals()
@@ -168,6 +98,8 @@ class Herder:
         self._log = log
         self._stopping = asyncio.Event()
         self._releasing: list[asyncio.Task[None]] = []
+        self._refusal = asyncio.Event()
+        """A connector was refused."""
 
     async def run(self) -> int:
         """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 if not drained or no flow was left.
@@ -198,11 +130,18 @@ class Herder:
             await self._cancel(tasks)
 
     async def _all_ended(self, awaited: Sequence[RunningConnector], stopping: asyncio.Task[object]) -> None:
-        """Wait until connectors have ended for good, or the worker is to stop."""
-        pending: set[asyncio.Task[object]] = {running.task for running in awaited if running.task is not None}
-        while pending and not self._stopping.is_set():
-            done, _ = await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            pending -= done
+        """Wait until connectors have ended for good or are refused, or the worker is to stop."""
+        while not self._stopping.is_set():
+            self._refusal.clear()
+            tasks = {running.task for running in awaited if running.task is not None and running.refused is None}
+            pending: set[asyncio.Task[Any]] = {task for task in tasks if not task.done()}
+            if not pending:
+                return
+            refusal = asyncio.create_task(self._refusal.wait(), name="refusal")
+            try:
+                await asyncio.wait({*pending, stopping, refusal}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await self._cancel([refusal])
 
     async def _switch_off_in_time(self, stopping: asyncio.Task[object]) -> None:
         """Let what ``--apply`` switches off be switched off, although no flow is left: others run those."""
@@ -265,6 +204,7 @@ class Herder:
     async def _keep_running(self, running: RunningConnector) -> None:
         backoff = Backoff(self._rng, first_s=1.0, most_s=30.0)
         log = self._log.bind(flow=str(running.flow))
+        releasing: asyncio.Task[None] | None = None
         what = "flow"
         if not running.copies:
             what, log = "connector", log.bind(connector=str(running.name))
@@ -288,10 +228,10 @@ class Herder:
                 if self._is_refusal(error):
                     running.refused = error
                     log.error(f"{what}.refused", why=str(error))
-                    self._refuse(running)
-                    return
-                pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
-                log.error(f"{what}.failed", why=str(error), again_in_s=round(pause_s, 1))
+                    releasing = self._refuse(running)
+                else:
+                    pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
+                    log.error(f"{what}.failed", why=str(error), again_in_s=round(pause_s, 1))
             except Exception as error:
                 pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                 where = traceback.extract_tb(error.__traceback__)[-1]
@@ -306,16 +246,31 @@ class Herder:
                 if self._is_outcome_unknown(running) and running.copies and not self._stopping.is_set():
                     self._outcome_unknown.add(running.flow)
                 running.is_up = False
-            await self._pause(running.plan.schedule, pause_s)
+            if running.refused is None:
+                await self._pause(running, pause_s)
+            else:
+                await self._stay_refused(running, releasing)
             if self._stopping.is_set():
                 return  # a stopping worker begins nothing
 
-    async def _pause(self, schedule: ConnectorSchedule, pause_s: float) -> None:
+    async def _stay_refused(self, running: RunningConnector, releasing: asyncio.Task[None] | None) -> None:
+        """Wait until operators ask something of a connector that is refused, or the worker stops."""
+        self._refusal.set()
+        await self._pause(running, None)
+        if not self._stopping.is_set():
+            await self._cancel([releasing])
+            running.plan.schedule.allow()
+            running.refused = None
+
+    async def _pause(self, running: RunningConnector, pause_s: float | None) -> None:
         """Wait, but no longer than until the worker stops or operators ask something of the connector."""
-        waits = [asyncio.create_task(wait, name="pause") for wait in (self._stopping.wait(), schedule.until_asked())]
+        asked = running.plan.schedule.until_asked()
+        waits = [asyncio.create_task(wait, name="pause") for wait in (self._stopping.wait(), asked)]
+        running.has_failed = pause_s != 0.0
         try:
             await asyncio.wait(waits, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            running.has_failed = False
             await self._cancel(waits)
 
     @staticmethod
@@ -323,17 +278,19 @@ class Herder:
         """Whether an attempt that has ended undrained may have sent something that was not answered."""
         return running.is_up and running.connector is not None and running.connector.leaves_outcome_unknown
 
-    def _refuse(self, running: RunningConnector) -> None:
-        """Leave a connector to other workers for good.
+    def _refuse(self, running: RunningConnector) -> asyncio.Task[None]:
+        """Leave a connector to other workers; returns what releases its tasks, to be cancelled when it is tried again.
 
         The story: an attempt fails with a request unanswered, and the next attempt is refused before it has a producer
         id. To the group the first producer is still the present one. If its partitions were just released, no worker
         would fence it there, and the request would arrive among the records that the next owner copies.
         """
         outcome_unknown = self._is_outcome_unknown(running) or running.flow in self._outcome_unknown
-        running.plan.schedule.withdraw()
+        running.plan.schedule.refuse(str(running.refused))
         work = running.plan.schedule.release_refused(outcome_unknown=outcome_unknown)
-        self._releasing.append(asyncio.create_task(work, name=f"{running.name} releasing"))
+        releasing = asyncio.create_task(work, name=f"{running.name} releasing")
+        self._releasing = [task for task in self._releasing if not task.done()] + [releasing]
+        return releasing
 
     async def _run_while_permitted(self, running: RunningConnector, connector: Connector) -> bool:
         """Run a connector until it ends, or its permit is revoked; returns whether it has ended by itself."""

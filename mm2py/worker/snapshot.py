@@ -1,20 +1,23 @@
 """One look at a whole worker, for the process that serves ``/metrics``.
 
 MirrorMaker 2 answers a scrape inside the JVM that copies. Here the event loop gives away plain values, which another
-process turns into text: ``snapshot`` takes about a microsecond for each partition.
+process turns into text. It does so in parts, each of about a millisecond, and copies on between them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
 
 from mm2py import __version__
 from mm2py.connector import ClusterAlias, Kind
 from mm2py.group.group import Group
 from mm2py.metrics.snapshot import (
-    CheckpointSnapshot,
+    CHECKPOINT_ROWS,
     ConnectorState,
-    FlowSnapshot,
     GroupSnapshot,
-    PathSnapshot,
+    Rows,
+    SnapshotPart,
     WorkerSnapshot,
 )
 from mm2py.worker.herder import Herder, RunningConnector
@@ -23,14 +26,18 @@ _CONNECTORS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 """Those that MirrorMaker 2 has as well."""
 
 
-def snapshot(herder: Herder) -> WorkerSnapshot:
-    """Return what a worker counts now. It has to be called in the worker's event loop, and never waits."""
+def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[SnapshotPart]:
+    """Yield what a worker counts now; ``assembled`` makes one snapshot of it. Call it in the worker's event loop.
+
+    Args:
+        checkpoints_max: so many groups in remote partitions are told, of all flows together: those that had
+            checkpoints first. The others are counted.
+    """
     vitals = herder.vitals
     up = [running.connector for running in herder.connectors if running.is_up and running.connector is not None]
-    found = [connector.measure() for connector in up]
     states = [_connector(running) for running in herder.connectors if running.name.kind in _CONNECTORS]
     states += [ConnectorState(str(flow), str(Kind.SOURCE), "failed", 0) for flow in herder.refused_flows]
-    return WorkerSnapshot(
+    yield WorkerSnapshot(
         vitals.name,
         __version__,
         vitals.clock.monotonic(),
@@ -38,11 +45,21 @@ def snapshot(herder: Herder) -> WorkerSnapshot:
         vitals.measure(),
         tuple(_group(at, group) for at, group in herder.groups.items()),
         tuple(states),
-        tuple(one for one in found if isinstance(one, FlowSnapshot)),
-        tuple(one for one in found if isinstance(one, CheckpointSnapshot)),
-        tuple(one for one in found if isinstance(one, PathSnapshot)),
+        (),
+        (),
+        (),
         vitals.metrics.all_gaps(),
     )
+    for connector in up:
+        for part in connector.measure():
+            if isinstance(part, Rows) and part.field == CHECKPOINT_ROWS:
+                if not checkpoints_max:
+                    break
+                told = replace(part, rows=part.rows[:checkpoints_max])
+                checkpoints_max -= len(told.rows)
+                yield told
+            else:
+                yield part
 
 
 def _connector(running: RunningConnector) -> ConnectorState:
@@ -52,8 +69,10 @@ def _connector(running: RunningConnector) -> ConnectorState:
         state = "running"
     elif (held := running.plan.schedule.held) is not None:
         state = held.word
-    else:
-        state = "restarting" if running.attempts else "unassigned"
+    elif running.has_failed:
+        state = "restarting"
+    else:  # another worker has it, or it is switched off
+        state = "unassigned"
     return ConnectorState(str(running.flow), str(running.name.kind), state, running.attempts)
 
 

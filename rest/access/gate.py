@@ -7,6 +7,7 @@ pages, what the listener serves, who asks, the body. Nothing of a body is read b
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
@@ -15,12 +16,13 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.rest import Exposure
+from mm2py.secret import shown_name
 from rest.access.audit import Audit, shown_body
 from rest.access.authentication import Authentication
 from rest.access.callers import EVERYONE, NOBODY, PROBE, Caller
 from rest.access.hosts import is_own_host, is_own_page
 from rest.access.json_bodies import BadBody, parse_json
-from rest.access.roles import CALLER_KEY, flow_of_path
+from rest.access.roles import ADMIT_AGAIN_KEY, CALLER_KEY, flow_of_path
 from rest.access.users import UsersUnusable
 from rest.errors import ERROR_MARK_KEY, RestError, error_body
 
@@ -33,6 +35,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 HEAD_MAX_BYTES: Final = 16 << 10
 BODY_MAX_BYTES: Final = 1 << 20
 BODY_MOST_S: Final = 10.0
+PATH_KEPT_MOST: Final = 500
 CERTIFICATE_KEY: Final = "certificate"
 """In the state of a request: the client's certificate in DER, verified; or None."""
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -131,8 +134,8 @@ class Gate:
         self._audit.tell(
             caller,
             scope["method"],
-            scope["path"][:500],
-            flow=flow_of_path(scope.get("path_params", {})) or "",
+            _shown_path(scope, status),
+            flow=shown_name(flow_of_path(scope.get("path_params", {})) or ""),
             status=status,
             version=version,
             body=shown_body(body, with_values=200 <= status < 300 and not scope["path"].endswith("/validate")),
@@ -141,12 +144,20 @@ class Gate:
     def failed(self, scope: Scope, error: Exception) -> None:
         """Log an error of ours. The caller has been told its mark and nothing else."""
         mark = scope.get("state", {}).get(ERROR_MARK_KEY, "")
-        self._log.error("rest.error", mark=mark, method=scope["method"], path=scope["path"][:500], exc_info=error)
+        self._log.error("rest.error", mark=mark, method=scope["method"], path=_shown_path(scope), exc_info=error)
 
     @property
     def app(self) -> App:
         """What stands behind."""
         return self._app
+
+
+def _shown_path(scope: Scope, status: int = 0) -> str:
+    """Return the path as it may be kept; of a call that was done, all names in it are known."""
+    path: str = scope["path"]
+    if not 200 <= status < 300:
+        path = "/".join(shown_name(name) for name in path[: 2 * PATH_KEPT_MOST].split("/"))
+    return path[:PATH_KEPT_MOST]
 
 
 class _Request:
@@ -178,7 +189,9 @@ class _Request:
                 if names.count(name) > 1:
                     raise RestError(400, f"There are two headers {name.decode()}.")
             caller = await self._gate.admit(self._scope, headers)
-            self._scope.setdefault("state", {})[CALLER_KEY] = caller
+            state = self._scope.setdefault("state", {})
+            state[CALLER_KEY] = caller
+            state[ADMIT_AGAIN_KEY] = functools.partial(self._gate.admit, self._scope, headers)
             self._pending = [{"type": "http.request", "body": await self._read(headers), "more_body": False}]
             await self._gate.app(self._scope, self._next, self._answer)
         except RestError as error:

@@ -32,8 +32,8 @@ IDLE_MOST_S: Final = 15
 UNREAD_MOST_S: Final = 30.0
 """So long a client may leave an answer unread."""
 AGAIN_S: Final = 5.0
-CLOSING_MOST_S: Final = 5
-"""How long requests may go on when the worker has ended."""
+CLOSING_MOST_S: Final = 3
+"""How long requests may go on when the worker has ended. All that closes then takes less than ``ENDS_MOST_S``."""
 
 _VERIFY: Final[dict[ClientAuth, ssl.VerifyMode]] = {
     "none": ssl.CERT_NONE,

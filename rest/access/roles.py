@@ -11,7 +11,7 @@ refused to users who do not have all flows, unless it takes care of that itself 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -25,6 +25,8 @@ from rest.errors import RestError
 
 CALLER_KEY: Final = "caller"
 """In the state of a request."""
+ADMIT_AGAIN_KEY: Final = "admit_again"
+"""In the state of a request: a function that asks once more who the caller is, and raises as at first."""
 _FLOW_PARAMETERS: Final = ("flow", "name", "connector")
 
 
@@ -38,23 +40,43 @@ class Requires:
 
     async def __call__(self, request: Request) -> None:
         """Raises: RestError, 401 no user is known, or 403 this caller may not."""
-        if self.role is Role.NOBODY:
-            return
-        caller = caller_of(request)  # none of this waits: what is async here runs in the loop, and in no thread
+        if self.role is not Role.NOBODY:  # none of this waits: what is async here runs in the loop, and in no thread
+            self.check(caller_of(request), request.path_params)
+
+    def check(self, caller: Caller, parameters: Mapping[str, object]) -> None:
+        """``parameters`` are those of the path. Raises: RestError 403, this caller may not."""
         if caller.user.role < self.role:
             raise RestError(
                 403, f"{caller.user.name} is a {caller.user.role.name.lower()}; this takes {_A[self.role]}."
             )
-        flow = flow_of_path(request.path_params)
+        flow = flow_of_path(parameters)
         if flow is None and not caller.sees_all and not self.any_flow:
             raise RestError(403, f"{caller.user.name} may only use some flows; this takes a user of all.")
         if flow is not None and not caller.may_see(flow):
             raise RestError(403, f"{caller.user.name} may not use this flow.")
 
+    def still_holds(self, request: Request) -> Callable[[], Awaitable[bool]]:
+        """Return what tells, while a long answer goes on, whether its caller may still have it.
+
+        It does not end because too many ask at once, or because the users' file cannot be read for a while.
+        """
+        admit = getattr(request.state, ADMIT_AGAIN_KEY, None)
+
+        async def holds() -> bool:
+            try:
+                if admit is not None:
+                    self.check(await admit(), request.path_params)
+            except RestError as error:
+                return error.status not in (401, 403)
+            return True
+
+        return holds
+
 
 _A: Final = {Role.READER: "a reader", Role.OPERATOR: "an operator", Role.ADMIN: "an admin"}
 OPEN: Final = Depends(Requires(Role.NOBODY))
-READER: Final = Depends(Requires(Role.READER))
+READS: Final = Requires(Role.READER)
+READER: Final = Depends(READS)
 ANY_READER: Final = Depends(Requires(Role.READER, any_flow=True))
 OPERATOR: Final = Depends(Requires(Role.OPERATOR))
 ADMIN: Final = Depends(Requires(Role.ADMIN))
@@ -75,7 +97,7 @@ async def _who(request: Request) -> Caller:
 Who = Annotated[Caller, Depends(_who)]
 
 
-def flow_of_path(parameters: dict[str, object]) -> str | None:
+def flow_of_path(parameters: Mapping[str, object]) -> str | None:
     """Return the flow that a path names, as ``A->B``."""
     for parameter in _FLOW_PARAMETERS:
         value = parameters.get(parameter)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field
 
 from mm2py.status.bodies import Body
+from rest.errors import RestError
 
 CURSOR_MOST: Final = 16_000
 _PART: Final = re.compile(r"[0-9a-f]{8}[0-9a-f]{1,16}")
@@ -24,6 +25,15 @@ class EventKind(StrEnum):
     """What has happened."""
 
     SETTINGS_CHANGED = "settings.changed"
+    CONNECTOR_STATE = "connector.state"
+    """A connector was paused, stopped or resumed."""
+    RESTART = "restart"
+    """A connector, a topic or a partition is to restart."""
+    LOG_LEVEL = "log.level"
+    BACKFILL = "backfill"
+    """A backfill has begun, was resumed, or has ended."""
+    AUDIT = "audit"
+    """A call over REST that changes something, or would have: who, what, and what came of it."""
     GAP = "gap"
     """A gap was found, or something was done about one."""
     QUARANTINED = "quarantined"
@@ -44,7 +54,7 @@ class Event(Body):
     at_ms: int = Field(examples=[1764000000000])
     """When, by the clock of the writer; of members, leaders and assignments by that of the target's brokers."""
     flow: str | None = Field(default=None, examples=["A->B"])
-    """The flow; null: it concerns a group."""
+    """The flow; null: it concerns a group, or a call that names no flow."""
     group: str | None = Field(default=None, examples=["mm2py on B"])
     """The group of workers and its target, as ``mm2py on B``; null: it concerns a flow."""
     text: str
@@ -68,8 +78,11 @@ Cursor = Mapping[str, int]
 """The next offset of partitions, by ``key_of``."""
 
 
-class WrongCursor(ValueError):
+class WrongCursor(RestError):
     """It is no cursor."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "Last-Event-ID is no id of these events.")
 
 
 def key_of(cluster: str, topic: str, partition: int) -> str:

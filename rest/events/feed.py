@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from mm2py.clock import Clock, SystemClock
@@ -31,6 +31,11 @@ ALIVE_S: Final = 15.0
 """After so long without an event a stream says that it is alive."""
 RETRY_MS: Final = 2000
 """How long a client waits before it comes back."""
+ENDED: Final = ": ended, as this user may not listen any more\n\n"
+
+
+MayGoOn = Callable[[], Awaitable[bool]]
+"""Tells whether a caller may still listen."""
 
 
 class TooManyStreams(Exception):
@@ -127,20 +132,23 @@ class EventFeed:
         begins = {key: offset for source in self._sources for key, offset in source.begins.items()}
         return any(max(begins.get(key, 0), self._dropped.get(key, 0)) > offset for key, offset in since.items())
 
-    def stream(self, since: Cursor | None, flow: str | None = None) -> AsyncIterator[str]:
+    def stream(
+        self, since: Cursor | None, flow: str | None = None, may_go_on: MayGoOn | None = None
+    ) -> AsyncIterator[str]:
         """Return a stream of server-sent events.
 
         Args:
             since: the place behind the last event that the caller has seen; None: only what happens from now on.
-            flow: only events of this flow, and of groups.
+            flow: only events of this flow, of groups, and of calls that name no flow.
+            may_go_on: asked before each part that is sent, at least every ``ALIVE_S``; if not, the stream ends.
         Raises:
             TooManyStreams: now, and not when the stream is read.
         """
         if self.streams >= STREAMS_MOST:
             raise TooManyStreams
-        return _Stream(self, since, flow)
+        return _Stream(self, since, flow, may_go_on)
 
-    async def _told(self, since: Cursor | None, flow: str | None) -> AsyncIterator[str]:
+    async def _told(self, since: Cursor | None, flow: str | None, may_go_on: MayGoOn | None) -> AsyncIterator[str]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_MOST_S), self._news:
                 await self._news.wait_for(lambda: len(self._opened) == len(self._sources))
@@ -151,6 +159,9 @@ class EventFeed:
         if since is not None and self._misses(since):
             yield self._missed(cursor)
         while not self._is_closed:
+            if may_go_on is not None and not await may_go_on():
+                yield ENDED
+                return
             if number < self._first:
                 number = self._first
                 yield self._missed(cursor)
@@ -200,9 +211,9 @@ class EventFeed:
 class _Stream(AsyncIterator[str]):
     """Counts as long as it is read."""
 
-    def __init__(self, feed: EventFeed, since: Cursor | None, flow: str | None) -> None:
+    def __init__(self, feed: EventFeed, since: Cursor | None, flow: str | None, may_go_on: MayGoOn | None) -> None:
         self._feed = feed
-        self._told = feed._told(since, flow)
+        self._told = feed._told(since, flow, may_go_on)
         feed.enter()
         self._is_open = True
 

@@ -1,4 +1,7 @@
-"""The topics that events come from: settings, gaps and quarantine of a flow, and the control log of a group."""
+"""The topics that events come from: gaps and quarantine of a flow, and the control log of a group.
+
+``mm2-configs.A.internal`` has a module of its own, ``configs.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
@@ -25,20 +27,16 @@ from mm2py.kafka.list_offsets import LATEST, find_offsets
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.records.batch import Record
-from mm2py.records.connector_config import FLOW_KEY, ConfigRecords, FlowConfig
 from mm2py.records.control_record import Assigned, Claim, Entry, Evicted, Joined, Left
 from mm2py.records.gap_record import Gap, MalformedGapRecord, decode, is_own_key
 from mm2py.records.quarantined import NotQuarantined, Quarantined
 from mm2py.records.quarantined import decode as decode_quarantined
 from mm2py.replication.reading.internal_table import each_placed_record
-from mm2py.shared_settings.flow_config import difference, storable
 from mm2py.status.bodies import GapBody
 from mm2py.topics.names import control_log, quarantine
 from rest.events.event import Event, EventKind, Happened, key_of
 from rest.reports.quarantine import record_of
 
-NAMED_MOST: Final = 20
-"""So many changed settings are named in an event."""
 ToBrokers = Callable[[], Brokers]
 """Returns the brokers of a target; connects at the first call."""
 
@@ -103,45 +101,6 @@ class TopicSource(ABC):
     @abstractmethod
     def _events(self, record: Record) -> Iterator[Event]:
         """Yield what a record says has happened."""
-
-
-class SettingsSource(TopicSource):
-    """``mm2-configs.A.internal``: who has changed which settings of a flow."""
-
-    def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
-        super().__init__(settings.flow, settings.configs_topic, target)
-        self._records = ConfigRecords(settings.configs_topic)
-
-    def _events(self, record: Record) -> Iterator[Event]:
-        before = self._records.flow
-        self._records.take(record.key, record.value, record.offset)
-        stored = self._records.flow
-        if record.key != FLOW_KEY or stored is None or stored == before:
-            return
-        yield from self._changed(None if before is None else storable(before), storable(stored))
-
-    def _changed(self, before: FlowConfig | None, stored: FlowConfig) -> Iterator[Event]:
-        changes = difference({} if before is None else before.properties, stored.properties)
-        if before is not None and not changes:
-            return  # a worker has noted its file
-        names = [change.name for change in changes]
-        more = f" and {len(names) - NAMED_MOST} more" if len(names) > NAMED_MOST else ""
-        text = f"Version {stored.version} of its settings was stored by {stored.by} ({stored.worker})"
-        if before is not None:
-            text += f": {', '.join(names[:NAMED_MOST])}{more} changed"
-        yield Event(
-            kind=EventKind.SETTINGS_CHANGED,
-            at_ms=stored.at_ms,
-            flow=str(self._flow),
-            text=f"{text}.",
-            data={
-                "version": stored.version,
-                "by": str(stored.by),
-                "worker": stored.worker,
-                "settings": names[:NAMED_MOST] if before is not None else [],
-                "changes": [str(change) for change in changes[:NAMED_MOST]] if before is not None else [],
-            },
-        )
 
 
 class GapsSource(TopicSource):

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from mm2py.metrics.snapshot import SOURCE_CONNECTOR, ConnectorState
+from mm2py.metrics.snapshot import SOURCE_CONNECTOR, CheckpointRow, ConnectorState
 from mm2py.metrics.windows import Stats, stats
 from rest.metrics.metric import AnyMetric, Metric, Series, of_flows, of_partitions, of_worker
 from rest.metrics.values import FlowValues, PartitionValues, Values, is_rebalancing
@@ -85,8 +85,8 @@ def _checkpoint_metrics() -> Iterable[AnyMetric]:
 
         def series(values: Values, read: Callable[[Stats], float] = read) -> Iterable[Series]:
             for flow in values.worker.checkpoints:
-                for row in flow.rows:
-                    found = stats(row.latency_ms.last, row.latency_ms.samples, values.worker.now_s)
+                for row in map(CheckpointRow._make, flow.rows):
+                    found = stats(row.last_ms, row.samples, values.worker.now_s)
                     yield (flow.source, flow.target, row.group, row.topic, str(row.partition)), read(found)
 
         yield Metric(

@@ -124,6 +124,7 @@ def _flow_metrics() -> Iterable[AnyMetric]:
             lambda one: one.stalled,
         ),
         ("refused_topics", "Topics that are not copied, or not all of them.", lambda one: one.snapshot.refused_topics),
+        ("held_topics", "Topics that wait until a backfill has copied them.", lambda one: one.snapshot.held_topics),
         (
             "positions_unstored_seconds",
             "How long the oldest change of a position has waited to be stored: so much is reconciled after a crash.",
@@ -249,6 +250,11 @@ def _worker_metrics() -> Iterable[AnyMetric]:
             "partitions_left_out",
             "Partitions beyond metrics.partitions.max: they share series with partition=all.",
             lambda values: values.left_out,
+        ),
+        (
+            "checkpoints_left_out",
+            "Groups in remote partitions beyond metrics.partitions.max: their checkpoints have no latency here.",
+            lambda values: sum(one.groups - len(one.rows) for one in values.worker.checkpoints),
         ),
     )
     text = "1; the worker's name and its version."

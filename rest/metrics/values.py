@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from mm2py.metrics.snapshot import FlowSnapshot, GroupSnapshot, PartitionRow, WorkerSnapshot
+from mm2py.metrics.snapshot import DepartedRow, FlowSnapshot, GroupSnapshot, PartitionRow, WorkerSnapshot
 from mm2py.metrics.windows import Stats, rate, stats
 
 ALL: Final = "all"
@@ -151,7 +151,7 @@ def is_rebalancing(group: GroupSnapshot) -> bool:
 def _flow_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: WorkerSnapshot) -> FlowValues:
     free_bytes = max(0, worker.process.held_max_bytes - worker.process.held_bytes)
     found = FlowValues(flow, _name_of(flow), worker.now_s, free_bytes, states=Counter(dict.fromkeys(STATES, 0)))
-    for departed in flow.departed:
+    for departed in map(DepartedRow._make, flow.departed):
         _add(found.topic(departed.source_topic), departed.passed, departed.rebuilt, departed.dropped)
         topic = found.topic(departed.source_topic)
         topic.timed += departed.timed

@@ -67,7 +67,7 @@ class FlowBody(Body):
     state: FlowState
     """Whether it copies."""
     why: str
-    """Why it is refused, held or not known; else empty."""
+    """Why it is refused, held or not known; else empty. Where it runs: why other workers must not run it."""
     guarantee: Guarantee | None = None
     """How often a record is in the copy after crashes; null: the flow is refused."""
     coordinator: MemberId | None = None
@@ -145,6 +145,9 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         what, why = FlowState.HELD, held.text
     elif group is not None and group.runs is None:
         what, why = FlowState.UNKNOWN, group.unread
+    elif refusals := [one for one in flow.refused if one.connector is Kind.SOURCE]:
+        what = FlowState.REFUSED if state is None else FlowState.RUNNING
+        why = "\n".join(f"{one.worker}: {one.why}" for one in refusals)
     elif state is None:
         what = FlowState.NOT_RUNNING
     return FlowBody(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from mm2py.status.bodies import Body
+from rest.errors import RestError
 
 LIMIT: Final = 100
 LIMIT_MOST: Final = 1000
@@ -21,8 +22,11 @@ T = TypeVar("T")
 SortKey = tuple[str | int | bool, ...]
 
 
-class WrongCursor(ValueError):
+class WrongCursor(RestError):
     """It was not made here, or for another list."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "after is no cursor of this list: pass what next said.")
 
 
 class Page(Body, Generic[T]):

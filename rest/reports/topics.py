@@ -35,6 +35,8 @@ class Reason(StrEnum):
     SWITCHED_OFF = "switched-off"
     HELD = "held"
     """An operator has paused or stopped the flow."""
+    BACKFILL = "backfill"
+    """The workers wait with it until a backfill has copied its history."""
     NOT_RUNNING = "not-running"
     REFUSED = "refused"
     NOT_LISTED = "not-listed"
@@ -115,6 +117,8 @@ def _why_not(
         return Reason.SWITCHED_OFF, "The flow is switched off."
     if held := next((one for one in report.held if one.connector is Kind.SOURCE), None):
         return Reason.HELD, f"An operator has {held.state} the flow."
+    if backfill := next((one for one in report.backfills if topic.topic in one.topics and one.is_holding), None):
+        return Reason.BACKFILL, f"Backfill {backfill.id}: {backfill.text}"
     if state is None:
         return Reason.NOT_RUNNING, "No worker runs the flow, or its control log cannot be read."
     if why := own.refused.get(topic.topic, ""):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Query, Response
 
 from mm2py.logs import CONNECT_LEVELS
+from mm2py.secret import shown_name
 from rest.access.roles import ADMIN, READER
 from rest.errors import RestError
 from rest.models import LoggerLevel
@@ -64,7 +65,7 @@ async def set_level(
 
 def _check(logger: str) -> None:
     if logger != ROOT:
-        raise RestError(404, f"Logger {logger[:300]} not found. There is only {ROOT}.")
+        raise RestError(404, f"Logger {shown_name(logger)} not found. There is only {ROOT}.")
 
 
 async def _level(services: Services) -> LoggerLevel:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query
 
 from mm2py import __version__
 from mm2py.connector import Kind
+from mm2py.secret import shown_name
 from rest.access.roles import ADMIN, ANY_READER
 from rest.errors import RestError
 from rest.models import ConfigKey, ConfigMap, ConfigsReport, PluginInfo
@@ -57,4 +58,4 @@ def _kind(plugin: str) -> Kind:
     for kind in KINDS:
         if is_class(plugin, kind):
             return kind
-    raise RestError(404, f"Unknown plugin {plugin[:300]}.")
+    raise RestError(404, f"Unknown plugin {shown_name(plugin)}.")

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from mm2py.connector import Kind
 from mm2py.records.operator_request import RestartPartitions
+from mm2py.secret import shown_name
 from rest.access.roles import OPERATOR
 from rest.errors import RestError
 from rest.services import Shared
@@ -36,6 +37,6 @@ async def restart_topic(
     report = await services.live.report()
     counts = {one.topic: one.partitions for each in report.flows if each.flow == connector.flow for one in each.topics}
     if topic not in counts or (partition is not None and partition >= counts[topic]):
-        which = topic[:300] if partition is None else f"{topic[:300]}-{partition}"
+        which = shown_name(topic) if partition is None else f"{shown_name(topic)}-{partition}"
         raise RestError(404, f"{connector.flow} does not copy {which}.")
     await services.changes_of(connector).restart(RestartPartitions(topic, partition))

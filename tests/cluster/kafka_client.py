@@ -17,8 +17,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined, unused-ignore]
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined, unused-ignore]
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.dump import MOVING
@@ -112,6 +121,24 @@ def record_count(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = 
     """Return log end minus log start; 0 for a topic that is not there."""
     ends = _asked(cluster, lambda consumer: [_offsets(consumer, topic, number) for number in partitions])
     return sum(last - first for first, last in ends)
+
+
+def has_open_transactions(cluster: KafkaCluster, topic: str) -> bool:
+    """Return whether a reader of committed records would stop before an end of the topic.
+
+    A coordinator answers that a transaction is committed before its markers stand in all partitions.
+    """
+    client = admin(cluster)
+    numbers = client.list_topics(topic, timeout=30).topics[topic].partitions
+
+    def ends(level: IsolationLevel) -> list[int]:
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        return [
+            one.result(ANSWER_S).offset
+            for one in client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S).values()
+        ]
+
+    return ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED)
 
 
 def read(cluster: KafkaCluster, topic: str, partitions: Sequence[int] = (0,)) -> list[Message]:

@@ -6,7 +6,9 @@ import pickle
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mm2py.metrics.snapshot import WorkerSnapshot
+from mm2py.metrics.snapshot import WorkerSnapshot, assembled
+from mm2py.worker.herder import Herder
+from mm2py.worker.snapshot import snapshot_parts
 from rest.metrics_page import render
 
 
@@ -27,3 +29,8 @@ class Page:
 
     def labels(self, name: str) -> list[dict[str, str]]:
         return [one.labels for one in self.samples if one.name == name]
+
+
+def page_of(herder: Herder) -> Page:
+    """Return the page of a worker."""
+    return Page(assembled(snapshot_parts(herder, checkpoints_max=10_000)))

@@ -66,7 +66,7 @@ class FakeLink:
 class EndedEvents:
     """A stream that ends at once; a real one goes on as long as its client listens."""
 
-    async def stream(self, since: object, flow: object) -> AsyncIterator[str]:
+    async def stream(self, since: object, flow: object, may_go_on: object) -> AsyncIterator[str]:
         yield ": alive\n\n"
 
 

@@ -18,6 +18,7 @@ import heapq
 import itertools
 import random
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
@@ -71,43 +72,25 @@ class _Future(asyncio.Future[Any]):
         return self._number
 
 
-class _Timer(asyncio.TimerHandle):
-    """A timer that keeps its place among those of the same moment, which asyncio's own heap does not guarantee."""
-
-    number: int
-    _when: float  # what when() returns; comparing by calls was a tenth of a run
-
-    def __lt__(self, other: object) -> bool:
-        if not isinstance(other, _Timer):
-            return NotImplemented
-        return self._when < other._when or (self._when == other._when and self.number < other.number)
-
-
-class _JumpingSelector(selectors.SelectSelector):
-    """Moves its loop's clock on instead of waiting for a descriptor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop: VirtualLoop | None = None
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert self.loop is not None
-        self.loop.jump(timeout)
-        return []
+class _NoSelector(selectors.SelectSelector):
+    """For the base of the loop, which registers a pipe here. Nothing is ever waited for."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop. ``time()`` is virtual and starts at 0; ``rng`` is seeded."""
 
-    _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[asyncio.Handle]
+    _stopping: bool
+    _clock_resolution: float
+    _timer_cancelled_count: int  # counted by BaseEventLoop, for timers that say that they are scheduled
 
     def __init__(self, *, seed: int = 0, limit_s: float = 3600.0) -> None:
-        selector = _JumpingSelector()
         self._now_s = 0.0
         self._spins = 0
         self._numbers = itertools.count()
-        super().__init__(selector)
-        selector.loop = self
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap. Timers of the same moment keep their order, which asyncio's own heap does not guarantee."""
+        super().__init__(_NoSelector())
         self.rng = random.Random(seed)
         self.limit_s = limit_s
         self.set_task_factory(self._make_task)
@@ -118,11 +101,38 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]  # the base pairs arguments with the callback's; what for, here
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = _Timer(when, callback, args, self, context)
-        timer.number = next(self._numbers)
-        heapq.heappush(self._scheduled, timer)
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._numbers), timer))
         timer._scheduled = True  # type: ignore[attr-defined]  # as BaseEventLoop.call_at does
         return timer
+
+    def _run_once(self) -> None:
+        """Run what is ready, after time has moved on to the next timer if nothing is.
+
+        It does what ``BaseEventLoop._run_once`` does, without a selector, and with a heap that C code compares:
+        together a sixth of what a long scenario takes.
+        """
+        timers, ready = self._timers, self._ready
+        if self._timer_cancelled_count > 100 and self._timer_cancelled_count * 2 > len(timers):
+            self._timers = timers = [entry for entry in timers if not entry[2]._cancelled]  # type: ignore[attr-defined]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0][2]._cancelled:  # type: ignore[attr-defined]
+            heapq.heappop(timers)
+            self._timer_cancelled_count -= 1
+        if ready or self._stopping:
+            self.jump(0.0)
+        else:
+            self.jump(max(0.0, timers[0][0] - self._now_s) if timers else None)
+        due_s = self._now_s + self._clock_resolution
+        while timers and timers[0][0] < due_s:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:  # type: ignore[attr-defined]
+                handle._run()  # type: ignore[attr-defined]
 
     def create_future(self) -> asyncio.Future[Any]:
         return _Future(number=next(self._numbers), loop=self)

@@ -9,7 +9,6 @@ from typing import Any
 from connectors.source.copying.measures import Departed, partition_rows
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.metrics.snapshot import (
-    CheckpointRow,
     CheckpointSnapshot,
     ConnectorState,
     FlowSnapshot,
@@ -60,6 +59,14 @@ def window(*values: float, now_s: float = NOW_S) -> WindowState:
     return found.state()
 
 
+def checkpoints(*keys: tuple[str, str, int], latency_ms: float = 7.0, groups: int | None = None) -> CheckpointSnapshot:
+    """Return what a connector has emitted for these groups, remote topics and partitions; ``groups``: it knows more."""
+    found = Window()
+    found.add(latency_ms, NOW_S)
+    rows = tuple((*key, found.last, found.plain_samples()) for key in keys)
+    return CheckpointSnapshot("A", "B", 4, len(keys) if groups is None else groups, rows)
+
+
 def flow(
     partitions: Sequence[CopiedPartition] = (), *, departed: Iterable[CopiedPartition] = (), **parts: Any
 ) -> FlowSnapshot:
@@ -99,7 +106,7 @@ def worker(*flows: FlowSnapshot, **parts: Any) -> WorkerSnapshot:
             ConnectorState("A->B", "MirrorHeartbeatConnector", "failed", 2),
         ),
         "flows": flows or (flow([copied(number=0), copied(number=1)]),),
-        "checkpoints": (CheckpointSnapshot("A", "B", 4, (CheckpointRow("readers", "A.orders", 0, window(7.0)),)),),
+        "checkpoints": (checkpoints(("readers", "A.orders", 0)),),
         "paths": (PathSnapshot("A", "B", 0.8, 40.0),),
         "gaps": (("A->B", "orders", "expired", 2),),
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 
+import py4j.java_gateway
+import py4j.protocol
 import pytest
 from py4j.java_gateway import JavaGateway
 
@@ -44,3 +46,10 @@ def jvm() -> Iterator[JavaGateway]:
         except subprocess.TimeoutExpired:
             gateway.java_process.kill()
             gateway.java_process.wait()
+
+
+@pytest.fixture(autouse=True)
+def plain_errors_of_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a session of Spark was opened in this process, PySpark asks each JVM for errors in Spark's words. Ours has
+    none of its classes."""
+    monkeypatch.setattr(py4j.java_gateway, "get_return_value", py4j.protocol.get_return_value)

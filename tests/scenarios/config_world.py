@@ -114,6 +114,11 @@ class FlowWorker:
         )
         return self.settings
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it still follows what is stored."""
+        return self._task is not None and not self._task.done()
+
     async def stop(self) -> None:
         assert self._task is not None
         self._task.cancel()

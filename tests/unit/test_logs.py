@@ -84,6 +84,7 @@ HOSTILE = [
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
 def test_nobody_elses_text_breaks_a_line_or_moves_a_cursor(log_format: LogFormat, hostile: str) -> None:
+    """S20."""
     line = logged(log_format, why=f"The broker said {hostile}!")
     assert line.endswith("\n")
     assert line[:-1].isprintable()

@@ -7,6 +7,8 @@ import pytest
 
 from tests.mutants.runner import CannotRun, Mutant, Verdict, check_mutants, read_mutant, run_mutants
 
+pytestmark = pytest.mark.one_python
+
 RULE = """\
 def may_send(leased: bool) -> bool:
     # Nothing is sent without a lease.

@@ -1,17 +1,23 @@
 """Reads off what a task's partitions have counted, for ``/metrics``.
 
-MirrorMaker 2 keeps its sensors in JMX, where a scrape reads them one by one. Here all partitions are read in one go, in
-about a microsecond each: while that lasts, nothing is copied. So a row is flat, and a plain tuple.
+MirrorMaker 2 keeps its sensors in JMX, where a scrape reads them one by one. Here partitions are read in parts, in
+about a microsecond each: while a part is read, nothing is copied. So a row is flat, and a plain tuple.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mm2py.metrics.snapshot import DepartedRow, PlainRow
+from mm2py.metrics.snapshot import PARTITIONS, ROWS_A_PART, PlainRow, Rows
 from mm2py.replication.copying.copied_partition import CopiedPartition
+
+
+def partition_parts(partitions: Sequence[CopiedPartition]) -> Iterator[Rows]:
+    """Yield the rows of all partitions, in their order. What is counted while they are read may be in a row or not."""
+    for at in range(0, len(partitions), ROWS_A_PART):
+        yield Rows(PARTITIONS, partition_rows(partitions[at : at + ROWS_A_PART]))
 
 
 def partition_rows(partitions: Iterable[CopiedPartition]) -> tuple[PlainRow, ...]:
@@ -89,15 +95,15 @@ class Departed:
         totals.age_ms += meter.all_age_ms + meter.age_total
         totals.held_ms += meter.all_held_ms + meter.held_total
 
-    def rows(self) -> tuple[DepartedRow, ...]:
-        """Return one row for each topic."""
+    def rows(self) -> tuple[PlainRow, ...]:
+        """Return the fields of a ``DepartedRow`` for each topic."""
         return tuple(
-            DepartedRow(
+            (
                 name,
                 one.records,
                 one.passed,
-                dict(one.rebuilt),
-                dict(one.dropped),
+                dict(one.rebuilt) if one.rebuilt else None,
+                dict(one.dropped) if one.dropped else None,
                 one.timed,
                 one.age_ms,
                 one.held_ms,

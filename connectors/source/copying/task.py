@@ -8,6 +8,7 @@ target: before a partition's first batch, then at most ``position_interval_s`` l
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
@@ -296,7 +297,7 @@ class SourceTask:
             case Report():
                 self._reports.pass_on(part, effect)
             case Poison():
-                self._once(("quarantine", part.copier.name), self._broker_lookups.quarantine(part, effect))
+                self._once(("quarantine", part.copier.name), lambda: self._broker_lookups.quarantine(part, effect))
             case GapFound():
                 self._met_gap(part, effect)
             case Need.STORE_POSITION:
@@ -304,28 +305,30 @@ class SourceTask:
             case Need.METADATA:
                 self._metadata_wanted.set()
             case Need.OFFSETS:
-                self._once(("offsets", part.copier.name), self._broker_lookups.find_offsets(part))
+                self._once(("offsets", part.copier.name), lambda: self._broker_lookups.find_offsets(part))
             case Need.TARGET_END:
                 self._ends.look(part)
             case Need.LIMITS:
-                self._once(("limits", part.target_topic), self._broker_lookups.find_limits(part))
+                self._once(("limits", part.target_topic), lambda: self._broker_lookups.find_limits(part))
             case Need.RECONCILE:
                 self.reconciliation.lost_track(part)
             case Need.NEW_INCARNATION:
-                self._once(("fenced", ""), self._end_incarnation())
+                self._once(("fenced", ""), self._end_incarnation)
             case Displaced():
                 self.reconciliation.displaced(part, effect)
 
-    def _once(self, what: tuple[str, str], work: Coroutine[Any, Any, None]) -> None:
-        """Start a piece of work unless the same one is under way."""
+    def _once(self, what: tuple[str, str], work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start a piece of work unless the same one is under way.
+
+        The work is made when it begins: a task that is cancelled before that makes none.
+        """
         if what in self._busy:
-            work.close()
             return
         self._busy.add(what)
 
         async def run() -> None:
             try:
-                await work
+                await work()
             except KafkaError as error:
                 if not error.may_be_mended:
                     raise
@@ -344,7 +347,8 @@ class SourceTask:
             now_s = self._clock.monotonic()
             for part in list(self._waiting):
                 if part.copier.is_blocked and (part.copier.resume_at_s or now_s) <= now_s:
-                    self._once(("limits", part.target_topic), self._broker_lookups.retry_blocked(part))
+                    retry = functools.partial(self._broker_lookups.retry_blocked, part)
+                    self._once(("limits", part.target_topic), retry)
                     continue
                 self._handle(part, Tick(now_s))
                 if not isinstance(part.copier.state, Waiting) and not part.copier.is_failing:

@@ -85,6 +85,10 @@ class Discovery:
         self._log = context.log
         self._passed_over: set[str] = set()
         """Topics that the source showed in the last round, and that are not to be copied."""
+        self._holds_at = 0
+        """How often the holds had changed when the topics were selected."""
+        self._held: dict[str, str] = {}
+        """Topics that are left to backfills, by the id of those."""
         self._look_again_at_s = 0.0
         self._vanished = Vanished()
         self._incomplete_since_s: float | None = None
@@ -115,6 +119,11 @@ class Discovery:
     def refused(self) -> dict[str, str]:
         """Return which topics are not copied, or not wholly, and why."""
         return self._refused.shown()
+
+    @property
+    def held(self) -> int:
+        """How many topics wait for a backfill. They are not refused: no operator has to do anything."""
+        return len(self._held)
 
     def look_again(self) -> None:
         """Look at refused topics in the next round: their obstacle may be gone."""
@@ -151,18 +160,30 @@ class Discovery:
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
         wanted: dict[str, TopicMetadata] = {}
-        self._passed_over = set()
+        holds, self._holds_at = self._context.state.holds.topics, self._context.state.holds_changed
+        self._passed_over, held = set(), dict[str, str]()
         for name, topic in metadata.topics.items():
             if topic.is_internal or topic.error_code or not topic.partitions:
                 continue
             try:
-                if self._context.settings.replicates(name):
-                    wanted[name] = topic
-                else:
+                if not self._context.settings.replicates(name):
                     self._passed_over.add(name)
+                elif name in holds:
+                    self._passed_over.add(name)
+                    held[name] = holds[name]
+                else:
+                    wanted[name] = topic
             except PatternTooSlow as error:
                 self._refused.note({name: Undecided(self._flow, name, error)})
+        self._note_held(held)
         return wanted
+
+    def _note_held(self, held: dict[str, str]) -> None:
+        new = held.keys() - self._held.keys()
+        self._assigned_positions.release([key for key in self._ownership.mine() if key[0] in new])  # read again later
+        for name in sorted(new):
+            self._log.info("topic.held", topic=name, why=f"it waits for backfill {held[name]}")
+        self._held = held
 
     async def _start_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
         settled = self._settled_refusals()
@@ -302,6 +323,14 @@ class Discovery:
         started = await self._starting_offsets.start(
             ours, self._task.partitions, await self._restart_state.identity_for(ours)
         )
+        if self._context.state.holds_changed != self._holds_at:
+            # A backfill has begun or ended meanwhile, or both: the positions may be other ones. Behind this nothing is
+            # awaited until the first positions are on their way.
+            self._assigned_positions.release(
+                [key for name, pair in ours.items() for key in self._not_started(name, pair[0])]
+            )
+            self.look_again()
+            return {}
         self._restart_state.started(started.partitions)
         self._gaps.started(started.partitions, self._starting_offsets)
         self._task.add(

@@ -2,17 +2,17 @@
 
 MirrorMaker 2 starts at the earliest record whenever it finds no offset, and takes any offset that it finds, whatever
 topic it was stored for. Here a position must fit its topics. Without a position the remote partition must be empty,
-unless the operator allows a second copy (``--allow-recopy``).
+unless the operator allows a second copy (``--allow-recopy``). Positions that are set from outside are stored in
+``operators_starts.py``.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from connectors.source.context import FlowContext
+from connectors.source.discovery.operators_starts import OperatorsStart, OperatorsStarts
 from connectors.source.discovery.remote_topics import RemoteRules, fewer
 from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job
@@ -20,7 +20,7 @@ from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.resume_from_mm2 import SEARCHING
 from mm2py.kafka import admin
-from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.gap_record import Done, GapKind
@@ -28,8 +28,8 @@ from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import FENCING, Copier
 from mm2py.replication.copying.events import TargetLed
-from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions import Position, operators_position
+from mm2py.replication.planning.steps import DigestTally, TargetRules
+from mm2py.replication.positions import Position
 from mm2py.replication.recovery import Writer
 
 Pair = tuple[TopicMetadata, TopicMetadata]
@@ -74,8 +74,8 @@ class StartingOffsets:
         self._source = context.source.brokers
         self._target = context.target.brokers
         self._source_id = prepared.source_id
-        self._store = store
         self._previous = prepared.previous
+        self.operators = OperatorsStarts(context, prepared, store=store)
         self._restart_state = restart_state
         self._ownership = context.ownership
         self._met_gap = met_gap
@@ -334,13 +334,16 @@ class StartingOffsets:
         """
         reset = self._context.settings.auto_offset_reset
         leaders = {key: pair[0].partitions[key[1]].leader for key, pair in partitions.items()}
+        ranges = self._context.ranges
+        given = {key: ranges[key].first for key in leaders if key in ranges}
+        leaders = {key: leader for key, leader in leaders.items() if key not in given}
         from_start = {key: leader for key, leader in leaders.items() if self._has_grown_by(key) or self._recopies(key)}
         others = {key: leader for key, leader in leaders.items() if key not in from_start}
         if self.refuse_unplaced(others, refused):
             others = {}
         when = LATEST if reset == "latest" else EARLIEST
         starts = await find_offsets(self._source, from_start, EARLIEST)
-        return starts | await find_offsets(self._source, others, when)
+        return given | starts | await find_offsets(self._source, others, when)
 
     async def _record_recopies(
         self,
@@ -356,106 +359,18 @@ class StartingOffsets:
         starts = {key: start for key, start in starts.items() if key not in unproven}
         if not starts:
             return unproven
-        operators = {
-            key: self.operators_position(
-                start, source_topic_id=pairs[key][0].topic_id, target_topic_id=pairs[key][1].topic_id
-            )
-            for key, start in starts.items()
-        }
-        await self.set_positions(operators)
+        topic_ids = {key: (upstream.topic_id, remote.topic_id) for key, (upstream, remote) in pairs.items()}
+        await self.operators.put({key: OperatorsStart(start, *topic_ids[key]) for key, start in starts.items()})
         by_policy = {name for name, number in starts if (name, number) in self._wished}
         by_reset = {name for name, number in starts if (name, number) in self._reset}
-        self._recopied |= operators.keys() - self._wished - self._reset
-        self._wished -= operators.keys()
-        self._reset -= operators.keys()
+        self._recopied |= starts.keys() - self._wished - self._reset
+        self._wished -= starts.keys()
+        self._reset -= starts.keys()
         for name in sorted({name for name, _ in starts}):
             says = "on.source.gap or on.target.loss says" if name in by_policy else "--allow-recopy says"
             says = "an operator says, who deleted its offsets" if name in by_reset else says
             self._log.warning("topic.recopied", topic=name, effect=f"copied once more from its start, as {says}")
         return unproven
-
-    def operators_position(
-        self,
-        at: int,
-        *,
-        source_topic_id: uuid.UUID | None,
-        target_topic_id: uuid.UUID | None,
-        behind: StoredPosition | None = None,
-    ) -> StoredPosition:
-        """Return a position of this source, see ``positions.operators_position``."""
-        return operators_position(
-            at,
-            source_cluster=self._source_id,
-            source_topic_id=source_topic_id,
-            target_topic_id=target_topic_id,
-            behind=behind,
-        )
-
-    async def set_positions(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
-        """Store operator's positions for partitions that are not being copied; they start there."""
-        await self._store(positions)
-        self.positions.update(positions)
-
-    async def log_starts(self, leaders: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        """Return the starts of source logs; partitions whose leaders do not answer are left out."""
-        return await find_offsets(self._source, leaders, EARLIEST)
-
-    async def restart(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, TopicMetadata | str]:
-        """Let partitions that a gap has stopped start again at the beginning of their present source topics.
-
-        Returns:
-            The source topic of each, or why that is not possible.
-        Raises: KafkaError.
-        """
-        names = sorted({name for name, _ in keys})
-        upstreams = (await fetch_metadata(self._source, names)).topics
-        remotes = (await fetch_metadata(self._target, sorted(map(self._remote_name, names)))).topics
-        upstreams = {name: topic for name, topic in upstreams.items() if not topic.error_code}
-        # The topic may have fewer partitions than before; one that is added later starts at 0.
-        starts = {key: 0 for key in keys if key[0] in upstreams and key[1] not in upstreams[key[0]].partitions}
-        there = [key for key in keys if key[0] in upstreams and key not in starts]
-        starts |= await self.log_starts({key: upstreams[key[0]].partitions[key[1]].leader for key in there})
-        unproven = await self.fence_previous(starts)
-        starts = {key: start for key, start in starts.items() if key not in unproven}
-        positions: dict[TopicPartition, StoredPosition] = {}
-        for key, start in starts.items():
-            remote = remotes.get(self._remote_name(key[0]))
-            target_topic_id = None if remote is None or remote.error_code else remote.topic_id
-            source_topic_id = upstreams[key[0]].topic_id
-            positions[key] = self.operators_position(
-                start, source_topic_id=source_topic_id, target_topic_id=target_topic_id
-            )
-        await self.set_positions(positions)
-        answers: dict[TopicPartition, TopicMetadata | str] = {}
-        for key in keys:
-            if key in starts:
-                answers[key] = upstreams[key[0]]
-            elif key in unproven:
-                place = f"{self._remote_name(key[0])}-{key[1]} on {self._flow.target}"
-                answers[key] = f"previous producers are not fenced in {place} yet; accept it again later."
-            else:
-                place = f"{key[0]}-{key[1]}"
-                answers[key] = f"{place} has no leader on {self._flow.source} that answers; accept it again later."
-        return answers
-
-    async def fence_previous(self, keys: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Fence previous producers in the remote partitions of partitions that are to get an operator's position.
-
-        The story: w1 freezes with a request in flight, and the remote partition loses its end. w2 stops there before it
-        has fenced w1. An operator accepts the gap, and no position names w1 any more; then its request is stored.
-
-        Returns:
-            The partitions where the fence is not proven yet: try again.
-        Raises: as ``PreviousProducers.fence_in``.
-        """
-        keys = list(keys)
-        if not keys:
-            return set()
-        for key in keys:
-            self._previous.learn_asked(self.positions.get(key))
-        names = {name: self._remote_name(name) for name, _ in keys}
-        remotes = (await fetch_metadata(self._target, sorted(names.values()))).topics
-        return await self._previous.fence_in_partitions({key: remotes.get(names[key[0]]) for key in keys})
 
     def _copied_partition(
         self,
@@ -490,6 +405,9 @@ class StartingOffsets:
             self._context.copy_settings,
             lookup=lookup,
         )
+        given = self._context.ranges.get(key)
+        if given is not None:
+            copier.tally = DigestTally()
         copier.handle(TargetLed(remote.partitions[number].leader_epoch))
         return CopiedPartition(
             source_topic=name,
@@ -504,6 +422,7 @@ class StartingOffsets:
             target_leader=remote.partitions[number].leader,
             stored=stored,
             ledger_number=None if stored is None else stored.ledger,
+            seam=None if given is None else given.seam,
         )
 
     def _remote_name(self, topic: str) -> str:

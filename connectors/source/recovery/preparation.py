@@ -22,16 +22,17 @@ from connectors.source.refusals import (
     TableUnusable,
     refuse_another_source,
 )
-from connectors.source.resume_from_mm2 import refuse_running_mm2
 from connectors.source.stored_gaps import StoredGaps
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.connector import Side, TopicName
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata, reach
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.positions import read_positions
+from mm2py.shared_settings.running_mm2 import refuse_running_mm2
 from mm2py.topics.names import InternalTopic, ledger_topic
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class Preparation:
         """Wait until the flow may copy. Cancelling loses nothing: the next attempt does all of it again.
 
         Raises:
-            FlowRefused: the flow must not run; the error names the way out.
+            FlowRefused, Mm2IsRunning: the flow must not run; the error names the way out.
             Mm2Error: it cannot go on as it is, but may when it is started again.
         """
         context, settings, target = self._context, self._context.settings, self._brokers
@@ -89,12 +90,9 @@ class Preparation:
         await context.until_answered(
             lambda: refuse_running_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
         )
-        topic = InternalTopic(TopicName(settings.offsets_topic), settings.offsets_topic_partitions)
-        factor, setting = settings.offsets_topic_replication_factor, OFFSETS_REPLICATION_FACTOR.name
-        offsets_partitions = await context.until_answered(
-            lambda: context.make_table(topic, factor, setting, keeps="positions"), "creating the offsets topic"
-        )
-        ledger_partitions = await self._make_ledger()
+        async with FirstErrorGroup() as tasks:
+            offsets = tasks.create_task(self._make_offsets(), name="offsets topic")
+            ledger = tasks.create_task(self._make_ledger(), name="ledger topic")
         await self._with_patience(self._gaps.open, "opening the status topic", _status_why(settings.status_topic))
         identity = await self._incarnation.start()
         unfenced = self._incarnation.degraded or self._ownership.known_producers.unfenced
@@ -107,11 +105,19 @@ class Preparation:
             target_id=target_id,
             identity=identity,
             previous=previous,
-            offsets_partitions=offsets_partitions,
-            ledger_partitions=ledger_partitions,
+            offsets_partitions=offsets.result(),
+            ledger_partitions=ledger.result(),
             make_ledger=self._make_ledger,
             positions=positions,
             fence_unknown=functools.partial(self._fence_previous, previous),
+        )
+
+    async def _make_offsets(self) -> int:
+        context, settings = self._context, self._context.settings
+        topic = InternalTopic(TopicName(settings.offsets_topic), settings.offsets_topic_partitions)
+        factor, setting = settings.offsets_topic_replication_factor, OFFSETS_REPLICATION_FACTOR.name
+        return await context.until_answered(
+            lambda: context.make_table(topic, factor, setting, keeps="positions"), "creating the offsets topic"
         )
 
     async def _make_ledger(self) -> int:

@@ -29,7 +29,7 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, Fence, NotFenceable, PreviousProducer, is_another, parse
-from mm2py.kafka.producer.incarnation import OwnFence
+from mm2py.kafka.producer.incarnation import Fenced, OwnFence
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.recovery import fence_and_prove
 from mm2py.topics.names import fence_topic, ledger_topic
@@ -132,11 +132,14 @@ class PreviousProducers:
         """Return whether another worker is to fence a producer.
 
         The leader fences members of the group when it evicts them. The flow coordinator fences producers of processes
-        that are not members any more, before it lists a partition. This process fences its own earlier attempts.
+        that are not members any more, before it lists a partition. This process fences its own earlier attempts. A task
+        of a backfill that runs is fenced by its next attempt only.
         """
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process:
             return False
+        if name is not None and self._context.state.holds.is_of_backfill(name.process):
+            return True
         return not self._ownership.is_coordinator or (
             name is not None and name.process in self._ownership.known_producers.live
         )
@@ -163,11 +166,21 @@ class PreviousProducers:
         if stored.drained or stored.producer_id in self._expired:
             return None
         name = stored.producer_name
+        self._refuse_superseded(name)
         if stored.producer_id in self._incarnation.ids:
             return OwnFence(self._incarnation, ProducerIdentity(stored.producer_id, stored.producer_epoch, name))
         if stored.producer_id in self._ended or self._has_released(name, stored.producer_id):
             return None
         return self.meet(name, stored.producer_id, stored.producer_epoch)
+
+    def _refuse_superseded(self, transactional_id: str | None) -> None:
+        """Raises: Fenced, if a producer is of a later attempt of this process: Spark starts one beside a slow one.
+
+        Two attempts that fenced each other would both go on for ever.
+        """
+        name = None if transactional_id is None else parse(transactional_id, self._own.group)
+        if name is not None and name.process == self._own.process and name.attempt > self._own.attempt:
+            raise Fenced(str(self._own))
 
     def _has_released(self, transactional_id: str | None, producer_id: int) -> bool:
         known_producers = self._ownership.known_producers
@@ -211,6 +224,7 @@ class PreviousProducers:
             is_own = name.process == self._own.process
             if producer_id in self._incarnation.ids or producer_id in self._ended:
                 continue
+            self._refuse_superseded(transactional_id)
             if self.spares(transactional_id) or (not is_own and name.process in self._ownership.known_producers.known):
                 continue
             self.meet(transactional_id, producer_id, -1)

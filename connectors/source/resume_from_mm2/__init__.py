@@ -3,6 +3,6 @@
 Nothing outside imports more than these names (docs/decisions/0009-go-on-behind-mirrormaker-2-by-content.md).
 """
 
-from connectors.source.resume_from_mm2.resume import SEARCHING, ResumeFromMm2, refuse_running_mm2
+from connectors.source.resume_from_mm2.resume import SEARCHING, ResumeFromMm2
 
-__all__ = ["SEARCHING", "ResumeFromMm2", "refuse_running_mm2"]
+__all__ = ["SEARCHING", "ResumeFromMm2"]

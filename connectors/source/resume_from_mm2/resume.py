@@ -1,112 +1,31 @@
-"""Resumes a flow where a MirrorMaker 2 that was killed stopped, and refuses to run beside one that is running.
+"""Resumes a flow where a MirrorMaker 2 that was killed stopped.
 
 A killed MirrorMaker 2 has copied records behind the position that it stored last, and would itself copy them again.
 ``ResumeFromMm2`` reads the end of each remote partition, and the source from the position on; ``search`` compares them.
-MirrorMaker 2 cannot be fenced, because its producers have no transactional id. So ``refuse_running_mm2`` first makes
-sure that none copies the flow.
-
-MirrorMaker 2 runs a worker for every pair of clusters that has heartbeats: one that copies A->B only is also a member
-of group ``B-mm2`` on A. Its assignments do not tell whether it copies, because Connect's assignments leave out what
-goes on. Its settings do. The group is harmless if two records of the configs topic agree: the source connector is not
-enabled, and it has no task. What cannot be read counts as copying.
-
-Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime; MirrorSourceConnector.taskConfigs.
+That none copies the flow any more was made sure of before (``mm2py/shared_settings/running_mm2.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
 from connectors.source.context import FlowContext
 from connectors.source.recovery.reconciler import END_PATIENCE_S, find_bounds
-from connectors.source.refusals import CopyUncertain, Mm2IsRunning
+from connectors.source.refusals import CopyUncertain
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
 from mm2py.clock import Clock
-from mm2py.config.settings import FlowSettings
-from mm2py.errors import FirstErrorGroup, Mm2Error
-from mm2py.kafka import admin
-from mm2py.kafka.cluster import fetch_metadata
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
-from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
-from mm2py.kafka.port import Brokers, FetchedPartition
+from mm2py.kafka.errors import Backoff
+from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import CorruptBatch
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import LookupWaits, Reconciled
 from mm2py.replication.positions import Position
-from mm2py.replication.reading.internal_table import read_table
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
-
-CONNECT: Final = "connect"
-"""The protocol type of Connect's groups."""
-SETTINGS_KEY: Final = b"connector-MirrorSourceConnector"
-TASKS_KEY: Final = b"commit-MirrorSourceConnector"
-
-
-async def refuse_running_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
-    """Raise Mm2IsRunning if the group in which MirrorMaker 2 runs this flow has members that copy it.
-
-    Members that only emit heartbeats do no harm: the heartbeats are then written twice.
-    """
-    group = settings.mm2_group_id
-    try:
-        coordinator = await admin.find_coordinator(brokers, group, transactions=False)
-        found = await admin.describe_group(brokers, coordinator, group)
-    except BrokerRefused as error:
-        if error.reaction is Reaction.DENIED:
-            log.warning(
-                "mm2.unknown", why=str(error), remedy=f"Grant DESCRIBE on group {group}, or make sure no MM2 runs."
-            )
-            return
-        raise
-    if not found.members:
-        return
-    is_connect = found.protocol_type == CONNECT
-    if not is_connect or not await only_emits_heartbeats(settings.configs_topic, brokers):
-        raise Mm2IsRunning(settings.flow, group, found.members)
-    log.info("mm2.only_heartbeats", group=group, effect="MirrorMaker 2 and mm2py both emit the heartbeats of this pair")
-
-
-def is_switched_off(configs: Mapping[bytes, bytes | None]) -> bool:
-    """Return whether the source connector is set not to copy and has no task, by the last value of each key."""
-    if SETTINGS_KEY not in configs:
-        return False  # its worker has just started
-    settings, tasks = configs[SETTINGS_KEY], configs.get(TASKS_KEY)
-    try:
-        enabled = settings is not None and json.loads(settings)["properties"]["enabled"].strip().lower() != "false"
-        return not enabled and (tasks is None or json.loads(tasks)["tasks"] == 0)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return False
-
-
-async def only_emits_heartbeats(configs_topic: str, brokers: Brokers) -> bool:
-    """Return whether MirrorMaker 2 certainly does not copy the flow whose settings are in that topic.
-
-    Raises:
-        KafkaError: the target did not answer, ask again.
-    """
-    configs: dict[bytes, bytes | None] = {}
-
-    def take(key: bytes | None, value: bytes | None) -> None:
-        if key in (SETTINGS_KEY, TASKS_KEY):
-            configs[key] = value
-
-    try:
-        topic = (await fetch_metadata(brokers, [configs_topic])).topics.get(configs_topic)
-        if topic is None or topic.error_code:
-            return False
-        await read_table(brokers, topic, take)
-    except Mm2Error as error:
-        if isinstance(error, KafkaError) and error.retriable:
-            raise
-        return False
-    return is_switched_off(configs)
-
 
 SEARCHING: Final = "what MirrorMaker 2 copied behind its position is looked up"
 UNDECIDED: Final = "a transaction in the remote partition is undecided; MirrorMaker 2 may have left it so"

@@ -121,9 +121,12 @@ async def end_txn(
     producer_id: int,
     epoch: int,
     *,
+    committed: bool = False,
     channel: str = "control",
 ) -> None:
-    """Abort the transaction; its markers may be written after this returns, and the epoch stays.
+    """Abort or commit the transaction; its markers may be written after this returns, and the epoch stays.
+
+    Asked again for the same end, it succeeds and does nothing.
 
     Raises:
         BrokerRefused: INVALID_TXN_STATE, no transaction was started since the producer id was requested (after one that
@@ -134,12 +137,12 @@ async def end_txn(
         transactional_id=TransactionalId(transactional_id),
         producer_id=ProducerId(producer_id),
         producer_epoch=i16(epoch),
-        committed=False,
+        committed=committed,
     )
     reply = await ask(brokers, coordinator, request, messages.EndTxnResponse, channel=channel)
     code = int(reply.error_code)
     if code:
-        raise BrokerRefused(f"Aborting the transaction of {transactional_id}", code)
+        raise BrokerRefused(f"{'Committing' if committed else 'Aborting'} the transaction of {transactional_id}", code)
 
 
 async def write_txn_markers(

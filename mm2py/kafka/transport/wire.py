@@ -137,6 +137,8 @@ PRODUCE_VERSIONS: Final = (9, 13)
 FETCH_VERSIONS: Final = (12, 17)
 FIRST_WITH_TOPIC_IDS: Final = 13
 """Both Fetch and Produce name topics by id from this version on."""
+LAST_OF_PLAIN_TRANSACTIONS: Final = 11
+"""Of Produce: the last one with transactions to which each partition is added before."""
 
 _FETCH_HEAD: Final = struct.Struct(">iiibii")
 _FETCH_PARTITION: Final = struct.Struct(">iiqiqiB")
@@ -181,7 +183,12 @@ def _topic_key(name: str, topic_id: uuid.UUID | None, *, by_id: bool) -> bytes:
 
 
 def usable_version(request: FetchRequest | ProduceRequest, highest: int) -> int:
-    """Return the highest version up to ``highest`` that can name every topic of the request."""
+    """Return the highest version up to ``highest`` that can name every topic of the request.
+
+    From version 12 of Produce on, a broker takes a transaction for one of the second version of Kafka's protocol.
+    """
+    if isinstance(request, ProduceRequest) and request.transactional_id is not None:
+        return min(highest, LAST_OF_PLAIN_TRANSACTIONS)
     if highest >= FIRST_WITH_TOPIC_IDS and any(topic.topic_id is None for topic in request.topics):
         return FIRST_WITH_TOPIC_IDS - 1
     return highest
@@ -229,7 +236,8 @@ def encode_fetch(request: FetchRequest, version: int, sent: SessionFetch | None 
 
 def encode_produce(request: ProduceRequest, version: int) -> list[Part]:
     """Return the body of a produce request in parts; the batches among them are the caller's own buffers."""
-    head = bytearray(b"\x00")  # no transactional id: these batches are idempotent, not transactional
+    transactional_id = request.transactional_id
+    head = bytearray(b"\x00" if transactional_id is None else _compact_string(transactional_id))
     head += struct.pack(">hi", _ACKS_ALL, request.timeout_ms)
     head += uvarint(len(request.topics) + 1)
     parts: list[Part] = []

@@ -20,7 +20,7 @@ from mm2py.metrics.windows import CopyMeter
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Event
-from mm2py.replication.copying.states import Storing
+from mm2py.replication.copying.states import Copying, Storing
 from mm2py.replication.planning.steps import PASS_ALL, MergeRule, TargetRules
 
 
@@ -65,6 +65,23 @@ class CopiedPartition:
     ledger_run: tuple[int, int, bool] | None = None
     """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
     meter: CopyMeter = field(default_factory=CopyMeter)
+    seam: int | None = None
+    """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
+    ends_at: int | None = None
+    """The source offset behind the last batch before the seam; None as long as it was not seen."""
+
+    @property
+    def has_reached_seam(self) -> bool:
+        """All that lies before the seam was read."""
+        if self.seam is None:
+            return False
+        return self.copier.fetch_offset >= (self.seam if self.ends_at is None else self.ends_at)
+
+    @property
+    def is_over(self) -> bool:
+        """All that lies before the seam is copied."""
+        copier = self.copier
+        return self.has_reached_seam and type(copier.state) is Copying and copier.in_flight.is_idle
 
     @property
     def lacks_leader(self) -> str | None:

@@ -89,6 +89,7 @@ class Copier(CopierView):
             case events.PositionStored():
                 if isinstance(self.state, Storing) and event.identity == self.identity:
                     self._change(event)
+                    self.tally.begin(self.position.source_offset, self.position.target_offset)
                 return ()
             case events.Reconciled():
                 return self._reconciled(event)

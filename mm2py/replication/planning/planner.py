@@ -8,7 +8,6 @@ repacked where many small ones wait (``repack``), and decoded only where it must
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -29,6 +28,7 @@ from mm2py.records.batch import (
     MAGIC,
     MAGIC_AT,
     NO_TIMESTAMP,
+    OFFSET_AND_LENGTH,
     TRANSACTIONAL,
     AbortedTransactions,
     BatchHeader,
@@ -356,7 +356,7 @@ class _Planner:
         """Note the size of the first batch, which did not come whole."""
         size = HEADER_BYTES
         if len(self.records) >= LOG_OVERHEAD_BYTES:
-            offset, length = _OFFSET_AND_LENGTH.unpack_from(self.records)
+            offset, length = OFFSET_AND_LENGTH.unpack_from(self.records)
             size = length + LOG_OVERHEAD_BYTES
             if size <= len(self.records):
                 raise self._stop("corrupt records", offset, None, f"A batch has a length of {length}.")
@@ -375,14 +375,14 @@ class _Planner:
         become one batch, which ends where it ended if it was sent before.
         """
         records, end = self.records, len(self.records)
-        offset, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
+        offset, length = OFFSET_AND_LENGTH.unpack_from(records, position)
         if magic not in _OLD_MAGICS:
             raise self._stop("unknown magic", offset, None, f"A batch has magic {magic}; known are 0, 1 and 2.")
         group: MessageGroup | None = None
         trouble: Stop | None = None
         group_end, was_sent, is_cut = INT64_MAX, False, True
         while position + MAGIC_AT < end and records[position + MAGIC_AT] in _OLD_MAGICS:
-            offset, length = _OFFSET_AND_LENGTH.unpack_from(records, position)
+            offset, length = OFFSET_AND_LENGTH.unpack_from(records, position)
             if position + LOG_OVERHEAD_BYTES + length > end:
                 break
             try:
@@ -469,4 +469,3 @@ class _Planner:
 
 _KNOWN_CODECS: Final = frozenset(codec.value for codec in Codec)
 _OLD_MAGICS: Final = (0, 1)
-_OFFSET_AND_LENGTH: Final = struct.Struct(">qi")

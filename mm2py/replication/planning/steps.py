@@ -18,8 +18,19 @@ from typing import Final, Literal, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from crc32c import crc32c
 
-from mm2py.records.batch import HEADER_BYTES, MAGIC, assemble, read_header
+from mm2py.records.batch import (
+    DELTA_AT,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    OFFSET_AND_LENGTH,
+    assemble,
+    read_header,
+)
 from mm2py.records.compression import (
     DECOMPRESSED_MAX_BYTES,
     Codec,
@@ -344,6 +355,9 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     last_timestamp_ms: int = -1
 
+    def begin(self, source_offset: int, target_offset: int | None) -> None:
+        """Copying begins here, or goes on."""
+
     def count(self, batch: Outgoing) -> None:
         """Count a batch that is stored."""
         self.records += batch.record_count
@@ -362,3 +376,45 @@ class Tally:
         """Count a record that is kept in quarantine. Return how many there are now."""
         self.dropped["quarantined"] += 1
         return self.dropped["quarantined"]
+
+
+@dataclass(slots=True)
+class DigestTally(Tally):
+    """That of a backfill, which also tells a digest of what was stored."""
+
+    digest: int = 0
+    """CRC-32C over the records as they were sent, without the headers of their batches."""
+    begun: tuple[int, int | None] | None = None
+    """Source and target offset where copying began."""
+
+    def begin(self, source_offset: int, target_offset: int | None) -> None:
+        self.begun = self.begun or (source_offset, target_offset)
+
+    def count(self, batch: Outgoing) -> None:
+        Tally.count(self, batch)
+        self.digest = crc32c(memoryview(batch.data)[HEADER_BYTES:], self.digest)
+
+
+def before_seam(records: memoryview, seam: int, fetch_offset: int) -> tuple[memoryview, int | None]:
+    """Return the batches that lie before a seam, and where copying ends if a later one follows them.
+
+    A batch that reaches beyond the seam is left, as a whole, to the owner that goes on there: it may be compressed.
+
+    Args:
+        records: one partition's part of a fetch reply.
+        fetch_offset: the source offset that was asked for.
+    Returns:
+        The part of ``records``, and the source offset behind its last batch; None: no batch at the seam is here.
+    """
+    position, end, behind = 0, len(records), fetch_offset
+    while position + HEADER_BYTES <= end:
+        offset, length = OFFSET_AND_LENGTH.unpack_from(records, position)
+        last_delta = LAST_OFFSET_DELTA.unpack_from(records, position + DELTA_AT)[0]
+        next_offset = offset + 1 + (last_delta if records[position + MAGIC_AT] == MAGIC else 0)
+        if next_offset > seam:
+            return records[:position], behind
+        if length <= 0:
+            break  # it is damaged: planning says so
+        behind = max(behind, next_offset)
+        position += length + LOG_OVERHEAD_BYTES
+    return records, None

@@ -20,7 +20,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, 
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import PASS_REFUSED, merge_rule
+from mm2py.replication.planning.steps import PASS_REFUSED, before_seam, merge_rule
 from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, ReadLimits
 from mm2py.topics.filters import CopyModes
 
@@ -31,7 +31,7 @@ READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
 RATE_LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 LAST_WAIT_MS: Final = 50
-"""How long a read on the last free channel may wait at the broker."""
+"""How long a read on the last free channel may wait at the broker, a *brief* read."""
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
 would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
@@ -86,6 +86,8 @@ class FetchLane:
         self._wake = asyncio.Event()
         self._channels: dict[_Queue, list[str]] = {}
         """Free channels, by queue."""
+        self._brief: set[_Queue] = set()
+        """Idle queues with a brief read under way."""
         self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
         """Partitions that may be read, in the order of the next request."""
 
@@ -93,6 +95,8 @@ class FetchLane:
         """``partition`` may be ready to be read."""
         target = partition.target_leader
         if partition.reading is not None or target is None or not partition.copier.wants_fetch:
+            return
+        if partition.has_reached_seam:
             return
         queue: _Queue = (target, "backlog")
         if partition.copier.is_at_end:
@@ -123,9 +127,14 @@ class FetchLane:
         return self._channels[queue]
 
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
-        """Read each queue as a whole, as soon as it has a free channel."""
+        """Read each queue as a whole, as soon as it has a free channel.
+
+        Idle partitions wait for the end of a brief read, to go on together with those in it. Otherwise both idle reads
+        stay brief: each ends while the other is under way, so partitions that never get a record are read forty times
+        a second instead of twice.
+        """
         for queue, waiting in self._queues.items():
-            if not waiting or not self._free(queue):
+            if not waiting or not self._free(queue) or queue in self._brief:
                 continue
             target = queue[0]
             partitions = [
@@ -153,15 +162,20 @@ class FetchLane:
     ) -> None:
         served: set[tuple[str, int]] = set()
         begun_s = self._clock.monotonic()
+        wait_ms = self._wait_ms(queue)
+        brief = {queue} if queue[1] == "idle" and not self._channels[queue] else set()
+        self._brief |= brief
         try:
-            served = await self._read_once(self._account(queue[0]), partitions, channel, wait_ms=self._wait_ms(queue))
+            served = await self._read_once(self._account(queue[0]), partitions, channel, wait_ms=wait_ms)
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
             self.problem.set(str(error))
+            self._brief -= brief
             self._end(read, partitions)  # another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
+            self._brief -= brief
             self._channels[queue].append(channel)
             self._channels[queue].sort()
             resting = [part for part in partitions if part.key in served]
@@ -202,7 +216,11 @@ class FetchLane:
         await account.reserve(size)
         reserved = size
         try:
-            wanted = [part for part in partitions if part.copier.wants_fetch and part.key in self.partitions]
+            wanted = [
+                part
+                for part in partitions
+                if part.copier.wants_fetch and part.key in self.partitions and not part.has_reached_seam
+            ]
             if not wanted:
                 return set()
             asked = {part.key: (part, part.copier.fetch_offset) for part in wanted}
@@ -272,7 +290,9 @@ class FetchLane:
         elif fetched.diverging_epoch is not None:
             self._handle(part, Diverged(*fetched.diverging_epoch))
         elif part.copier.fetch_offset == fetch_offset:
-            part.merging = PASS_REFUSED
+            records, part.merging = fetched.records, PASS_REFUSED
+            if part.seam is not None and fetched.high_watermark > part.seam:
+                records, part.ends_at = before_seam(records, part.seam, fetch_offset)
             if fetch_offset >= part.copier.search.pass_until:
                 part.merging = merge_rule(
                     self.settings.copy_modes.of(part.source_topic),
@@ -280,7 +300,7 @@ class FetchLane:
                     target_is_behind=part.copier.in_flight.target_is_behind,
                 )
             planned = plan(
-                fetched.records,
+                records,
                 wanted_offset=fetch_offset,
                 read_committed=self.settings.read_committed,
                 aborted=fetched.aborted,
@@ -297,4 +317,5 @@ class FetchLane:
             part.transactional_seen |= planned.transactional
             part.log_end = fetched.high_watermark
             end = fetched.last_stable_offset if self.settings.read_committed else fetched.high_watermark
+            end = end if part.seam is None else min(end, part.seam)
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))

@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from rest.routes.v1 import config, events, flows, losses, offsets, status
+from rest.routes.v1 import backfills, config, events, flows, losses, offsets, status
 
-RESOURCES: Final = (status, flows, offsets, losses, config, events)
+RESOURCES: Final = (status, flows, offsets, losses, backfills, config, events)

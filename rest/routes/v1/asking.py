@@ -11,9 +11,10 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query
 from fastapi.responses import Response
 
-from mm2py.connector import Flow, parse_flow
+from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.group_state import GroupState
+from mm2py.secret import shown_name
 from mm2py.status.bodies import Body
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport
@@ -21,7 +22,7 @@ from rest.errors import RestError
 from rest.live import View
 from rest.reports.flows import state_of
 from rest.reports.lag import OwnCopies, own_copies
-from rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Page, Part, SortKey, WrongCursor, page_of
+from rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Part
 from rest.reports.topics import TopicCopy, topic_copies
 from rest.services import Services, Shared
 
@@ -72,7 +73,7 @@ def _flow(
     services: Shared,
     flow: Annotated[str, Path(description="as A->B; the arrow may be percent-encoded", examples=["A->B"])],
 ) -> Flow:
-    unknown = RestError(404, f"There is no flow {flow[:300]} in this worker's file.")
+    unknown = RestError(404, f"There is no flow {shown_name(flow)} in this worker's file.")
     try:
         found = parse_flow(flow)
     except ConfigError:
@@ -113,6 +114,13 @@ async def ask(services: Services, flow: Flow) -> Asked:
     return Asked(view, found.facts, found.report, found.state, own_copies(worker, flow))
 
 
+def check_reachable(view: View, *clusters: ClusterAlias) -> None:
+    """Raises: RestError, a cluster did not answer the last look: who asks it something more would wait long."""
+    for alias in clusters:
+        if why := view.facts.clusters.get(alias):
+            raise RestError(503, why, {"Retry-After": "5"})
+
+
 def asked_of(view: View, flow: Flow, own: OwnCopies) -> Asked | None:
     """Return what a look has found of a flow; None: nothing."""
     facts = next((one for one in view.facts.flows if one.settings.flow == flow), None)
@@ -133,21 +141,6 @@ def json_response(body: Body) -> Response:
 
 
 async def answer(services: Services, view: View, key: Hashable, make: Callable[[], Body]) -> Response:
-    """Return a body that is made once for each look, outside the event loop. Raises: RestError, a wrong cursor."""
-    try:
-        text = await services.v1.answers.of(view, key, lambda: make().model_dump_json())
-    except WrongCursor as error:
-        raise wrong_cursor() from error
+    """Return a body that is made once for each look, outside the event loop. Raises: as ``make``."""
+    text = await services.v1.answers.of(view, key, lambda: make().model_dump_json())
     return Response(text, media_type="application/json")
-
-
-def wrong_cursor() -> RestError:
-    return RestError(400, "after is no cursor of this list: pass what next said.")
-
-
-def page(items: list[Any], key: Callable[[Any], SortKey], part: Part) -> Page[Any]:
-    """Return a page. Raises: RestError, a wrong cursor."""
-    try:
-        return page_of(items, key, part)
-    except WrongCursor as error:
-        raise wrong_cursor() from error

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
-from rest.access.roles import READER
+from rest.access.roles import READER, READS
 from rest.errors import RestError
-from rest.events.event import CURSOR_MOST, Event, WrongCursor, read
+from rest.events.event import CURSOR_MOST, Event, read
 from rest.events.feed import STREAMS_MOST, TooManyStreams
 from rest.routes.v1.asking import ERRORS
 from rest.services import Shared
@@ -48,27 +48,26 @@ class EventStream(StreamingResponse):
 )
 async def stream_events(
     services: Shared,
-    flow: Annotated[str | None, Query(description="only events of this flow, and of groups")] = None,
+    request: Request,
+    flow: Annotated[str | None, Query(description="events of this flow and of none")] = None,
     last_event_id: Annotated[
         str | None, Header(max_length=CURSOR_MOST, description="the ``id`` of the last event: go on behind it")
     ] = None,
 ) -> Response:
-    """Return a stream of changed settings, gaps, quarantine, and of members, leaders and assignments of groups.
+    """Return a stream of what was changed and asked, gaps, quarantine, and members and leaders of groups.
 
     Without Last-Event-ID it tells what happens from now on. With it, also at another worker, it goes on behind that
-    event; where this worker cannot tell all of them, it says so (``events.missed``). At most 30 streams are served.
+    event; where this worker cannot tell all of them, it says so (``events.missed``). It ends when its user may not
+    listen any more. At most 30 streams are served.
     """
-    try:
-        since = None if not last_event_id else read(last_event_id)
-    except WrongCursor as error:
-        raise RestError(400, "Last-Event-ID is no id of these events.") from error
+    since = None if not last_event_id else read(last_event_id)
     if flow is not None:
         try:
             flow = str(parse_flow(flow))
         except ConfigError as error:
             raise RestError(400, "flow names no flow: write it as A->B.") from error
     try:
-        events = services.v1.events.stream(since, flow)
+        events = services.v1.events.stream(since, flow, READS.still_holds(request))
     except TooManyStreams as error:
         why = f"This worker serves {STREAMS_MOST} streams already. Close one, or ask another worker."
         raise RestError(503, why, {"Retry-After": "10"}) from error

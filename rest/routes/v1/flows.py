@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from mm2py.secret import shown_name
 from mm2py.status.bodies import Body
 from mm2py.status.flow_report import FlowReport
 from rest.access.roles import ANY_READER, READER, Who
@@ -102,9 +103,9 @@ async def list_partitions(
         left_out = next((one for one in await topics_of(services, asked) if one.topic == topic), None)
         raise RestError(
             404,
-            f"{flow} does not copy {topic[:249]}: {left_out.why}"
+            f"{flow} does not copy {shown_name(topic)}: {left_out.why}"
             if left_out is not None
-            else f"{flow.source} has no topic {topic[:249]}, or its topics cannot be listed.",
+            else f"{flow.source} has no topic {shown_name(topic)}, or its topics cannot be listed.",
         )
     starts = {} if flow not in services.v1.questions else await services.v1.questions[flow].starts(topic)
 

@@ -10,7 +10,16 @@ from mm2py.status.bodies import GapBody
 from rest.access.roles import READER
 from rest.reports.pages import Page, page_of
 from rest.reports.quarantine import QuarantinedRecord, key_of
-from rest.routes.v1.asking import ERRORS, FlowPath, Paged, answer, ask, example_of, json_response, page
+from rest.routes.v1.asking import (
+    ERRORS,
+    FlowPath,
+    Paged,
+    answer,
+    ask,
+    check_reachable,
+    example_of,
+    json_response,
+)
 from rest.services import Shared
 
 router = APIRouter(dependencies=[READER], prefix="/v1/flows/{flow}", tags=["v1"], responses=ERRORS)
@@ -40,5 +49,6 @@ async def list_gaps(
 @router.get("/quarantine", response_model=Page[QuarantinedRecord], responses=example_of("/v1/flows/{flow}/quarantine"))
 async def list_quarantined(services: Shared, flow: FlowPath, part: Paged) -> Response:
     """Return the records that the target refused and that were put in quarantine; keys and values are not shown."""
+    check_reachable(await services.live.view(), flow.target)
     found = await services.v1.questions[flow].quarantined()
-    return json_response(page(found, key_of, part))
+    return json_response(page_of(found, key_of, part))

@@ -11,8 +11,16 @@ from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.status.bodies import GroupsBody, TranslateBody
 from mm2py.status.offset_inquiry import Question
 from rest.access.roles import READER
-from rest.reports.pages import WrongCursor, cut
-from rest.routes.v1.asking import ERRORS, FlowPath, Paged, ask, example_of, json_response, wrong_cursor
+from rest.reports.pages import cut
+from rest.routes.v1.asking import (
+    ERRORS,
+    FlowPath,
+    Paged,
+    ask,
+    check_reachable,
+    example_of,
+    json_response,
+)
 from rest.services import Shared
 
 OFFSETS_MOST = 100
@@ -33,11 +41,9 @@ class GroupsPage(GroupsBody):
 async def list_groups(services: Shared, flow: FlowPath, part: Paged) -> Response:
     """Return the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that."""
     asked = await ask(services, flow)
+    check_reachable(asked.view, flow.source, flow.target)
     reports = await services.v1.questions[flow].groups(asked.facts.settings)
-    try:
-        found, after = cut(reports, lambda one: (one.ready, one.group), part)
-    except WrongCursor as error:
-        raise wrong_cursor() from error
+    found, after = cut(reports, lambda one: (one.ready, one.group), part)
     code = EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
     return json_response(
         GroupsPage(exit_code=code, flow=str(flow), groups=tuple(found), next=after, total=len(reports))
@@ -57,6 +63,7 @@ async def translate(
 ) -> Response:
     """Return where offsets are in the other log, and whether that is exact: what ``mm2py translate --json`` prints."""
     asked = await ask(services, flow)
+    check_reachable(asked.view, flow.source, flow.target)
     settings = asked.facts.settings
     question = Question((source_topic(settings, topic, is_reverse=reverse), partition), offset, reverse)
     reports = await services.v1.questions[flow].translate(settings, question)

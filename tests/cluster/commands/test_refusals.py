@@ -251,7 +251,7 @@ def test_whole_flows_are_refused_and_the_others_go_on_until_nothing_is_left(
         "I->J": r".* would come back by J -> I and be copied without end .*",
         "J->I": r".* would come back by I -> J and be copied without end .*",
         f"{live}->B": rf"Flow {live}->B is refused: MirrorMaker 2 runs it, group {live}-mm2 on B has 1 member\(s\)\. "
-        r"Stop MirrorMaker 2 for this flow, then start mm2py: .*",
+        r"Stop MirrorMaker 2 for this flow first: .*",
         f"{keeper}->B": rf"Flow {keeper}->B is refused: mm2-offsets\.{keeper}\.internal on B cannot keep positions, "
         r"its cleanup\.policy is delete\. Set cleanup\.policy=compact on it\.",
     }

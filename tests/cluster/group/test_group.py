@@ -327,7 +327,7 @@ def test_new_topics_and_partitions_are_shared_by_all_workers(
 def test_a_control_log_that_is_away_for_long_expires_no_session(
     source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
 ) -> None:
-    """Its leader dies, which the others notice after nine seconds: three session time-outs."""
+    """F17: its leader dies, which the others notice after nine seconds: three session time-outs."""
     copies = Copies(source_cluster, three_node_cluster, new_name("away"), aliases=["A"])
     three = dict.fromkeys(
         (
@@ -364,6 +364,7 @@ def test_a_control_log_that_is_away_for_long_expires_no_session(
 def test_a_worker_that_elects_by_other_means_is_refused(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
+    """F68."""
     with Group(target_cluster, one_way_properties(source_cluster, target_cluster), workers=1) as group:
         group.workers[0].wait_for_event("member.joined")
         other = group.start_another(**{"leader.election": "zookeeper", "zookeeper.connect": "127.0.0.1:1"})
@@ -376,7 +377,7 @@ def test_a_worker_that_elects_by_other_means_is_refused(
 def test_a_worker_whose_target_is_another_cluster_is_refused(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
-    """The control log was copied there with the rest: somebody of the other cluster's workers stands in it."""
+    """F69: the control log was copied there with the rest: somebody of the other cluster's workers stands in it."""
     group = Group(target_cluster, one_way_properties(source_cluster, target_cluster), workers=1)
     with group:
         group.workers[0].wait_for_event("member.joined")

@@ -98,6 +98,17 @@ def test_the_rest_process_ends_with_its_worker(*, is_killed: bool) -> None:
             httpx2.get(address)
 
 
+def test_a_rest_process_that_still_starts_ends_with_a_worker_that_was_killed() -> None:
+    with Mm2py(unreachable()) as run:
+        address = run.wait_for_event("rest.listening")["at"]
+        wait_until(lambda: len(rest_processes(run.pid)) == 1, "the REST process starts")
+        (pid,) = rest_processes(run.pid)
+        run.kill()
+        wait_until(lambda: not is_there(pid), "the REST process has ended", deadline_s=1.0)
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(address)
+
+
 def test_an_explicit_port_that_is_taken_ends_the_worker_with_exit_code_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mm2py.worker.snapshot import snapshot
-from tests.fakes.metrics_page import Page
+from tests.fakes.metrics_page import page_of
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
@@ -25,7 +24,7 @@ def test_a_page_agrees_with_what_was_copied() -> None:
             world.source.append("orders", 0, [b"3"])
             await world.copied({"orders": "A.orders"})
             await asyncio.sleep(5)
-            page = Page(snapshot(herder))
+            page = page_of(herder)
         assert page.value(RECORDS, topic="A.orders", partition="0") == 7
         assert page.value(RECORDS, topic="A.orders", partition="1") == 2
         assert page.value("mm2py_lag_records", topic="orders", partition="0") == 0
@@ -63,7 +62,7 @@ def test_while_the_target_is_away_lag_grows_and_latencies_of_the_last_minute_van
             for _ in range(3):
                 world.source.append("orders", 0, [b"2"])
             await asyncio.sleep(90)
-            page = Page(snapshot(herder))
+            page = page_of(herder)
             assert page.value("mm2py_lag_records", topic="orders", partition="0") == 3
             assert 80 < page.value("mm2py_lag_seconds", topic="orders", partition="0") < 120
             assert page.value("mm2py_flow_stalled_partitions", flow="A->B") == 1
@@ -84,7 +83,7 @@ def test_a_checkpoint_is_on_the_page_with_its_latency() -> None:
             await world.copied({"orders": "A.orders"})
             world.source.groups.commit("pay", {("orders", 0): (10, "")})
             await asyncio.sleep(90)
-            page = Page(snapshot(herder))
+            page = page_of(herder)
         at = {"source": "A", "target": "B", "group": "pay", "topic": "A.orders", "partition": "0"}
         assert 0 <= page.value("kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms", **at) < 1000
         assert page.value("mm2py_checkpoints_total", flow="A->B") == 1

@@ -70,6 +70,21 @@ def test_idle_partitions_are_not_requested_again_with_every_record_of_a_busy_one
     run_virtual(scenario(), limit_s=3600)
 
 
+def test_idle_partitions_are_read_together_twice_a_second() -> None:
+    """Once the two reads for idle partitions overlapped, each stayed brief: forty reads a second brought nothing."""
+
+    async def scenario() -> None:
+        world = _world(*[f"idle{number}" for number in range(20)])
+        async with world.worker():
+            await world.copied({"idle19": "A.idle19"})
+            await asyncio.sleep(20)
+            begun = world.source.counts["request Fetch"]
+            await asyncio.sleep(30)
+            assert world.source.counts["request Fetch"] - begun < 30 * 3
+
+    run_virtual(scenario(), limit_s=3600)
+
+
 @pytest.mark.parametrize(("pause_s", "least", "most"), [(0.0005, 100, 550), (0.02, 45, 60)])
 def test_a_stream_of_records_is_not_read_one_by_one(pause_s: float, least: int, most: int) -> None:
     """50 reads a second suffice. Once, 2,000 records a second took 2,000 reads, each dearer than its record."""

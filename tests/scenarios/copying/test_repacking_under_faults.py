@@ -116,7 +116,7 @@ def test_a_refused_record_splits_its_merged_batch_and_both_are_logged_once() -> 
     """The remote topic becomes compacted meanwhile: a record without a key does not keep back records before it."""
 
     async def scenario() -> None:
-        world = World(4, extra={"sync.topic.configs.enabled": "false"})
+        world = World(1, extra={"sync.topic.configs.enabled": "false"})
         world.source.create_topic("orders", 1)
         world.source.append("orders", 0, [Record(value=b"first", key=b"k", timestamp_ms=1_000)])
         async with world.worker():

@@ -785,8 +785,9 @@ def test_a_worker_that_meets_a_mandatory_unknown_record_leaves_once_drained_and_
         world = GroupWorld()
         async with world.running(2) as workers:
             await world.list_topic(workers, 4)
-            old = workers[0].member
-            identity = await world.writes(workers[0], "mm2py-old")
+            worker = world.leader(workers)
+            old = worker.member
+            identity = await world.writes(worker, "mm2py-old")
             world.cluster.append(LOG, 0, [Record(UNKNOWN)])
             await world.until(lambda: old.is_stopping)
             await asyncio.sleep(takes_s)
@@ -796,9 +797,9 @@ def test_a_worker_that_meets_a_mandatory_unknown_record_leaves_once_drained_and_
                 await old.ownership(FLOW).announce(identity)
             old.flow_ended(FLOW, outcome_unknown=leaves_outcome_unknown)
             with pytest.raises(NewerFormat, match=r"99\.1"):
-                await asyncio.wait_for(workers[0].task, 0.5)
+                await asyncio.wait_for(worker.task, 0.5)
             with pytest.raises(NewerFormat):
-                await workers[0].group.joined()
+                await worker.group.joined()
             (left,) = [record for record in world.written(Left) if record.member == old.id]
             assert left.outcome_unknown == leaves_outcome_unknown
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
 
 from mm2py.connector import FlowStatus
+from mm2py.kafka.port import BrokerId
 from mm2py.logs import LEVELS
+from mm2py.status.cluster_inquiry import Patience
 from mm2py.status.inquiry import Inquiry
 from mm2py.worker.facts import Health, WorkerFacts
 from rest.app import make_app
@@ -20,6 +22,7 @@ from rest.live import LiveReport
 from rest.offset_changes import OffsetChanges
 from rest.services import Services
 from rest.worker_link import WorkerSilent
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.open_rest import open_to_all, report_at_once
 from tests.scenarios.settings.test_status_command import Link
 from tests.scenarios.shared_world import SharedWorld
@@ -56,21 +59,54 @@ class FakeLink:
             raise WorkerSilent("The worker has not answered for 5 s.")
 
 
+class _Link(Link):
+    """REST's connection to a cluster, which may fall silent."""
+
+    def __init__(self, alias: str, cluster: ClusterModel, rest: Rest) -> None:
+        super().__init__(cluster, lambda *_: alias not in rest.away)
+        self._alias = alias
+        self._rest = rest
+
+    async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
+        if type(request).__name__.startswith(self._rest.silent_from.get(self._alias, "none")):
+            self._rest.silent.add(self._alias)
+        if self._alias in self._rest.silent:
+            await asyncio.Event().wait()
+        return await super().send(broker, request, channel=channel)
+
+
 class Rest(httpx2.AsyncClient):
     """Asks one worker's REST."""
 
-    def __init__(self, world: SharedWorld, link: FakeLink, name: str, **extra: str) -> None:
+    def __init__(
+        self, world: SharedWorld, link: FakeLink, name: str, also: Mapping[str, ClusterModel], **extra: str
+    ) -> None:
         file, rng = world.file(extra), random.Random(world.rng.random())
         configuration = file.configuration()
         self.away: set[str] = set()
-        """Clusters that do not answer."""
+        """Clusters that refuse connections."""
+        self.silent: set[str] = set()
+        """Clusters that accept requests and never answer."""
+        self.silent_from: dict[str, str] = {}
+        """By cluster, from which request on it is silent."""
+
+        clusters = {"A": world.source, "B": world.target, **also}
 
         def connect(alias: str) -> Any:
-            return Link({"A": world.source, "B": world.target}[alias], lambda *_: alias not in self.away)
+            return _Link(alias, clusters[alias], self)
 
-        inquiry = Inquiry(file, lambda _, cluster, __, ___: connect(cluster.alias), clock=world.clock, rng=rng)
+        inquiry = Inquiry(
+            file,
+            lambda _, cluster, __, ___: connect(cluster.alias),
+            clock=world.clock,
+            rng=rng,
+            patience=Patience(world.clock),
+        )
+        self.inquiry = inquiry
         changes = {
-            settings.flow: FlowChanges(file, settings, lambda: connect("B"), worker=name, clock=world.clock, rng=rng)
+            settings.flow: FlowChanges(
+                file, settings, lambda: connect("B"), worker=name, clock=world.clock, rng=rng, log=world.log
+            )
             for settings in configuration.flows
         }
         offsets = {
@@ -105,14 +141,19 @@ class Rest(httpx2.AsyncClient):
 
 @contextlib.asynccontextmanager
 async def rest_of(
-    world: SharedWorld, link: FakeLink | None = None, name: str = "w1", **extra: str
+    world: SharedWorld,
+    link: FakeLink | None = None,
+    name: str = "w1",
+    also: Mapping[str, ClusterModel] | None = None,
+    **extra: str,
 ) -> AsyncIterator[Rest]:
-    """The REST process of a worker whose file has these lines besides; no worker need run."""
-    async with Rest(world, link or FakeLink(), name, **extra) as rest:
+    """The REST process of a worker whose file has these lines, and clusters, besides; no worker need run."""
+    async with Rest(world, link or FakeLink(), name, also or {}, **extra) as rest:
         running = asyncio.create_task(rest.live.run(), name="looks")
         try:
             yield rest
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+            await rest.inquiry.close()
             assert not rest.failures

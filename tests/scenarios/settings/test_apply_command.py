@@ -46,6 +46,7 @@ class Shell:
         self.warnings: list[str] = []
         self.asked = 0
         self.says_yes = True
+        self.before_answer: Callable[[], None] = lambda: None
         self._world = world
         self._path = folder / "mm2.properties"
         self._meets = meets
@@ -75,6 +76,7 @@ class Shell:
 
     def _confirm(self, question: str) -> bool:
         self.asked += 1
+        self.before_answer()
         return self.says_yes
 
 
@@ -210,6 +212,52 @@ def test_a_change_between_the_question_and_the_answer_is_not_overwritten(tmp_pat
         assert stored.properties["topics"] == ("three" if other.warnings else "two")
         (warning,) = [*shell.warnings, *other.warnings]
         assert warning.startswith("A->B: Another writer has changed it meanwhile.")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--previous"]])
+def test_nothing_is_stored_while_a_mirrormaker_2_runs_the_flow(tmp_path: Path, more: list[str]) -> None:
+    """MirrorMaker 2 reads the same topic: it would follow what is stored, or overwrite it."""
+
+    async def scenario() -> None:
+        world = World(9)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        await put_as_mm2(world, BY_MM2)
+        shell = Shell(world, tmp_path)
+        assert await shell.run({"topics": "one"}) == EXIT_DONE  # so that there is a previous one
+        world.target.groups.activate("A-mm2", protocol_type="connect")
+        before = writes(world)
+        assert await shell.run({"topics": "two"}, *more) == EXIT_FAILED
+        assert "MirrorMaker 2 runs it, group A-mm2 on B has 1 member(s). Stop MirrorMaker 2" in shell.warnings[0]
+        assert writes(world) == before
+        world.target.groups.deactivate("A-mm2")
+        assert await shell.run({"topics": "two"}, *more) == EXIT_DONE
+
+    run(scenario())
+
+
+def test_a_mirrormaker_2_that_starts_while_the_operator_is_asked_is_noticed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(10)
+        shell = Shell(world, tmp_path)
+        shell.before_answer = lambda: world.target.groups.activate("A-mm2", protocol_type="connect")
+        assert await shell.run({"topics": "one"}) == EXIT_FAILED
+        assert shell.asked == 1 and "MirrorMaker 2 runs it" in shell.warnings[0]
+        assert writes(world) == 0
+
+    run(scenario())
+
+
+def test_without_the_right_to_look_for_a_mirrormaker_2_it_is_said_and_stored(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(11)
+        world.target.groups.denied.add("A-mm2")
+        shell = Shell(world, tmp_path)
+        assert await shell.run({"topics": "one"}) == EXIT_DONE
+        (warning,) = shell.warnings
+        assert "Grant DESCRIBE on group A-mm2, or make sure no MM2 runs." in warning
+        assert writes(world) > 0
 
     run(scenario())
 

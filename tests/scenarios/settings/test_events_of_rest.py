@@ -7,17 +7,32 @@ import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.records.audit_record import AuditRecord, audit_key, encode_audit
+from mm2py.records.backfill_record import Backfill, Range, State, backfill_key, encode_backfill
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
+from mm2py.records.operator_request import (
+    LOG_LEVEL,
+    RestartConnector,
+    RestartPartitions,
+    Target,
+    TargetState,
+    encode_log_level,
+    encode_restart,
+    encode_target,
+    target_key,
+)
 from rest.events import feed as feeds
+from rest.events.configs import ConfigsSource
 from rest.events.event import Event, EventKind, Happened, WrongCursor, key_of, read, written
 from rest.events.feed import EventFeed, TooManyStreams
-from rest.events.sources import GapsSource, GroupSource, SettingsSource
+from rest.events.sources import GapsSource, GroupSource
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.config_world import put
@@ -216,6 +231,35 @@ def test_all_streams_end_when_the_process_ends() -> None:
     run_virtual(scenario())
 
 
+def test_a_stream_ends_when_its_user_may_not_listen_any_more_before_it_tells_more() -> None:
+    async def scenario() -> None:
+        script, allowed = Script(), [True]
+
+        async def may_go_on() -> bool:
+            return allowed[0]
+
+        async with running(EventFeed([script], VirtualClock(), alive_s=15)) as feed:
+            told = feed.stream(None, None, may_go_on)
+            await anext(told)
+            script.happen()
+            assert "topic 0" in await anext(told)
+            allowed[0] = False
+            script.happen()
+            assert await anext(told) == feeds.ENDED
+            with pytest.raises(StopAsyncIteration):
+                await anext(told)
+            assert feed.streams == 0
+
+            allowed[0] = True
+            quiet = feed.stream(None, None, may_go_on)
+            await anext(quiet)
+            allowed[0] = False
+            async with asyncio.timeout(16):
+                assert await anext(quiet) == feeds.ENDED
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize("text", ["x", "zzzzzzzz1", "12345678", "1234567", "12345678-1"])
 def test_what_is_no_event_id_is_refused(text: str) -> None:
     with pytest.raises(WrongCursor):
@@ -233,7 +277,7 @@ async def told(source: Any) -> list[tuple[str, str]]:
 def test_changed_settings_name_their_writer_and_no_secret() -> None:
     async def scenario() -> None:
         world = World(1)
-        source = SettingsSource(world.settings, lambda: world.target)
+        source = ConfigsSource(world.settings, lambda: world.target)
         assert await told(source) == [], "the topic is not there yet"
         world.target.create_topic(world.settings.configs_topic, 1)
         first = FlowConfig({"topics": "a"}, Writer.FILE, 1, worker="w1", at_ms=5)
@@ -248,6 +292,89 @@ def test_changed_settings_name_their_writer_and_no_secret() -> None:
         assert changed.event.text == "Version 2 of its settings was stored by rest (w1): tasks.max, topics changed."
         assert changed.event.data["changes"] == ["tasks.max: (default) -> '3'", "topics: 'a' -> 'b'"]
         assert (changed.event.at_ms, changed.event.flow, changed.is_old) == (9, "A->B", False)
+
+    run_virtual(scenario())
+
+
+def test_pauses_restarts_and_log_levels_name_who_asked() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        source = ConfigsSource(world.settings, lambda: world.target)
+        world.target.create_topic(world.settings.configs_topic, 1)
+        key, connector, by = target_key("MirrorSourceConnector"), "MirrorSourceConnector", "REST of w1"
+        restarts = [RestartConnector(connector, True), RestartPartitions("orders", 1), RestartPartitions("orders")]
+        await put(
+            world,
+            (key, encode_target(Target(TargetState.STOPPED, by, 7))),
+            *(encode_restart(one, request_id="1", by=by, at_ms=8) for one in restarts),
+            (LOG_LEVEL, encode_log_level("DEBUG", by=by, at_ms=9)),
+            (key, b'{"state":"STARTED"}'),
+            (key, None),
+            (key, b"no JSON"),
+            (b"target-state-x", b'{"state":"ASLEEP"}'),
+        )
+        found = [one.event for one in await source.poll()]
+        assert [(str(one.kind), one.text) for one in found] == [
+            ("connector.state", "MirrorSourceConnector is to be stopped, by REST of w1."),
+            ("restart", "MirrorSourceConnector is to restart where it has failed, by REST of w1."),
+            ("restart", "orders-1 is to restart, by REST of w1."),
+            ("restart", "orders is to restart, by REST of w1."),
+            ("log.level", "All workers are to log at DEBUG, by REST of w1."),
+            (
+                "connector.state",
+                "MirrorSourceConnector is to be running, by another writer of the configs topic than mm2py.",
+            ),
+        ]
+        assert [one.at_ms for one in found[:5]] == [7, 8, 8, 8, 9] and {one.flow for one in found} == {"A->B"}
+        assert found[0].data == {"connector": connector, "state": "stopped", "by": by}
+        assert found[2].data == {"topic": "orders", "partition": 1, "by": by}
+
+    run_virtual(scenario())
+
+
+def test_a_backfill_is_an_event_when_it_begins_and_ends_and_not_each_time_that_its_driver_writes() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        source = ConfigsSource(world.settings, lambda: world.target)
+        world.target.create_topic(world.settings.configs_topic, 1)
+        begun = Backfill("0badcafe", {"orders": {0: Range(0, 9)}}, (), seen_at_ms=5, by="ann@host7")
+        stopped = replace(begun, state=State.STOPPED, reason="abandoned", seen_at_ms=9)
+        written = [begun, replace(begun, seen_at_ms=6), replace(begun, seen_at_ms=7), stopped, replace(begun, run=1)]
+        await put(world, *((backfill_key(one.id), encode_backfill(one)) for one in written))
+        await put(world, (backfill_key("0badcafe"), b"no JSON"), (backfill_key("0badcafe"), None))
+        found = [one.event for one in await source.poll()]
+        assert [(str(one.kind), one.at_ms, one.text) for one in found] == [
+            ("backfill", 5, "Backfill 0badcafe of 1 topic(s) is copying."),
+            ("backfill", 9, "Backfill 0badcafe of 1 topic(s) is stopped: abandoned."),
+            ("backfill", 5, "Backfill 0badcafe of 1 topic(s) is copying."),
+        ]
+        assert found[0].data["topics"] == ["orders"]
+        assert [one.data["run"] for one in found] == [0, 0, 1]
+
+    run_virtual(scenario())
+
+
+def test_calls_that_change_something_are_events_with_user_and_outcome_and_without_address() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        source = ConfigsSource(world.settings, lambda: world.target)
+        world.target.create_topic(world.settings.configs_topic, 1)
+        path = "/connectors/A->B.MirrorSourceConnector/offsets"
+        done = AuditRecord(5, "alice", "token", "192.0.2.7", "PATCH", path, "A->B", 200, "", '{"offsets":[]}', "w1")
+        denied = AuditRecord(6, "bob", "password", "192.0.2.8", "PUT", "/admin/loggers/root", "", 403, "", "", "w1")
+        await put(
+            world,
+            (audit_key(5, 1), encode_audit(done)),
+            (audit_key(6, 2), encode_audit(denied)),
+            (audit_key(1, 3), None),
+            (audit_key(7, 4), b"no JSON"),
+        )
+        first, second = [one.event for one in await source.poll()]
+        assert (str(first.kind), first.flow, first.at_ms) == ("audit", "A->B", 5)
+        assert first.text == f"alice asked for PATCH {path}: done, 200."
+        assert first.data["body"] == '{"offsets":[]}' and first.data["proof"] == "token"
+        assert second.flow is None and second.text == "bob asked for PUT /admin/loggers/root: not done, 403."
+        assert "192.0.2" not in first.model_dump_json() + second.model_dump_json()
 
     run_virtual(scenario())
 
@@ -273,6 +400,7 @@ def test_a_group_tells_who_is_evicted_leads_and_joins() -> None:
         world = GroupWorld()
         async with world.running(2) as workers:
             source = GroupSource(workers[0].settings, lambda: world.cluster, clock=world.clock, rng=random.Random(1))
+            await world.list_topic(workers, 4)
             assert all(one.is_old for one in await source.poll())
             await world.leader(workers).kill()
             await asyncio.sleep(10)

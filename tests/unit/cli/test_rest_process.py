@@ -5,18 +5,36 @@ With real processes: tests/cluster/rest/test_rest_process.py.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import random
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from mm2py.cli.rest_process import Bound, adopt, bind, open_sockets
+from mm2py.cli.rest_process import (
+    ENDS_MOST_S,
+    Bound,
+    RestProcess,
+    addresses,
+    adopt,
+    bind,
+    open_sockets,
+    read_sockets,
+    refuse_shared_ports,
+    sockets_text,
+)
 from mm2py.config.rest import Listener, RestSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
+from rest.access.listening import CLOSING_MOST_S
+from rest.server import AUDIT_CLOSING_MOST_S, CONNECTIONS_CLOSING_MOST_S
+from rest.worker_link import WorkerLink, WorkerSilent
 
 FREE = Listener("127.0.0.1", 0)
 
@@ -97,13 +115,61 @@ def test_all_interfaces_and_ipv6_work(listen: Bind, host: str) -> None:
     assert host or reaches(f"http://127.0.0.1:{port}"), "all interfaces are those of IPv4 as well"
 
 
+def resolves_to(*found: str) -> Any:
+    """A resolver to which every name is these addresses."""
+    families = {True: socket.AF_INET6, False: socket.AF_INET}
+
+    def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        return [
+            (families[":" in one], socket.SOCK_STREAM, 6, "", (one, port, 0, 0) if ":" in one else (one, port))
+            for one in found
+        ]
+
+    return resolve
+
+
+@pytest.mark.parametrize("port", [0, 1], ids=["any port", "a fixed port"])
+def test_localhost_is_both_its_addresses_at_one_port(listen: Bind, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """curl asks ::1 first, and other clients only 127.0.0.1."""
+    if port:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+    monkeypatch.setattr(socket, "getaddrinfo", resolves_to("::1", "127.0.0.1", "192.0.2.1"))
+    bound = listen(Listener("localhost", port))
+    monkeypatch.undo()
+    (address,) = addresses(bound)
+    assert [one.number for one in bound] == [0, 0], "what is not loopback is never served so"
+    assert all(reaches(f"{host}:{address.rpartition(':')[2]}") for host in ("[::1]", "127.0.0.1"))
+
+
+def test_an_address_that_the_machine_does_not_have_leaves_the_others(
+    listen: Bind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", resolves_to("203.0.113.9", "127.0.0.1"))
+    (bound,) = listen(Listener("mirror.example.org", 0))
+    assert bound.socket.getsockname()[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", ""])  # noqa: S104
+def test_ports_that_two_workers_would_share_are_refused_for_both_kinds_of_listeners(host: str) -> None:
+    """By default the second worker would be without REST, as its port is the first one's for probes."""
+    probes = Listener(host, 8084, for_probes=True)
+    for listener in (Listener("127.0.0.1", 8083), Listener("127.0.0.1", 8085)):
+        with pytest.raises(ConfigError, match="at least 2 apart"):
+            refuse_shared_ports(RestSettings((listener, probes)), 2)
+        refuse_shared_ports(RestSettings((listener, probes)), 1)
+    refuse_shared_ports(RestSettings((Listener("127.0.0.1", 8083), Listener(host, 8085, for_probes=True))), 2)
+    refuse_shared_ports(RestSettings((Listener("127.0.0.1", 0), Listener(host, 0, for_probes=True))), 9)
+
+
 def test_a_worker_adopts_what_its_parent_has_opened_and_leaves_out_what_could_not_be(taken: int) -> None:
     out = io.StringIO()
     log = make_logger("info", "json", out)
     settings = RestSettings((FREE, Listener("127.0.0.1", taken)), is_explicit=False)
-    descriptors = open_sockets(settings, log, number=1)
-    assert descriptors[1] == -1
-    adopted = adopt(settings, descriptors, number=1)
+    sockets = open_sockets(settings, log, number=1)
+    assert [place for place, _ in sockets] == [0]
+    assert read_sockets(sockets_text(sockets)) == sockets
+    adopted = adopt(settings, sockets, number=1)
     try:
         (told,) = [json.loads(line) for line in out.getvalue().splitlines() if "parent.listening" in line]
         assert [told["at"]] == [one.address for one in adopted]
@@ -116,3 +182,87 @@ def test_a_worker_adopts_what_its_parent_has_opened_and_leaves_out_what_could_no
 def test_an_empty_list_listens_nowhere(listen: Bind) -> None:
     assert listen() == []
     assert open_sockets(RestSettings((), is_explicit=True), listen.log, number=1) == []
+
+
+class Turns:
+    """Counts how often other work of the event loop has its turn."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+
+async def asked(*answers: Callable[[], Iterable[object]], turns: Turns) -> list[object]:
+    """Return what a REST process is told by a worker with these answers, or the error that it meets."""
+    out = io.StringIO()
+    numbered = {f"answer {number}": answer for number, answer in enumerate(answers)}
+    worker = RestProcess(
+        [], [], lambda what: numbered[what](), rng=random.Random(1), log=make_logger("info", "json", out)
+    )
+    ours, theirs = socket.socketpair()
+    link = WorkerLink(theirs)
+    tasks = [asyncio.create_task(work) for work in (worker.serve_answers(ours), link.run(), turns.run())]
+    await asyncio.sleep(0.01)
+    try:
+        found = await asyncio.gather(*(link.ask(what) for what in numbered), return_exceptions=True)
+        assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["rest.not_answered"] * sum(
+            isinstance(one, WorkerSilent) for one in found
+        )
+        return list(found)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_between_two_parts_of_an_answer_the_event_loop_copies_on() -> None:
+    async def story() -> None:
+        turns = Turns()
+
+        def parts() -> Iterator[object]:
+            for _ in range(40):
+                yield turns.count
+
+        (seen,) = await asked(parts, turns=turns)
+        assert isinstance(seen, list)
+        assert len(seen) == len(set(seen)) == 40
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_breaks_off_is_none_and_the_next_question_is_answered() -> None:
+    async def story() -> None:
+        def broken() -> Iterator[object]:
+            yield 1
+            raise ValueError("a defect")
+
+        first, second = await asked(broken, lambda: ["all is well"], turns=Turns())
+        assert isinstance(first, WorkerSilent)
+        assert second == ["all is well"]
+
+    asyncio.run(story())
+
+
+def test_a_rest_process_that_still_starts_ends_at_once_with_its_worker() -> None:
+    """Else it would keep the port of a worker that was killed and is started again."""
+    slow = (
+        "import sys, time\nfrom rest.__main__ import ending_with_worker\n"
+        "with ending_with_worker(sys.argv):\n    print('importing', flush=True)\n    time.sleep(60)"
+    )
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-c", slow, "--channel", str(theirs.fileno())]
+    with subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE) as process:
+        theirs.close()
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"importing\n"
+        assert process.poll() is None
+        ours.close()
+        assert process.wait(20) == 0
+
+
+def test_a_rest_process_has_closed_before_its_worker_loses_patience() -> None:
+    assert CLOSING_MOST_S + AUDIT_CLOSING_MOST_S + CONNECTIONS_CLOSING_MOST_S < ENDS_MOST_S

@@ -374,7 +374,7 @@ A.ssl.truststore.location = {secrets.parent}/{reference}.jks
 
 
 def test_workers_share_neither_references_nor_what_they_stand_for(read: Read, secrets: Path) -> None:
-    """S07"""
+    """S07."""
     file = read(login(f"${{file:{secrets}:password}}") + "topics = orders\n")
     assert file.shared(FLOW) == {"enabled": "true", "topics": "orders"}
 

@@ -57,6 +57,7 @@ def exposures(settings: RestSettings) -> list[Exposure]:
 def test_beyond_this_machine_all_is_served_only_with_tls_and_users_or_where_the_file_says_insecure(
     load: Load, lines: str, served: Exposure
 ) -> None:
+    """S01."""
     assert exposures(load(lines).rest) == [served]
 
 

@@ -12,7 +12,7 @@ import traceback
 import pytest
 
 from mm2py.logs import make_logger
-from mm2py.secret import Secret, without
+from mm2py.secret import Secret, shown_name, without
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,3 +83,10 @@ def test_secrets_are_compared_by_their_text() -> None:
 def test_what_others_say_is_freed_of_secrets() -> None:
     secrets = (Secret("pass"), Secret("password"), Secret(""))
     assert without("user anna, password, pass", secrets) == "user anna, [hidden], [hidden]"
+
+
+def test_a_name_is_repeated_unless_it_is_as_long_as_a_token() -> None:
+    assert shown_name("A->B.MirrorSourceConnector") == "A->B.MirrorSourceConnector"
+    assert shown_name("a.b\n\x1b[2J") == "a.b\\n\\x1b[2J"
+    assert shown_name("x." * 200) == "x." * 124 + "x…"
+    assert "0123" not in shown_name("orders-" + "0123456789abcdef" * 2)

@@ -16,6 +16,8 @@ from tests.checker.judge import judge_partition
 from tests.checker.mutants import AGAIN, CHANGES, CUTS, MUTANTS, REORDERINGS, Copy, Mutant, runs_of, written
 from tests.checker.traffic import Traffic, origin
 
+pytestmark = pytest.mark.one_python
+
 AT_LEAST_ONCE = None
 
 

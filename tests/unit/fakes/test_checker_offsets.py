@@ -31,6 +31,8 @@ from tests.checker.traffic import Traffic
 from tests.checker.verdict import Verdict
 from tests.cluster.ledgers import answers_of
 
+pytestmark = pytest.mark.one_python
+
 
 def records_of(seed: int, count: int, *, compacted: bool = False) -> list[Dumped]:
     """Return a log with holes in its offsets, as markers and aborted records leave them."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from mm2py.connector import TopicName
+from mm2py.kafka import messages
 from mm2py.kafka.error_codes import INVALID_REPLICATION_FACTOR, LEADER_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import (
@@ -18,6 +22,7 @@ from mm2py.kafka.internal_topic import (
     open_writer,
     read_settings,
 )
+from mm2py.kafka.port import BrokerId
 from mm2py.records.batch import NewRecord
 from mm2py.topics.names import InternalTopic
 from tests.fakes.broker.broker_model import ClusterModel
@@ -33,17 +38,46 @@ def a_cluster() -> ClusterModel:
 def test_a_topic_that_is_missing_is_made_once_and_found_when_it_has_leaders() -> None:
     async def scenario() -> None:
         cluster, made = a_cluster(), []
-        with pytest.raises(BrokerRefused, match="Waiting for kept") as waiting:
-            await find_or_make(cluster, TOPIC, 1, setting="x", made=lambda: made.append(1))
-        assert (waiting.value.retriable, waiting.value.code) == (True, LEADER_NOT_AVAILABLE)
-        for _ in range(100):
-            try:
-                found = await find_or_make(cluster, TOPIC, 1, setting="x", made=lambda: made.append(1))
-                break
-            except BrokerRefused as error:
-                assert error.retriable
+        found = await find_or_make(cluster, TOPIC, 1, setting="x", made=lambda: made.append(1))
+        assert all(part.leader is not None for part in found.partitions.values())
+        found = await find_or_make(cluster, TOPIC, 1, setting="x", made=lambda: made.append(1))
         assert (len(found.partitions), made) == (3, [1])
         assert await read_settings(cluster, TOPIC) == {"cleanup.policy": "compact"}
+
+    run_virtual(scenario())
+
+
+def test_a_new_topic_without_leaders_is_asked_for_again() -> None:
+    async def scenario() -> None:
+        cluster = ClusterModel("B", VirtualClock(), random.Random(1), metadata_lag_s=10.0)
+        with pytest.raises(BrokerRefused, match="Waiting for kept") as waiting:
+            await find_or_make(cluster, TOPIC, 1, setting="x")
+        assert (waiting.value.retriable, waiting.value.code) == (True, LEADER_NOT_AVAILABLE)
+
+    run_virtual(scenario())
+
+
+def test_a_new_topic_of_which_the_broker_tells_no_partitions_yet_is_asked_for_again() -> None:
+    """It answers with an error for the topic and no partitions; taken as it is, the topic would have none."""
+
+    class Late:
+        def __init__(self, cluster: ClusterModel) -> None:
+            self.cluster = cluster
+
+        async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
+            reply = await self.cluster.send(broker, request, channel=channel)
+            if not isinstance(reply, messages.MetadataResponse):
+                return reply
+            code = ErrorCode.leader_not_available
+            topics = [
+                topic if topic.error_code else replace(topic, error_code=code, partitions=()) for topic in reply.topics
+            ]
+            return replace(reply, topics=tuple(topics))
+
+    async def scenario() -> None:
+        with pytest.raises(BrokerRefused, match="kept") as waiting:
+            await find_or_make(Late(a_cluster()), TOPIC, 1, setting="x")
+        assert waiting.value.retriable
 
     run_virtual(scenario())
 

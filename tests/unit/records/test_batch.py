@@ -127,6 +127,15 @@ def test_attributes_that_kafka_may_define_one_day_do_not_travel() -> None:
     assert read_header(batch).attributes == Codec.LZ4
 
 
+def test_a_batch_is_stamped_as_part_of_a_transaction_if_that_is_wanted() -> None:
+    batch = build_batch(KAFKA_RECORDS, codec=Codec.LZ4)
+    stamp(batch, 1, 2, 30, transactional=True)
+    assert read_header(batch).attributes == Codec.LZ4 | 0x10
+    assert crc_is_right(batch)
+    stamp(batch, 1, 2, 30)
+    assert read_header(batch).attributes == Codec.LZ4
+
+
 @pytest.mark.parametrize("attribute", [0x08, 0x20])
 def test_log_append_time_and_control_batches_are_never_stamped(attribute: int) -> None:
     batch = patched(KAFKA_BATCHES[2, "none", "CreateTime"], 21, ">h", attribute)

@@ -75,6 +75,7 @@ def test_a_target_that_hangs_takes_no_memory_and_does_not_keep_the_process() -> 
 
 
 def test_what_was_sent_is_kept_in_short_and_without_credentials_at_any_depth() -> None:
+    """S32."""
     body = {"config": {"x.password": "canary", "topics": "a, sasl.jaas.config=canary", "tasks.max": "3"}, "n": [1, "a"]}
     shown = shown_body(body, with_values=True)
     assert "canary" not in shown and '"tasks.max": "3"' in shown and '"n": [1, "a"]' in shown

@@ -49,6 +49,7 @@ def worker() -> Guarded:
     ],
 )
 def test_a_host_that_is_not_ours_is_one_that_somebody_let_point_to_us(host: str, is_own: bool) -> None:
+    """B42, S16."""
     assert is_own_host(host, {"mirror.example.org"}) is is_own
 
 
@@ -66,6 +67,7 @@ def test_a_host_that_is_not_ours_is_one_that_somebody_let_point_to_us(host: str,
     ],
 )
 def test_only_our_own_pages_may_ask(worker: Guarded, origin: str, is_own: bool) -> None:
+    """B42, S16."""
     assert is_own_page(origin, "localhost:8083") is is_own
     answer = worker.client().get("/connectors", headers={"Origin": origin})
     assert answer.status_code == (200 if is_own else 403)
@@ -80,6 +82,7 @@ def test_a_name_that_somebody_lets_point_to_us_is_refused_and_health_is_not(work
 
 
 def test_what_a_proxy_claims_changes_nothing(worker: Guarded) -> None:
+    """B42."""
     headers = {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "evil.example", "Forwarded": "for=127.0.0.1"}
     assert worker.client().delete(CONFIG, headers=headers).status_code == 405
     assert worker.told[-1].address == "192.0.2.7"
@@ -188,6 +191,7 @@ async def raw_request(worker: Guarded, method: str, path: str, body: AsyncIterat
 def test_a_body_is_json_as_it_is_defined_or_refused_in_connects_form(
     worker: Guarded, body: bytes, status: int, why: str
 ) -> None:
+    """B30."""
     answer = worker.client().put(CONFIG, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
     if status == 400:
@@ -197,6 +201,7 @@ def test_a_body_is_json_as_it_is_defined_or_refused_in_connects_form(
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"])
 def test_what_a_form_of_another_site_can_send_is_no_json(worker: Guarded, kind: str) -> None:
+    """B32, S16."""
     answer = worker.client().put(CONFIG, content=b"{}", headers={"Content-Type": kind})
     assert answer.status_code == 415
 
@@ -207,6 +212,7 @@ def test_json_with_a_charset_is_json(worker: Guarded) -> None:
 
 
 def test_a_body_beyond_a_megabyte_is_refused_whether_its_length_is_told_or_not(worker: Guarded) -> None:
+    """B31, S17."""
     kind = {"Content-Type": "application/json"}
     large = b'{"topics": "' + b"a" * BODY_MAX_BYTES + b'"}'
 
@@ -221,16 +227,19 @@ def test_a_body_beyond_a_megabyte_is_refused_whether_its_length_is_told_or_not(w
 
 @pytest.mark.parametrize("length", ["-1", "x", "99999999999999999999", "1e3"])
 def test_a_length_that_cannot_be_is_refused(worker: Guarded, length: str) -> None:
+    """B31."""
     headers = {"Content-Type": "application/json", "Content-Length": length}
     assert worker.client().put(CONFIG, content=b"", headers=headers).status_code == 413
 
 
 def test_a_body_that_tells_its_length_twice_is_refused(worker: Guarded) -> None:
+    """B31."""
     headers = {"Content-Type": "application/json", "Content-Length": "2", "Transfer-Encoding": "chunked"}
     assert worker.client().put(CONFIG, content=b"{}", headers=headers).status_code == 400
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B31."""
     monkeypatch.setattr(gate_module, "BODY_MOST_S", 0.01)
 
     async def never() -> AsyncIterator[bytes]:
@@ -259,6 +268,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_path_that_leads_nowhere_is_a_404_and_stays_in_its_line(worker: Guarded, path: str) -> None:
+    """B33, B34, S19."""
     answer = worker.client().get(path)
     assert answer.status_code == 404
     assert answer.json()["error_code"] == 404
@@ -267,6 +277,7 @@ def test_a_path_that_leads_nowhere_is_a_404_and_stays_in_its_line(worker: Guarde
 
 
 def test_a_method_that_a_path_does_not_have_is_a_405(worker: Guarded) -> None:
+    """B33."""
     assert worker.client().delete("/").status_code == 405
     assert worker.client().request("TRACE", "/connectors").status_code == 405
     assert worker.client().options("/connectors").status_code == 405
@@ -276,6 +287,7 @@ def test_a_method_that_a_path_does_not_have_is_a_405(worker: Guarded) -> None:
 
 
 def test_answers_tell_neither_the_server_nor_what_went_wrong_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S16, S19: no CORS, no cookies, no name of the server."""
     worker = guarded()
 
     def broken(_: Any) -> Any:
@@ -297,6 +309,7 @@ def test_answers_tell_neither_the_server_nor_what_went_wrong_in_it(monkeypatch: 
 
 
 def test_no_credential_of_the_file_is_in_any_answer(worker: Guarded) -> None:
+    """S05, B44."""
     client = worker.client()
     paths = client.get("/openapi.json").json()["paths"]
     asked = [path for path, methods in paths.items() if "get" in methods and not path.endswith("/events")]
@@ -307,16 +320,77 @@ def test_no_credential_of_the_file_is_in_any_answer(worker: Guarded) -> None:
 
 
 def test_a_400_does_not_repeat_what_was_sent(worker: Guarded) -> None:
+    """B44."""
     for body in ({"tasks.max": {"password": "canary"}}, {"sasl.jaas.config": "canary"}, {"x": "canary"}, ["canary"]):
         answer = worker.client().put(CONFIG, json=body)
         assert answer.status_code == 400
         assert "canary" not in answer.text
 
 
+KEY = "canary" + "0123456789abcdef" * 2
+"""As long as a token."""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"/connectors/{KEY}", None),
+        ("PUT", f"/connectors/{KEY}->B.MirrorSourceConnector/pause", None),
+        ("GET", f"/v1/flows/{KEY}", None),
+        ("GET", f"/v1/flows/A->B/topics/{KEY}/partitions", None),
+        ("POST", f"/v1/flows/A->B/topics/{KEY}/restart", None),
+        ("PUT", f"/admin/loggers/{KEY}", {"level": "INFO"}),
+        ("PUT", f"/connector-plugins/{KEY}/config/validate", {}),
+        ("POST", "/connectors", {"name": f"{KEY}->B.MirrorSourceConnector", "config": {}}),
+        ("POST", f"/{KEY}", None),
+        ("PUT", CONFIG, {KEY: {"a": 1}}),
+        ("PUT", CONFIG, {KEY: "1"}),
+        ("POST", "/connectors", {"name": "A->B.MirrorSourceConnector", "config": {}, KEY: 1}),
+    ],
+)
+def test_what_is_as_long_as_a_token_is_repeated_neither_to_the_caller_nor_in_the_log(
+    worker: Guarded, method: str, path: str, body: Any
+) -> None:
+    """B44, S05, S32: a script has put a token where a name belongs."""
+    answer = worker.client().request(method, path, json=body)
+    assert answer.status_code in (400, 404, 409)
+    assert "canary" not in answer.text and "canary" not in worker.log
+    assert all("canary" not in str(record) for record in worker.told)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/", "a/b", "a%2Fb", "..", "a\nb", "\x1b[2J", "a" * 10_000, "А->B.MirrorSourceConnector", "A->B.x\u202e"],
+)
+def test_a_name_that_no_connector_can_have_is_refused_and_steers_no_terminal(worker: Guarded, name: str) -> None:
+    """B34: the third but last begins with a Cyrillic letter."""
+    answer = worker.client().post("/connectors", json={"name": name, "config": {}})
+    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
+    assert len(answer.text) < 1_000 and len(worker.log.splitlines()) == 1
+    assert "\x1b" not in worker.log + answer.text and "\u202e" not in worker.log + answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/connectors", {"name": "A->B.MirrorSourceConnector", "config": {}, "role": "admin"}),
+        ("PATCH", CONFIG, {"version": "9", "by": "mm2", "write_id": "x", "previous": "{}"}),
+        ("PATCH", CONFIG, {"name": "B->A.MirrorSourceConnector"}),
+        ("PATCH", CONFIG, {"rest.users.file": "/etc/users", "rest.insecure": "true"}),
+    ],
+)
+def test_a_body_changes_nothing_but_what_its_route_is_for(worker: Guarded, method: str, path: str, body: Any) -> None:
+    """S18."""
+    before = worker.client().get(CONFIG).json()
+    assert worker.client().request(method, path, json=body).status_code == 400
+    assert worker.client().get(CONFIG).json() == before
+
+
 # What is told
 
 
 def test_each_call_that_changes_something_leaves_an_audit_event_without_credentials(worker: Guarded) -> None:
+    """S32."""
     client = worker.client()
     assert client.put(CONFIG, json={"tasks.max": "3", "topics": "orders"}).status_code == 200
     assert client.put(CONFIG, json={"my.password": "canary", "topics": "canary"}).status_code == 400
@@ -333,6 +407,7 @@ def test_each_call_that_changes_something_leaves_an_audit_event_without_credenti
 
 
 def test_a_name_with_a_line_break_stays_one_line_of_the_log(worker: Guarded) -> None:
+    """S20, B34."""
     path = "/connectors/A->B.MirrorSourceConnector%0a2026-11-23 INFO rest.audit user=admin%1b[31m%e2%80%ae/config"
     assert worker.client().put(path, json={}).status_code == 404
     assert len(worker.log.splitlines()) == 1 and "\x1b" not in worker.log

@@ -76,6 +76,7 @@ def least(stated: list[Requires]) -> Role:
 def test_each_route_lets_exactly_the_roles_through_that_it_states(
     worker: Guarded, method: str, path: str, stated: list[Requires]
 ) -> None:
+    """S01, S02."""
     assert stated, "a route without a role"
     if method != "GET":
         assert least(stated) >= Role.OPERATOR, "a route that changes something is not for readers"
@@ -89,6 +90,7 @@ def test_each_route_lets_exactly_the_roles_through_that_it_states(
 def test_a_user_of_one_flow_gets_at_that_flow_and_no_other(
     worker: Guarded, method: str, path: str, stated: list[Requires]
 ) -> None:
+    """S02."""
     if least(stated) is Role.NOBODY:
         return
     names_flow = re.search(r"\{(flow|name|connector)\b", path) is not None
@@ -97,6 +99,17 @@ def test_a_user_of_one_flow_gets_at_that_flow_and_no_other(
     if names_flow:
         assert ask(worker, method, path, "admin-AB", "B->A") == 403
         assert ask(worker, method, path, "admin-AB", "A->B" + "x") == 403
+
+
+@pytest.mark.parametrize(("method", "path", "stated"), ROUTES, ids=IDS)
+def test_each_call_of_a_route_that_changes_something_is_told_once(
+    worker: Guarded, method: str, path: str, stated: list[Requires]
+) -> None:
+    """S32: also where it is refused."""
+    for name in USERS:
+        ask(worker, method, path, name)
+    told = [(record.user, record.method) for record in worker.told]
+    assert told == ([] if method == "GET" else [(name, method) for name in USERS])
 
 
 def test_lists_show_a_user_only_their_flows(worker: Guarded) -> None:
@@ -111,6 +124,7 @@ def test_lists_show_a_user_only_their_flows(worker: Guarded) -> None:
 
 
 def test_a_route_that_states_no_role_keeps_rest_from_starting() -> None:
+    """S34."""
     router = APIRouter()
 
     @router.get("/forgotten")
@@ -131,6 +145,7 @@ def test_the_routes_of_the_application_are_those_that_are_checked(tmp_path: Path
 
 
 def test_without_a_gate_before_it_the_application_serves_nobody(tmp_path: Path) -> None:
+    """S01."""
     from starlette.testclient import TestClient
 
     client = TestClient(make_app(make_services()), base_url="http://localhost")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
+from starlette.requests import Request
+from starlette.responses import Response
 
 from deploy.local.certificates import Authority
 from mm2py.config.rest import Exposure
@@ -15,6 +18,7 @@ from rest.access import authentication as authentication_module
 from rest.access.callers import Role
 from rest.access.failures import ADDRESSES_MOST, FREE, WAIT_MOST_S, Failures, network_of
 from rest.access.hashes import BadHash, PasswordHash, hash_password, hash_token, parse_password_hash, parse_token_hash
+from rest.access.roles import READS
 from rest.access.users import UsersUnusable, parse_users
 from tests.fakes.rest_services import Guarded, guarded
 
@@ -168,6 +172,7 @@ def test_without_a_usable_file_nobody_is_let_in_and_the_health_is_told(tmp_path:
 
 
 def test_the_sixth_failure_has_to_wait_and_others_do_not(worker: Guarded) -> None:
+    """S17."""
     guess, right = basic("alice", "guess"), basic("alice", "päss:word")
     client = worker.client("192.0.2.66")
     assert worker.client("192.0.2.1").get("/connectors", headers=right).status_code == 200
@@ -211,6 +216,7 @@ def test_the_wait_grows_to_a_bound_and_is_forgotten() -> None:
 def test_passwords_and_tokens_are_compared_in_a_time_that_tells_nothing(
     worker: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """S33."""
     compared: list[int] = []
 
     def counted(ours: bytes, theirs: bytes) -> bool:
@@ -230,3 +236,35 @@ def test_a_hash_is_new_each_time_and_tells_its_password_from_others() -> None:
     assert len(parse_token_hash(hash_token(Secret(TOKEN)))) == 32
     with pytest.raises(BadHash):
         parse_password_hash(PASSWORD + "$")
+
+
+@pytest.mark.parametrize(
+    ("line", "ends"),
+    [
+        (f"eve:{hash_token(Secret('e' * 40))}:reader", False),
+        (f"eve:{hash_token(Secret('e' * 40))}:admin", False),
+        ("", True),
+        (f"eve:{hash_token(Secret('n' * 40))}:reader", True),
+        (f"eve:{hash_token(Secret('e' * 40))}:reader:A->B", True),
+        ("not a user", False),
+    ],
+    ids=["the same", "another role that reads", "removed", "another token", "only some flows", "unreadable file"],
+)
+def test_a_stream_ends_when_its_user_is_removed_or_may_no_longer_read(
+    tmp_path: Path, users: Path, line: str, ends: bool
+) -> None:
+    """``READS.still_holds`` is what a stream asks while it goes on."""
+    base = users.read_text()
+    users.write_text(f"{base}eve:{hash_token(Secret('e' * 40))}:reader\n")
+    answers: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        still = READS.still_holds(Request(scope))
+        answers.append(await still())
+        users.write_text(f"{base}{line}\n")
+        answers.append(await still())
+        await Response()(scope, receive, send)
+
+    asked = Guarded(app, Exposure.USERS, users)
+    assert asked.client().get("/v1/events", headers=bearer("e" * 40)).status_code == 200
+    assert answers == [True, not ends]

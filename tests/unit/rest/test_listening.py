@@ -14,7 +14,7 @@ import pytest
 
 from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import ServerTls
-from mm2py.kafka.security.key_material import KeyStore, TlsSettings
+from mm2py.kafka.security.key_material import KeyStore, TlsSettings, TrustStore
 from mm2py.logs import make_logger
 from rest.access import listening
 from rest.access.gate import HEAD_MAX_BYTES
@@ -83,6 +83,8 @@ def tell(story: Story) -> None:
     ],
 )
 def test_what_is_no_http_that_we_speak_is_refused_and_the_connection_ends(sent: bytes) -> None:
+    """B31, B45."""
+
     async def story(port: int) -> None:
         answer = await answers(port, sent)
         assert answer == b"" or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 431", b"HTTP/1.1 501", b"HTTP/1.1 505"))
@@ -92,6 +94,8 @@ def test_what_is_no_http_that_we_speak_is_refused_and_the_connection_ends(sent: 
 
 @pytest.mark.parametrize("path", [b"//connectors", b"/..", b"/connectors/../connectors", b"/%2e%2e/%2e%2e/etc/passwd"])
 def test_a_path_as_it_was_sent_leads_nowhere_else(path: bytes) -> None:
+    """B33."""
+
     async def story(port: int) -> None:
         sent = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         assert (await answers(port, sent)).startswith(b"HTTP/1.1 404")
@@ -101,7 +105,7 @@ def test_a_path_as_it_was_sent_leads_nowhere_else(path: bytes) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", GET + b"GET / HT"])
 def test_a_connection_that_does_not_ask_in_time_ends(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    """Slowloris: also behind a request that was answered, where uvicorn itself waits without end."""
+    """B31, S17, slowloris: also behind a request that was answered, where uvicorn itself waits without end."""
     monkeypatch.setattr(listening, "HEAD_MOST_S", 0.2)
     monkeypatch.setattr(listening, "IDLE_MOST_S", 1)
 
@@ -125,6 +129,7 @@ def test_a_request_that_is_refused_before_its_body_does_not_get_the_body_read() 
 def test_beyond_so_many_connections_new_ones_are_told_to_come_later_and_those_that_ended_make_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """B43, S17."""
     monkeypatch.setattr(listening, "CONNECTIONS_MOST", 4)
 
     async def story(port: int) -> None:
@@ -176,7 +181,69 @@ def test_a_listener_whose_certificate_is_missing_waits_for_it_and_is_then_served
     asyncio.run(run())
 
 
+def test_the_authority_of_clients_is_renewed_under_load_without_a_request_lost(tmp_path: Path) -> None:
+    """S14: the new authority is trusted beside the old one, then alone. No listener is opened again."""
+    server_ca, old, new = Authority("server"), Authority("old"), Authority("new")
+    trust, keys, ca = tmp_path / "clients.pem", tmp_path / "rest.pem", tmp_path / "ca.pem"
+    write_private(ca, server_ca.pem())
+    write_private(keys, server_ca.issue("rest").pem())
+    write_private(trust, old.pem())
+    for name, authority in (("old", old), ("new", new)):
+        write_private(tmp_path / f"{name}.pem", authority.issue("client").pem())
+
+    async def run() -> None:
+        opened = socket.create_server(("127.0.0.1", 0))
+        server = make_server(guarded().gate)
+        settings = TlsSettings(TrustStore("PEM", trust), KeyStore("PEM", keys))
+        log = make_logger("info", "json", io.StringIO())
+        running = asyncio.create_task(listening.serve(server, opened, ServerTls(settings, "required"), log))
+
+        async def asked(client: str) -> bytes:
+            context = ssl.create_default_context(cafile=ca)
+            context.load_cert_chain(tmp_path / f"{client}.pem")
+            try:
+                reader, writer = await asyncio.open_connection("localhost", opened.getsockname()[1], ssl=context)
+                writer.write(GET)
+                line = await reader.readline()
+                writer.transport.abort()
+            except OSError:  # SSLError is an OSError
+                return b""
+            return line
+
+        while not server.started:
+            await asyncio.sleep(0)
+        counted, certificate = 0, "old"
+
+        async def load() -> None:
+            nonlocal counted
+            while True:
+                assert await asked(certificate) == b"HTTP/1.1 200 OK\r\n"
+                counted += 1
+
+        clients = [asyncio.create_task(load()) for _ in range(4)]
+        for trusted, now, refused in (
+            ([old], "old", "new"),
+            ([old, new], "old", ""),
+            ([old, new], "new", ""),
+            ([new], "new", "old"),
+        ):
+            write_private(trust, b"".join(one.pem() for one in trusted))
+            certificate, before = now, counted
+            while counted < before + 20 and not any(client.done() for client in clients):
+                await asyncio.sleep(0)
+            assert not refused or await asked(refused) == b""
+        for client in clients:
+            assert not client.done(), client.exception()
+            client.cancel()
+        server.should_exit = True
+        await running
+
+    asyncio.run(run())
+
+
 def test_answers_do_not_name_the_server() -> None:
+    """S19."""
+
     async def story(port: int) -> None:
         answer = await answers(port, GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert b"\r\nserver:" not in answer.lower()

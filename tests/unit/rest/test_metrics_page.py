@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from mm2py.metrics.snapshot import (
-    CheckpointRow,
-    CheckpointSnapshot,
     ConnectorState,
     FlowSnapshot,
     GroupSnapshot,
@@ -22,7 +20,7 @@ from rest.metrics.metric import Summary
 from rest.metrics.values import ALL, STATES
 from rest.metrics_page import METRICS
 from tests.fakes.metrics_page import Page
-from tests.fakes.worker_snapshot import NOW_MS, copied, flow, many, window, worker
+from tests.fakes.worker_snapshot import NOW_MS, checkpoints, copied, flow, many, worker
 
 ROOT = Path(__file__).resolve().parents[3]
 LATENCY = "kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms"
@@ -186,10 +184,15 @@ def test_a_flow_that_is_prepared_has_a_page() -> None:
     assert math.isnan(page.value("kafka_connect_connector_task_offset_commit_avg_time_ms"))
 
 
+def test_groups_whose_checkpoints_have_no_series_are_counted() -> None:
+    told = checkpoints(("readers", "A.orders", 0), ("payers", "A.orders", 0), groups=5)
+    page = Page(worker(checkpoints=(told, checkpoints(groups=2))))
+    assert page.value("mm2py_checkpoints_left_out") == 3 + 2
+
+
 def test_label_values_are_kept_whatever_a_group_is_called() -> None:
     name = 'a"b\\c\nd'
-    rows = (CheckpointRow(name, "A.orders", 0, window(7.0)),)
-    page = Page(worker(checkpoints=(CheckpointSnapshot("A", "B", 1, rows),)))
+    page = Page(worker(checkpoints=(checkpoints((name, "A.orders", 0)),)))
     latency = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
     assert page.labels(latency)[0]["group"] == name
     assert page.value(latency) == 7.0

@@ -67,10 +67,12 @@ def statuses_of(client: TestClient, operation: Any, mode: Any, examples: int) ->
     return statuses
 
 
+@pytest.mark.one_python
 @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_no_request_that_the_description_allows_or_forbids_is_answered_by_an_error_of_ours(
     client: TestClient, examples: int
 ) -> None:
+    """S18."""
     schema = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
     for found in schema.get_all_operations():
         operation = found.ok()

@@ -91,12 +91,14 @@ def test_each_wrong_setting_has_its_own_error(client: TestClient) -> None:
     assert errors["enabled"] == ["Invalid value for configuration enabled: it is neither true nor false."]
     assert errors["no.such"] == ["there is no such setting of a flow"]
     assert "write earliest, latest or none" in errors["source.consumer.auto.offset.reset"][0]
+    answer = client.put(VALIDATE, json={"connector.class": CLASS, "tasks.max": "canary"})
+    assert "canary" not in answer.text, "B44: what is no number may be a password in the wrong field"
 
 
 def test_addresses_and_credentials_are_refused_unread_unshown_and_unconnected(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A validation that connects lets anybody who may ask scan the network of the worker."""
+    """B40, S11: a validation that connects lets anybody who may ask scan the network of the worker."""
 
     def connect(*_: object) -> None:
         raise AssertionError("something is connected to")

@@ -14,6 +14,7 @@ from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, p
 from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import View
+from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.connector_config import Writer as ConfigWriter
 from mm2py.records.control_record import (
@@ -105,6 +106,9 @@ def of_flow(**extra: Any) -> FlowFacts:
     return FlowFacts(SETTINGS, **{"selected": {}, **extra})
 
 
+BACKFILL = Backfill("0badcafe", {"history": {0: Range(0, 100)}}, (), seen_at_ms=NOW_MS, by="ann@host7")
+
+
 def whole_flow() -> FlowFacts:
     """Return facts in which nothing is empty."""
     return of_flow(
@@ -114,6 +118,7 @@ def whole_flow() -> FlowFacts:
         held={Kind.SOURCE: Target(TargetState.STOPPED, "ann", NOW_MS)},
         file={"topics": "x"},
         consumer_groups=GROUPS,
+        backfills=[BACKFILL],
     )
 
 
@@ -549,6 +554,21 @@ def test_of_a_paused_connector_it_is_told_who_paused_it_and_that_is_no_problem()
     assert kinds(report) == kinds(reported(of_flow()))
 
 
+def test_a_backfill_is_shown_with_its_progress_and_one_without_a_driver_is_a_problem() -> None:
+    stored = {("history", 0): StoredPosition(40)}
+    (report,) = reported(of_flow(backfills=[BACKFILL], positions=stored)).flows
+    (one,) = report.backfills
+    assert (one.offsets_copied, one.offsets, one.is_holding, one.is_dead) == (40, 100, True, False)
+    dead = reported(of_flow(backfills=[BACKFILL]), at_ms=NOW_MS + 60_000)
+    assert ProblemKind.BACKFILL in kinds(dead)
+    text = text_of(dead)
+    assert "A->B backfill 0badcafe: its driver (ann@host7) has not written for 60 s" in text
+    assert "--resume 0badcafe" in text
+    assert "--abandon 0badcafe" in text
+    over = replace(BACKFILL, state=State.STOPPED, reason="abandoned")
+    assert ProblemKind.BACKFILL not in kinds(reported(of_flow(backfills=[over]), at_ms=NOW_MS + 60_000))
+
+
 def test_only_a_terminal_gets_colours() -> None:
     report = reported(of_flow(gaps=[gap()]))
     assert "\x1b" not in text_of(report)
@@ -572,11 +592,13 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "group": "being_fenced generation last_append_ms_ago leader leader_epoch members name runs target topic"
         " unfenced unread",
         "member": "bytes_per_s flows last_seen_ms_ago leads member name state tasks url version",
-        "flow": "checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag lag_is_partial"
-        " open_gaps settings tasks tasks_max topics unowned unread",
+        "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
+        " lag_is_partial open_gaps refused settings tasks tasks_max topics unowned unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
+        "backfill": "begun_at_ms by flow id is_dead is_holding last_seen_ms_ago offsets offsets_copied partitions"
+        " resumed state text topics",
         "settings": "applied drift enabled stored",
         "stored": "at_ms by version worker",
         "applied": "is_behind member version",
@@ -594,6 +616,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "consumer_groups": flow["consumer_groups"],
         "not_ready": flow["consumer_groups"]["not_ready"][0],
         "held": flow["held"][0],
+        "backfill": flow["backfills"][0],
         "settings": settings,
         "stored": settings["stored"],
         "applied": settings["applied"][0],

@@ -18,7 +18,8 @@ from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.worker.facts import Health
-from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, Always, ConnectorSchedule, Group, Herder, Plan
+from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, Group, Herder, Plan
+from mm2py.worker.schedule import Always, ConnectorSchedule
 from tests.fakes.virtual_time import run_virtual
 
 AB, BA, AC = (parse_flow(text) for text in ("A->B", "B->A", "A->C"))
@@ -64,8 +65,9 @@ class FakeConnector:
         self.leaves_outcome_unknown = False
         self.history.append(f"{self.name} is drained")
 
-    def measure(self) -> None:
+    def measure(self) -> tuple[()]:
         """It counts nothing."""
+        return ()
 
     def status(self, *, with_topics: bool = True) -> FlowStatus | PathStatus | None:
         match self.name:
@@ -206,6 +208,40 @@ def test_the_process_ends_with_1_when_nothing_is_left() -> None:
     assert worker.run() == 1
     assert [event["flow"] for event in worker.events("flow.refused")] == ["A->B", "B->A"]
     assert [event["why"] for event in worker.events("worker.nothing_left")] == ["Every flow was refused."]
+
+
+def test_an_operators_restart_tries_a_refused_flow_again_and_the_group_is_told_both() -> None:
+    told: list[str] = []
+
+    class Told(FakeSchedule):
+        def refuse(self, why: str) -> None:
+            told.append(why)
+
+        def allow(self) -> None:
+            told.append("allowed")
+
+    schedule = Told(ends_after_s=1e9)
+
+    def script(life: int, history: list[str]) -> FakeConnector:
+        return refuses(AB)(life, history) if life == 0 else runs(AB)(life, history)
+
+    worker = Worker({AB: script, BA: runs(BA)})
+
+    async def main() -> int:
+        herder = worker.herder(schedules={AB: schedule})
+        loop = asyncio.get_running_loop()
+        seen: list[str] = []
+        loop.call_later(49, lambda: seen.extend(status.state for status in herder.status()))
+        loop.call_later(50, schedule.asked.set)
+        loop.call_later(60, lambda: seen.extend(status.state for status in herder.status()))
+        loop.call_later(61, herder.stop)
+        code = await herder.run()
+        assert seen == ["refused", "running", "running", "running"]
+        return code
+
+    assert run_virtual(main()) == 0
+    assert told == ["It must not run. Do this.", "allowed"]
+    assert [(flow, life, round(at_s)) for flow, life, at_s in worker.began] == [(AB, 0, 0), (BA, 0, 0), (AB, 1, 50)]
 
 
 @dataclass

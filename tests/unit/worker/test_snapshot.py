@@ -6,17 +6,33 @@ import asyncio
 import io
 import os
 import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from connectors.source.copying.measures import partition_parts, partition_rows
 from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.logs import make_logger
-from mm2py.metrics.snapshot import CheckpointSnapshot, ConnectorState, FlowSnapshot, PathSnapshot
+from mm2py.metrics.snapshot import (
+    CHECKPOINT_ROWS,
+    DEPARTED,
+    PARTITIONS,
+    ROWS_A_PART,
+    CheckpointSnapshot,
+    ConnectorState,
+    FlowSnapshot,
+    PathSnapshot,
+    Rows,
+    WorkerSnapshot,
+    assembled,
+    in_parts,
+)
 from mm2py.metrics.windows import stats
 from mm2py.worker.herder import Herder, Plan, RunningConnector
-from mm2py.worker.snapshot import snapshot
+from mm2py.worker.snapshot import snapshot_parts
 from mm2py.worker.vitals import LOOKED_AT_EVERY_S, Vitals
 from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.worker_snapshot import copied
 
 AB, AC = parse_flow("A->B"), parse_flow("A->C")
 REFUSED = ConfigError("The flow must not run.", remedy="Change it.")
@@ -25,11 +41,15 @@ REFUSED = ConfigError("The flow must not run.", remedy="Change it.")
 class Measured:
     """A connector that tells what it is made with."""
 
-    def __init__(self, measures: object) -> None:
+    def __init__(self, measures: Sequence[object]) -> None:
         self.measure = lambda: measures
 
 
-def made(kind: Kind, measures: object = None, **parts: Any) -> RunningConnector:
+def snapshot(herder: Herder, checkpoints_max: int = 10_000) -> WorkerSnapshot:
+    return assembled(snapshot_parts(herder, checkpoints_max=checkpoints_max))
+
+
+def made(kind: Kind, *measures: object, **parts: Any) -> RunningConnector:
     plan: Any = Plan(lambda _: None)  # type: ignore[arg-type, return-value]
     return RunningConnector(ConnectorName(AB, kind), plan, connector=Measured(measures), **parts)  # type: ignore[arg-type]
 
@@ -52,7 +72,7 @@ def test_each_connector_is_shown_in_connects_words_and_helpers_of_ours_are_not()
     async def scenario() -> None:
         herder = herder_of(
             made(Kind.SOURCE, is_up=True, attempts=1),
-            made(Kind.CHECKPOINT, attempts=2),
+            made(Kind.CHECKPOINT, attempts=2, has_failed=True),
             made(Kind.HEARTBEAT),
             made(Kind.PATH, is_up=True, attempts=1),
             refused={AC: REFUSED},
@@ -75,12 +95,22 @@ def test_a_connector_that_is_refused_is_shown_as_failed() -> None:
     run_virtual(scenario())
 
 
+def test_a_connector_that_another_worker_has_now_is_unassigned_here() -> None:
+    """Once it was shown as restarting for ever."""
+
+    async def scenario() -> None:
+        (shown,) = snapshot(herder_of(made(Kind.HEARTBEAT, attempts=1))).connectors
+        assert shown.state == "unassigned"
+
+    run_virtual(scenario())
+
+
 def test_numbers_of_an_attempt_that_has_ended_are_not_shown() -> None:
     """Other workers may have its partitions by now."""
 
     async def scenario() -> None:
         flow = FlowSnapshot("A", "B", "running", "exactly-once", 0.0)
-        path, groups = PathSnapshot("A", "B", 1.0, 2.0), CheckpointSnapshot("A", "B", 0, ())
+        path, groups = PathSnapshot("A", "B", 1.0, 2.0), CheckpointSnapshot("A", "B", 0, 0)
         up = herder_of(
             made(Kind.SOURCE, flow, is_up=True),
             made(Kind.CHECKPOINT, groups, is_up=True),
@@ -89,6 +119,60 @@ def test_numbers_of_an_attempt_that_has_ended_are_not_shown() -> None:
         seen = snapshot(up)
         assert (seen.flows, seen.checkpoints, seen.paths) == ((flow,), (groups,), (path,))
         assert snapshot(herder_of(made(Kind.SOURCE, flow, attempts=1))).flows == ()
+
+    run_virtual(scenario())
+
+
+def test_rows_come_in_parts_and_go_to_the_connector_that_measured_them() -> None:
+    flow, groups = FlowSnapshot("A", "B", "running", "exactly-once", 0.0), CheckpointSnapshot("A", "B", 3, 3)
+    source = made(
+        Kind.SOURCE,
+        flow,
+        Rows(DEPARTED, (("t0",),)),
+        Rows(PARTITIONS, (("t1",),)),
+        Rows(PARTITIONS, (("t2",),)),
+        is_up=True,
+    )
+    emits = made(Kind.CHECKPOINT, groups, Rows(CHECKPOINT_ROWS, (("g1",), ("g2",))), is_up=True)
+
+    async def scenario() -> None:
+        seen = snapshot(herder_of(source, emits))
+        assert seen.flows[0].departed == (("t0",),)
+        assert seen.flows[0].partitions == (("t1",), ("t2",))
+        assert seen.checkpoints[0].rows == (("g1",), ("g2",))
+
+    run_virtual(scenario())
+
+
+def test_no_part_of_a_snapshot_has_more_rows_than_the_event_loop_can_do_without_a_pause() -> None:
+    """Once all 10,000 partitions were read in one go, and copying stood still for 25 ms."""
+    partitions = [copied("t", number) for number in range(10_000)]
+    found = [*partition_parts(partitions), *in_parts(DEPARTED, [(str(number),) for number in range(1_001)])]
+    assert max(len(part.rows) for part in found) == ROWS_A_PART
+    assert sum(len(part.rows) for part in found) == 11_001
+    assert [part.rows for part in found[:2]] == [
+        partition_rows(partitions[at : at + ROWS_A_PART]) for at in (0, ROWS_A_PART)
+    ]
+
+
+def test_checkpoints_beyond_the_setting_are_counted_and_not_even_read() -> None:
+    read: list[int] = []
+
+    class Emits:
+        def measure(self) -> Iterator[object]:
+            yield CheckpointSnapshot("A", "B", 27, 27)
+            for at in range(9):
+                read.append(at)
+                yield Rows(CHECKPOINT_ROWS, tuple((f"g{at}{row}",) for row in range(3)))
+
+    async def scenario() -> None:
+        running = made(Kind.CHECKPOINT, is_up=True)
+        running.connector = Emits()  # type: ignore[assignment]
+        other = made(Kind.CHECKPOINT, CheckpointSnapshot("C", "B", 2, 2), Rows(CHECKPOINT_ROWS, (("x",),)), is_up=True)
+        seen = snapshot(herder_of(running, other), checkpoints_max=4).checkpoints
+        assert [one.groups - len(one.rows) for one in seen] == [23, 2]
+        assert seen[0].rows == (("g00",), ("g01",), ("g02",), ("g10",))
+        assert read == [0, 1, 2], "no more than the first part that is not told"
 
     run_virtual(scenario())
 

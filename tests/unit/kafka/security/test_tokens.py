@@ -161,6 +161,8 @@ def test_a_short_token_is_renewed_before_its_end_and_the_old_one_serves_while_th
     ],
 )
 def test_what_the_server_refuses_is_told_once_and_asked_seldom(answer: Answer, why: str) -> None:
+    """S11: among others it leads nowhere else."""
+
     async def main() -> None:
         with token_server(lambda: answer) as server:
             tokens = source(endpoint(server.url))

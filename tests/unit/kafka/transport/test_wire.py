@@ -57,6 +57,7 @@ produce_requests = st.builds(
     ProduceRequest,
     st.lists(st.builds(TopicProduce, names, ids, st.lists(partition_produces, max_size=3)), max_size=3),
     timeout_ms=counts,
+    transactional_id=st.none() | names,
 )
 
 
@@ -127,7 +128,7 @@ def test_a_produce_request_is_read_by_others_as_we_meant_it(version: int, reques
     read, size = entity_reader(module.ProduceRequest)(body, 0)
     assert size == len(body)
     assert read == module.ProduceRequest(
-        transactional_id=None,
+        transactional_id=request.transactional_id,
         acks=-1,
         timeout=milliseconds(request.timeout_ms),
         topic_data=tuple(
@@ -164,6 +165,11 @@ def test_a_topic_without_an_id_is_named_in_the_last_version_that_has_names(reque
         else:
             request = ProduceRequest([TopicProduce("t", topic_id, [])], 0)
         assert wire.usable_version(request, highest) == wanted
+
+
+def test_a_batch_of_a_transaction_is_never_sent_in_a_version_that_begins_one_by_itself() -> None:
+    request = ProduceRequest([TopicProduce("t", uuid.uuid4(), [])], 0, transactional_id="mine")
+    assert [wire.usable_version(request, highest) for highest in (9, 11, 12, 13)] == [9, 11, 11, 11]
 
 
 def test_a_topic_without_an_id_cannot_be_named_by_id() -> None:

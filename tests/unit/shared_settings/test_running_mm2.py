@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from connectors.source.resume_from_mm2.resume import SETTINGS_KEY, TASKS_KEY, is_switched_off
+from mm2py.shared_settings.running_mm2 import SETTINGS_KEY, TASKS_KEY, is_switched_off
 
 
 def settings(**properties: str) -> bytes:

@@ -1,0 +1,96 @@
+"""The copying of a backfill as a job of Spark: one task a set of partitions, whose results come back as a DataFrame.
+
+Spark starts a task that failed, or that was lost with its executor, once more. What an attempt does is passed in:
+``copy`` runs in the executors, and nothing here is known of it but that it can be pickled by its name. Tasks get the
+path of the settings file and no secret: nothing that they are told may be shown by Spark's page or its event log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mm2py.backfill.job_failure import answer_of
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.backfill_record import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ATTEMPTS_A_RUN: Final = 1000
+"""Attempt numbers of a later run of a job are higher than all of an earlier one."""
+COLUMNS: Final = (
+    "topic string, partition int, source_first long, source_next long, target_first long, target_next long,"
+    " records long, bytes long, digest long, seconds double, attempt int"
+)
+"""Of the results, see ``connectors.backfill.attempt.CopiedRange``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """What one task is to copy. It is pickled to an executor, and holds no secret."""
+
+    file: str
+    """The path of the settings file on every executor."""
+    file_digest: str
+    """Of its content on the driver."""
+    flow: str
+    stored: bytes | None
+    """The settings that the workers of the flow share, as they are stored; None: those of the file."""
+    backfill: str
+    task: int
+    run: int
+    ranges: Mapping[TopicPartition, Range]
+    max_bytes_per_second: int | None
+    log_level: str = "warning"
+
+    def attempt(self, number: int) -> int:
+        """Return the number of an attempt over all runs."""
+        return self.run * ATTEMPTS_A_RUN + number
+
+
+Copy = Callable[[TaskOrder, int], Iterable[Mapping[str, Any]]]
+"""Copies what an order says; the second argument is the number of the attempt. Returns one row a partition."""
+
+
+def results_of(spark: SparkSession, orders: Sequence[TaskOrder], copy: Copy) -> DataFrame:
+    """Return the frame of results. Nothing is copied before it is collected."""
+    tasks = spark.sparkContext.parallelize(orders, len(orders))
+    return spark.createDataFrame(tasks.mapPartitions(_TaskBody(copy)), COLUMNS)
+
+
+def check_executors(spark: SparkSession, orders: Sequence[TaskOrder], check: Callable[[TaskOrder], None]) -> None:
+    """Let executors look whether they have what an order names, before anything is copied.
+
+    Raises: as ``answer_of``, if one of them has not.
+    """
+    tasks = spark.sparkContext.parallelize(orders, len(orders))
+    answer_of(lambda: tasks.foreach(check))
+
+
+def collect(spark: SparkSession, frame: DataFrame, *, job: str, title: str) -> list[dict[str, Any]]:
+    """Run the job in this thread, and return its rows. ``title`` is what Spark's page shows.
+
+    Raises: as ``answer_of``.
+    """
+    spark.sparkContext.setJobGroup(job, title, interruptOnCancel=True)
+    return [row.asDict() for row in answer_of(frame.collect)]
+
+
+class _TaskBody:
+    """What runs in an executor."""
+
+    def __init__(self, copy: Copy) -> None:
+        self._copy = copy
+
+    def __call__(self, orders: Iterable[TaskOrder]) -> Iterator[tuple[Any, ...]]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        for order in orders:
+            for row in self._copy(order, 0 if context is None else context.attemptNumber()):
+                yield tuple(row[name] for name in _NAMES)
+
+
+_NAMES: Final = [column.split()[0] for column in COLUMNS.split(",")]

@@ -1,0 +1,96 @@
+"""How driver and tasks reach a cluster: by the settings file, which each of them reads itself.
+
+So no address and no credential is in what Spark sends around, logs or shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from mm2py.backfill.frames.options import ClusterSide, Place
+from mm2py.backfill.frames.pairing import Pairing
+from mm2py.backfill.frames.ranges import LogRange
+from mm2py.cli.command import connect, flow_of, source_topic
+from mm2py.config.configuration import read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.kafka.cluster import Cluster, TopicMetadata, fetch_metadata
+from mm2py.kafka.port import Brokers
+from mm2py.logs import make_logger
+from mm2py.replication.reading.ledger_table import LedgerTable
+from mm2py.topics.names import ledger_topic
+
+T = TypeVar("T")
+
+
+def settings_of(place: Place) -> FlowSettings:
+    """Return what the file says of the flow.
+
+    Raises:
+        ConfigError: the file cannot be read here, is wrong, or does not run the flow.
+    """
+    return flow_of(read_settings_file(Path(place.file), None), str(place.flow))
+
+
+@asynccontextmanager
+async def connected(settings: FlowSettings, side: ClusterSide) -> AsyncIterator[Cluster]:
+    """Connect to one cluster of a flow, and close all connections at the end."""
+    cluster = open_cluster(settings, side)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def open_cluster(settings: FlowSettings, side: ClusterSide) -> Cluster:
+    """Return connections to one cluster of a flow, to be used in the running event loop and closed by the caller."""
+    of_source = side is ClusterSide.SOURCE
+    return connect(
+        "spark",
+        settings.flow,
+        settings.source if of_source else settings.target,
+        timeout_s=settings.source_request_timeout_s if of_source else settings.target_request_timeout_s,
+        rng=random.Random(),  # noqa: S311  (spreads retries; nothing secret)
+    )
+
+
+def ask(place: Place, work: Callable[[Brokers], Awaitable[T]]) -> T:
+    """Return what ``work`` finds out from the cluster of a place, over connections of its own.
+
+    Raises: as ``settings_of`` and ``work``.
+    """
+    settings = settings_of(place)
+
+    async def run() -> T:
+        async with connected(settings, place.side) as cluster:
+            return await work(cluster)
+
+    return asyncio.run(run())
+
+
+async def pairing_of(place: Place, settings: FlowSettings, wanted: LogRange) -> Pairing:
+    """Return the pairs of offsets that the ledger of the flow has for a range.
+
+    Raises:
+        ConfigError: the flow does not copy the topic.
+        BrokerRefused, KafkaError: a cluster does not tell.
+    """
+    upstream = source_topic(settings, place.topic, is_reverse=place.side is ClusterSide.TARGET)
+    remote = settings.remote_topic(upstream)
+    async with connected(settings, ClusterSide.SOURCE) as source, connected(settings, ClusterSide.TARGET) as target:
+        table = LedgerTable(target, ledger_topic(settings.flow.source), make_logger("warning", "text"))
+        await table.follow()
+        ledger = table.of((upstream, wanted.partition))
+        of_source, of_target = await _topic(source, upstream), await _topic(target, remote)
+    if of_source is None or of_target is None or not ledger.is_of(of_source.topic_id, of_target.topic_id):
+        ledger = type(ledger)()  # it is of topics that had these names before
+    return Pairing(ledger, place.side, wanted.start, wanted.end)
+
+
+async def _topic(brokers: Brokers, name: str) -> TopicMetadata | None:
+    found = (await fetch_metadata(brokers, [name])).topics.get(name)
+    return None if found is None or found.error_code else found

@@ -1,0 +1,91 @@
+"""Compacted topics: the latest record of each key on both sides. Pure.
+
+Compaction removes records on one side and not on the other. What it may not remove is the latest record of a key. So
+only this counts. A key without a record, and one whose latest record is a tombstone, are the same: tombstones are
+removed after a while.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from mm2py.backfill.verifying.comparing import SOURCE, TARGET, Columns, columns_of
+from mm2py.backfill.verifying.merkle import DIGEST_BYTES, digest
+from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.replication.planning.steps import Outgoing, Step
+
+LATER: Final = b"later"
+"""Instead of a digest, of a key that stands behind the compared ranges: it is not judged."""
+LATER_PLACE: Final = 1 << 62
+
+
+class LatestRecord(NamedTuple):
+    """The latest record of a key, on one side."""
+
+    place: int
+    digest: bytes | None
+    """None: a tombstone."""
+
+
+class LatestRecords:
+    """The latest records of one range, on both sides, as they are read."""
+
+    def __init__(self, compared: ComparedRange) -> None:
+        self.range = compared
+        self.sides: tuple[dict[bytes, LatestRecord], dict[bytes, LatestRecord]] = ({}, {})
+        """By the digest of the key."""
+        self.records = [0, 0]
+        self.bytes = 0
+        """Of the source."""
+        self.foreign = 0
+        """Target records that no run covers."""
+        self.first_foreign: int | None = None
+        """Place of the first of them."""
+        self._next = [compared.source[0], compared.target[0]]
+
+    def next_offset(self, side: int) -> int:
+        """Return where a side is to be read next."""
+        return self._next[side]
+
+    def is_read(self, side: int) -> bool:
+        return self._next[side] >= (self.range.source, self.range.target)[side][1]
+
+    def wanted(self) -> list[int]:
+        """Return the sides of which more has to be read. They need not be read alike."""
+        return [side for side in (SOURCE, TARGET) if not self.is_read(side)]
+
+    def take(self, side: int, steps: Iterable[Step], next_offset: int) -> None:
+        """Take what was read of a side.
+
+        Raises:
+            Mm2Error: a batch cannot be decoded.
+        """
+        for step in steps:
+            if isinstance(step, Outgoing):
+                columns = columns_of(self.range, side, step)
+                self.records[side] += len(columns.places)
+                if side == SOURCE:
+                    self.bytes += len(step.data)
+                self._note(side, columns)
+        self._next[side] = max(self._next[side], next_offset)
+
+    def _note(self, side: int, columns: Columns) -> None:
+        latest = self.sides[side]
+        for at, (place, key) in enumerate(zip(columns.places, columns.keys, strict=True)):
+            if place % 2 and not self.range.is_later:
+                self.foreign += 1
+                if self.first_foreign is None:
+                    self.first_foreign = place
+                continue
+            if key is None:
+                continue  # of a time when the topic was not compacted: the cleaner removes it
+            value = columns.values[at]
+            content: bytes | None = None
+            if value is not None:
+                one = columns.part(at, at + 1)
+                timestamps = one.timestamps if self.range.own_timestamps else [0]
+                content = digest(repr((timestamps, value, one.headers)).encode("ascii", "backslashreplace"))
+            found = LatestRecord(LATER_PLACE, LATER) if self.range.is_later else LatestRecord(place, content)
+            latest[hashlib.sha256(key).digest()[:DIGEST_BYTES]] = found

@@ -1,0 +1,169 @@
+"""One verification from the survey to the result: plans, lets Spark compare, and finds the first differences."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.backfill.verifying.finding import Difference, Kind, ShownRecord, first_difference, unmatched_copy
+from mm2py.backfill.verifying.job import DifferingKeys
+from mm2py.backfill.verifying.planning import PartitionPlan, Why, numbered, plan_partition, sampled
+from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
+from mm2py.backfill.verifying.reading import RangeReader, Sides
+from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification
+from mm2py.backfill.verifying.survey import Survey
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import until_answered
+from mm2py.kafka.port import TopicPartition
+
+TAIL_MOST: Final = 100_000
+"""Of a longer stretch behind the ledger nothing is compared."""
+
+SKIPPED_MOST: Final = 10_000
+"""So many source offsets may be among those behind the ledger that are not copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be verified."""
+
+    topics: Collection[str] = ()
+    """As the source names them; none: all that the flow copies."""
+    since_ms: int | None = None
+    sample_percent: float | None = None
+    """None: everything."""
+    seed: int = 0
+    bytes_per_second: int | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """What the result repeats."""
+
+
+class Job(Protocol):
+    """Compares ranges; Spark in the command, and the same code without Spark in some tests."""
+
+    def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]: ...
+    def compare_keys(
+        self, ranges: Sequence[ComparedRange]
+    ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]: ...
+
+
+class Verifier:
+    """Verifies one flow between two clusters. It writes nothing to them."""
+
+    def __init__(
+        self, settings: FlowSettings, sides: Sides, *, clock: Clock, rng: random.Random, log: FilteringBoundLogger
+    ) -> None:
+        self._settings = settings
+        self._sides = sides
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+
+    async def verify(self, wanted: Wanted, job: Job, tell: Callable[[str], object]) -> Verification:
+        """Compare what is wanted.
+
+        Args:
+            job: is called in a thread.
+            tell: gets a line for the terminal now and then.
+        Raises:
+            ConfigError: a topic is not on the source.
+            Mm2Error: a cluster does not tell what there is; or the job has failed.
+        Cancelling is safe; the Spark job may go on until its session is stopped.
+        """
+        started_s = self._clock.monotonic()
+        survey = Survey(self._settings, self._sides, self._clock, self._rng)
+        surveyed = await until_answered(lambda: survey.look(wanted.topics, wanted.since_ms, self._log), rng=self._rng)
+        plans = [plan_partition(facts) for facts in surveyed.facts]
+        if wanted.sample_percent is not None:
+            sampled(plans, wanted.sample_percent, wanted.seed)
+        ranges = numbered(plans)
+        plain = [one for one in ranges if not one.is_compacted]
+        compacted = [one for one in ranges if one.is_compacted]
+        tell(f"comparing {len(ranges):,} ranges of {len(plans):,} partitions")
+        results = await asyncio.to_thread(job.compare, plain)
+        key_results, keys = await asyncio.to_thread(job.compare_keys, compacted)
+        by_number = {one.number: one for one in (*results, *key_results)}
+        found = []
+        for plan in plans:
+            result = PartitionResult(plan, [by_number[one.number] for one in plan.ranges])
+            await self._finish(result, keys.get((plan.facts.topic, plan.facts.partition)), wanted)
+            found.append(result)
+        flow = self._settings.flow
+        return Verification(
+            (str(flow.source), str(flow.target)),
+            found,
+            surveyed.not_compared,
+            surveyed.reasons,
+            self._clock.wall_ms(),
+            self._clock.monotonic() - started_s,
+            wanted.asked,
+        )
+
+    async def _finish(self, result: PartitionResult, keys: DifferingKeys | None, wanted: Wanted) -> None:
+        """Find the first difference of a partition, and look at what stands behind its ledger."""
+        reader = RangeReader(self._sides, clock=self._clock, rng=self._rng, bytes_per_second=wanted.bytes_per_second)
+        if result.plan.facts.is_compacted:
+            await self._finish_compacted(result, keys, reader)
+        else:
+            result.differing = sum(not one.is_equal and not one.problem for one in result.results)
+            leaf = result.first_differing()
+            if leaf is not None:
+                result.difference = await reader.difference(leaf)
+        if result.difference is None:
+            await self._look_behind(result, reader)
+
+    async def _finish_compacted(self, result: PartitionResult, keys: DifferingKeys | None, reader: RangeReader) -> None:
+        plan, facts = result.plan, result.plan.facts
+        if keys is not None:
+            result.differing = keys.key_count
+            places = (keys.source_place, keys.target_place)
+            found: list[ShownRecord | None] = [None, None]
+            for side, place in enumerate(places):
+                if place is not None:
+                    there = (await reader.records(_leaf_of(plan, place)))[side].by_place.get(place)
+                    found[side] = there[0] if there else None
+            known = next(place for place in places if place is not None) // 2
+            expected = (known, _leaf_of(plan, 2 * known).target_position(known))
+            offsets = [offset if one is None else one.offset for one, offset in zip(found, expected, strict=True)]
+            of = (facts.topic, facts.partition, facts.remote_topic)
+            result.difference = Difference(Kind.LATEST_DIFFERS, *of, offsets[0], offsets[1], found[0], found[1])
+            return
+        foreign = [one.foreign_place for one in result.results if one.foreign_place >= 0]
+        result.differing = len(foreign)
+        if foreign:
+            leaf = _leaf_of(plan, min(foreign))
+            _, target = await reader.records(leaf)
+            odd = {place: records for place, records in target.by_place.items() if place % 2}
+            result.difference = first_difference(leaf, target._replace(by_place={}), target._replace(by_place=odd))
+
+    async def _look_behind(self, result: PartitionResult, reader: RangeReader) -> None:
+        """Compare the copies that the ledger does not have yet with the source records that come next."""
+        plan = result.plan
+        if plan.tail is None:
+            return
+        if plan.facts.is_shared or plan.facts.is_compacted or plan.tail[1] - plan.tail[0] > TAIL_MOST:
+            plan.note(Why.BEHIND_LEDGER, plan.tail, is_target=True)
+            return
+        most = plan.tail_source + 2 * (plan.tail[1] - plan.tail[0]) + SKIPPED_MOST
+        source = (plan.tail_source, max(min(plan.facts.source_bounds[1], most), plan.tail_source))
+        behind = replace(plan.facts.template, source=source, target=plan.tail)
+        try:
+            result.tail_records, result.difference = unmatched_copy(behind, *await reader.records(behind))
+        except Mm2Error as error:
+            self._log.info("verify.tail_not_read", why=str(error))
+            plan.note(Why.BEHIND_LEDGER, plan.tail, is_target=True)
+
+
+def _leaf_of(plan: PartitionPlan, place: int) -> ComparedRange:
+    """Return the leaf of a place."""
+    ranges = [one for one in plan.ranges if not one.is_later]
+    one = next((one for one in reversed(ranges) if 2 * one.source[0] <= place), ranges[0])
+    leaf = one.leaf_of(place)
+    return one.cut(leaf * LEAF_OFFSETS, (leaf + 1) * LEAF_OFFSETS)

@@ -1,0 +1,493 @@
+"""``mm2py backfill FILE A->B``: copies the history of topics with Spark, then lets the live flow go on at the seam.
+
+The workers of the flow leave these topics alone meanwhile, also those that start later. They go on at the exact next
+record when it has ended, was stopped, or is abandoned. MirrorMaker 2 has no such command: history goes through the
+worker that copies live traffic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import os
+import random
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mm2py.backfill.copy_job import TaskOrder, check_executors, collect, results_of
+from mm2py.backfill.hold import Hold, NotHeld, refuse_held, refuse_living_driver
+from mm2py.backfill.job_failure import JobFailed
+from mm2py.backfill.plan import MB, Plan, make_plan
+from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, folder_of, keep
+from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey, Where
+from mm2py.cli import backfill_task
+from mm2py.cli.backfill_printout import Progress, plan_text, result_text
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    CommandParser,
+    connect,
+    flow_of,
+    number_up_to,
+    say,
+    within_deadline,
+    write_out,
+)
+from mm2py.clock import SystemClock
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.kafka.cluster import Cluster, fetch_metadata, until_answered
+from mm2py.kafka.gate import gated_alone
+from mm2py.kafka.port import TopicPartition
+from mm2py.kafka.producer.fencing import parse
+from mm2py.records.backfill_record import ID_CHARS, Backfill, Range, State
+from mm2py.records.connector_config import encode_flow
+from mm2py.records.source_offset import StoredPosition
+from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.shared_settings.follow import merged_or_file
+from mm2py.status.backfill_report import progress_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+LOOK_EVERY_S: Final = 1.0
+RATE_MOST: Final = 1_000_000
+QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+ATTEMPTS: Final = 4
+"""How often a task is tried on a local master. Elsewhere ``spark.task.maxFailures`` says it, which is 4 as well."""
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``backfill`` on the command line."""
+
+    file: Path
+    flow: str
+    topics: list[str]
+    begin: str
+    until: str
+    master: str
+    max_mb_per_second: int | None
+    parquet: Path | None
+    dry_run: bool
+    resume: str | None
+    abandon: str | None
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what follows ``backfill`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        prog="mm2py backfill",
+        description="Copies the history of topics with Spark, exactly once, while the workers of the flow wait with "
+        "these topics; then they go on at the exact next record. Exit codes: 0 copied, or only planned (--dry-run), or "
+        "abandoned; 1 it failed: resume it, or abandon it; 2 wrong file or arguments; 130 stopped: the workers copy "
+        "the rest.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow")
+    parser.add_argument(
+        "--topics",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="T",
+        help="as the source names them; default: all that the flow selects and has not begun",
+    )
+    parser.add_argument(
+        "--from",
+        dest="begin",
+        default=EARLIEST_WORD,
+        metavar="WHERE",
+        help="earliest, a time (2026-11-01T00:00:00Z, or ms), or offsets: topic:partition=offset,…; default: earliest",
+    )
+    parser.add_argument(
+        "--until", default=NOW_WORD, metavar="WHERE", help="the seam: now, a time, or offsets; default: now"
+    )
+    parser.add_argument("--master", default=LOCAL, metavar="URL", help="of Spark; default: %(default)s")
+    parser.add_argument(
+        "--max-mb-per-second", metavar="N", type=number_up_to(RATE_MOST, least=1), help="read at most so much in all"
+    )
+    parser.add_argument(
+        "--parquet",
+        type=folder_of,
+        default=Path(),
+        metavar="DIR",
+        help="keep the results of all ranges there; none: do not keep them; default: the current directory",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only print the plan")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--resume", metavar="ID", help="go on with a backfill whose driver has died, or that failed")
+    way.add_argument("--abandon", metavar="ID", help="end a backfill: the workers copy the rest")
+    parser.add_argument("--json", action="store_true", help="one JSON object: the plan, or the results")
+    found = parser.parse_args(arguments, namespace=Arguments())
+    if (found.resume or found.abandon) and (found.topics or found.begin != EARLIEST_WORD or found.until != NOW_WORD):
+        raise ConfigError(
+            "--resume and --abandon take no --topics, --from and --until.", remedy="The backfill has them already."
+        )
+    return found
+
+
+def where_of(text: str, words: Sequence[str]) -> Where:
+    """Read a value of ``--from`` or ``--until``. Raises: ConfigError."""
+    if text in words:
+        return text
+    if "=" in text:
+        return dict(_place(one) for one in text.split(","))
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is no place in a log.",
+            remedy=f"Write {words[0]}, a time (2026-11-01T00:00:00Z), or offsets (orders:0=1200,orders:1=0).",
+        ) from None
+    if at.tzinfo is None:
+        raise ConfigError(f"{text!r} names no time zone.", remedy=f"Write {text}Z for UTC.")
+    return int(at.timestamp() * 1000)
+
+
+def _place(text: str) -> tuple[TopicPartition, int]:
+    name, _, offset = text.strip().partition("=")
+    topic, colon, number = name.rpartition(":")
+    if not colon or not topic or not number.isdecimal() or not offset.isdecimal():
+        raise ConfigError(f"{text!r} is no offset of a partition.", remedy="Write topic:partition=offset.")
+    return (topic, int(number)), int(offset)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``flow_of``; or the backfill is refused.
+    """
+    options = parse_arguments(arguments)
+    file = read_settings_file(options.file, None)
+    return asyncio.run(_run(options, file, flow_of(file, options.flow)))
+
+
+async def _run(options: Arguments, file: SettingsFile, settings: FlowSettings) -> int:
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    source, target = (
+        connect("backfill", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
+        for cluster, timeout_s in (
+            (settings.source, settings.source_request_timeout_s),
+            (settings.target, settings.target_request_timeout_s),
+        )
+    )
+    try:
+        return await _Driver(options, file, settings, source, target, rng).run()
+    finally:
+        await source.close()
+        await target.close()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    rows: list[dict[str, Any]]
+    error: Mm2Error | None = None
+    is_stopped: bool = False
+
+
+class _Driver:
+    """One call of the command."""
+
+    def __init__(
+        self,
+        options: Arguments,
+        file: SettingsFile,
+        settings: FlowSettings,
+        source: Cluster,
+        target: Cluster,
+        rng: random.Random,
+    ) -> None:
+        self._options = options
+        self._file = file
+        self._by_file = self._settings = settings
+        self._source = source
+        self._target = target
+        self._clock = SystemClock()
+        self._rng = rng
+        self._configs = ConfigLog(
+            gated_alone(target, self._clock), settings, worker="mm2py backfill", clock=self._clock, rng=rng
+        )
+        self._survey = Survey(settings, source, target)
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        alias = self._settings.flow.target
+        await within_deadline(alias, self._configs.read_patiently(self._rng), "reading settings")
+        self._settings = merged_or_file(self._file, self._by_file, self._configs.config)
+        self._survey = Survey(self._settings, self._source, self._target)
+        if self._settings.many_to_one:
+            raise ConfigError(
+                f"{self._settings.flow} shares its remote topics with other flows (many.to.one), so it cannot be"
+                " backfilled exactly once.",
+                remedy="Let the workers copy the history.",
+            )
+        if self._options.abandon is not None:
+            return await self._abandon(self._options.abandon)
+        if self._options.resume is not None:
+            return await self._resume(self._options.resume)
+        return await self._begin()
+
+    # Begin, resume, abandon
+
+    async def _begin(self) -> int:
+        options = self._options
+        topics = list(dict.fromkeys(options.topics)) or await self._new_topics()
+        refuse_held(topics, list(self._configs.records.backfills.values()))
+        asked = Asked(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
+        slots = slots_of(options.master)
+        work = self._survey.look(asked, slots=slots, max_mb_per_second=options.max_mb_per_second)
+        found = await within_deadline(self._settings.flow.source, work, "looking at the topics")
+        await self._survey.refuse_copied(topics, found.positions)
+        plan = make_plan(
+            found.partitions,
+            slots=slots,
+            missing_topics=found.missing_topics,
+            max_mb_per_second=options.max_mb_per_second,
+            memory_bytes_a_task=self._file.configuration().memory_max_bytes,
+        )
+        backfill = Backfill(
+            f"{self._rng.getrandbits(4 * ID_CHARS):0{ID_CHARS}x}",
+            plan.ranges(),
+            plan.tasks,
+            begun_at_ms=self._clock.wall_ms(),
+            by=driver_name(),
+        )
+        if not options.json or options.dry_run:
+            write_out(plan_text(plan, str(self._settings.flow), as_json=options.json))
+        if options.dry_run:
+            return EXIT_DONE
+        return await self._copy(backfill, plan)
+
+    async def _new_topics(self) -> list[str]:
+        """Return the topics that the flow selects and has not begun."""
+        metadata = await fetch_metadata(self._source, None)
+        begun = {topic for topic, _ in await self._survey.positions()}
+        held = {topic for one in self._configs.records.backfills.values() if one.holds for topic in one.topics}
+        names = [
+            name
+            for name, topic in metadata.topics.items()
+            if not topic.is_internal and not topic.error_code and self._settings.replicates(name)
+        ]
+        found = sorted(set(names) - begun - held - {self._settings.policy.heartbeats_topic()})
+        if not found:
+            raise ConfigError(
+                f"{self._settings.flow} selects no topic that it has not begun, so there is nothing to backfill.",
+                remedy="Name topics with --topics, after adding them to the flow's topics.",
+            )
+        return found
+
+    def _known(self, backfill_id: str) -> Backfill:
+        found = self._configs.records.backfills.get(backfill_id)
+        if found is None:
+            known = ", ".join(sorted(self._configs.records.backfills)) or "none"
+            raise ConfigError(
+                f"{self._settings.flow} has no backfill {backfill_id!r}.", remedy=f"mm2py status shows them: {known}."
+            )
+        return found
+
+    async def _abandon(self, backfill_id: str) -> int:
+        backfill = self._known(backfill_id)
+        if not backfill.holds:
+            write_out(f"Backfill {backfill.id} is over already: {backfill.state}.\n")
+            return EXIT_DONE
+        refuse_living_driver(backfill, self._clock.wall_ms())
+        await Hold(self._configs, backfill, self._clock).end(State.STOPPED, "abandoned")
+        write_out(f"Backfill {backfill.id} is abandoned: the workers of {self._settings.flow} copy the rest.\n")
+        return EXIT_DONE
+
+    async def _resume(self, backfill_id: str) -> int:
+        backfill = self._known(backfill_id)
+        if backfill.state is State.DONE:
+            write_out(f"Backfill {backfill.id} is done already.\n")
+            return EXIT_DONE
+        refuse_living_driver(backfill, self._clock.wall_ms())
+        others = [one for one in self._configs.records.backfills.values() if one.id != backfill.id]
+        refuse_held(list(backfill.topics), others)
+        self._refuse_strangers(backfill, await self._survey.positions())
+        resumed = replace(backfill, run=backfill.run + 1, state=State.COPYING, by=driver_name())
+        return await self._copy(resumed, None)
+
+    def _refuse_strangers(self, backfill: Backfill, positions: Mapping[TopicPartition, StoredPosition]) -> None:
+        """Raises: AlreadyCopied, if the live flow has gone on with a topic of the backfill."""
+        for key in backfill.ranges():
+            stored = positions.get(key)
+            name = None if stored is None or stored.by is None else parse(stored.by, self._settings.group)
+            if stored is not None and (name is None or name.process[:ID_CHARS] != backfill.id):
+                why = f"the workers have gone on with it behind backfill {backfill.id}"
+                raise AlreadyCopied(str(self._settings.flow), key[0], why)
+
+    # Copy
+
+    async def _copy(self, backfill: Backfill, plan: Plan | None) -> int:
+        if self._options.parquet is not None:
+            check_folder(self._options.parquet)
+        spark = await asyncio.to_thread(self._start_spark, backfill)
+        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))
+        orders = self._orders(backfill, at_once)
+        await asyncio.to_thread(check_executors, spark, orders, backfill_task.check)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        hold = Hold(self._configs, backfill, self._clock)
+        try:
+            await hold.begin()
+            positions = await self._survey.positions()
+            if plan is not None:
+                await self._survey.refuse_copied(list(backfill.topics), positions)
+            else:
+                self._refuse_strangers(backfill, positions)
+            if not self._options.json:
+                write_out(f"Backfill {backfill.id}: the workers of {self._settings.flow} wait with these topics.\n")
+        except NotHeld:
+            raise  # another driver has it
+        except BaseException as error:
+            await hold.end(State.STOPPED, str(error))
+            raise
+        try:
+            outcome = await self._run_job(hold, spark, orders, None if plan is None else plan.bytes_an_offset)
+        except NotHeld:
+            raise
+        except BaseException as error:
+            await hold.end(State.STOPPED, str(error))
+            raise
+        finally:
+            with suppress(Exception):
+                await asyncio.to_thread(spark.stop)
+        return await self._finish(hold, outcome)
+
+    def _start_spark(self, backfill: Backfill) -> SparkSession:
+        from mm2py.backfill.session import open_session  # noqa: PLC0415
+
+        topics = ", ".join(sorted(backfill.topics))[:80]
+        name = f"mm2py backfill {self._settings.flow}: {topics}"
+        return open_session(name, master=with_attempts(self._options.master), settings=QUIET)
+
+    async def _run_job(
+        self, hold: Hold, spark: SparkSession, orders: Sequence[TaskOrder], bytes_an_offset: float | None
+    ) -> _Outcome:
+        backfill = hold.backfill
+        title = f"mm2py backfill {self._settings.flow} {', '.join(sorted(backfill.topics))[:80]} ({backfill.id})"
+        frame = results_of(spark, orders, backfill_task.copy)
+        job = asyncio.create_task(
+            asyncio.to_thread(partial(collect, spark, frame, job=backfill.id, title=title)), name="Spark job"
+        )
+        keeping = asyncio.create_task(hold.keep(), name="hold")
+        showing = asyncio.create_task(self._show(backfill, bytes_an_offset), name="progress")
+        stopping = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            await asyncio.wait([job, stopping, keeping], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done() and not job.done():
+                spark.sparkContext.cancelJobGroup(backfill.id)
+                await asyncio.wait([job])
+                await keeping
+            if not job.done():
+                spark.sparkContext.cancelJobGroup(backfill.id)
+                await asyncio.wait([job])
+                return _Outcome([], is_stopped=True)
+            return _Outcome(await job)
+        except JobFailed as error:
+            return _Outcome([], error, is_stopped=self._stop.is_set())
+        finally:
+            for task in (keeping, showing, stopping):
+                task.cancel()
+            await asyncio.gather(keeping, showing, stopping, return_exceptions=True)
+
+    def _orders(self, backfill: Backfill, at_once: int) -> list[TaskOrder]:
+        """Return the orders of all tasks; ``at_once`` of them divide the rate."""
+        path = self._options.file.absolute()  # a mounted secret is a link, and leads elsewhere on each machine
+        ranges, config = backfill.ranges(), self._configs.config
+        rate = self._options.max_mb_per_second
+        most = self._settings.bytes_per_second_max if rate is None else rate * MB
+        return [
+            TaskOrder(
+                str(path),
+                backfill_task.digest_of(path),
+                str(self._settings.flow),
+                None if config is None else encode_flow(config),
+                backfill.id,
+                number,
+                backfill.run,
+                {key: Range(*ranges[key]) for key in keys},
+                None if most is None else max(1, most // at_once),
+            )
+            for number, keys in enumerate(backfill.tasks)
+        ]
+
+    async def _show(self, backfill: Backfill, bytes_an_offset: float | None) -> None:
+        """Show how far it is, until cancelled."""
+        with Progress(self._clock) as progress:
+            while True:
+                with suppress(Mm2Error):
+                    done, total = progress_of(backfill, await self._survey.positions())
+                    progress.show(done, total, bytes_an_offset=bytes_an_offset)
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _finish(self, hold: Hold, outcome: _Outcome) -> int:
+        backfill, flow = hold.backfill, self._settings.flow
+        if outcome.is_stopped:
+            await hold.end(State.STOPPED, "stopped by an operator")
+            say(f"Backfill {backfill.id} is stopped. The workers of {flow} copy the rest.")
+            return EXIT_INTERRUPTED
+        if outcome.error is not None:
+            say(str(outcome.error))
+            say(
+                f"The workers of {flow} still wait with these topics. Resume it: mm2py backfill {self._options.file}"
+                f" '{flow}' --resume {backfill.id}. Or let them copy the rest: --abandon {backfill.id}."
+            )
+            return EXIT_FAILED
+        await until_answered(lambda: hold.end(State.DONE), rng=self._rng)
+        rows, kept, as_json = await counted_by_ledger(outcome.rows, flow, self._target), None, self._options.json
+        try:
+            if self._options.parquet is not None:
+                kept = keep(rows, self._options.parquet, backfill.id)
+        except NotKept as error:
+            say(str(error))
+            as_json = True
+        write_out(result_text(backfill.id, str(flow), rows, kept, as_json=as_json))
+        return EXIT_DONE
+
+
+def with_attempts(master: str) -> str:
+    """Return the master with further attempts of a task that fails; a local one has a single attempt by itself."""
+    if master == "local":
+        return f"local[1,{ATTEMPTS}]"
+    return f"{master[:-1]},{ATTEMPTS}]" if master.startswith("local[") and "," not in master else master
+
+
+def driver_name() -> str:
+    """Return who runs this process, and where. A container may have a user without a name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()} {os.getpid()}"
+
+
+def slots_of(master: str) -> int | None:
+    """Return how many tasks run at once, as far as the master's name says it; None: a cluster's is not known here."""
+    if master.startswith("local["):
+        inside = master[len("local[") :].partition("]")[0].partition(",")[0]
+        return os.cpu_count() or 1 if inside == "*" else max(1, int(inside)) if inside.isdecimal() else 1
+    return 1 if master == "local" else None
+
+
+__all__ = ["NotHeld", "parse_arguments", "run", "slots_of", "where_of"]

@@ -1,0 +1,104 @@
+"""What an executor of Spark does for a backfill: reads the settings file, connects, and runs one attempt of a task.
+
+The file has to be there on every executor, with the same content as on the driver. So no secret leaves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from connectors.backfill.attempt import Attempt, CopiedRange
+from mm2py.backfill.copy_job import TaskOrder
+from mm2py.cli.command import connect, flow_of, loop_factory
+from mm2py.clock import SystemClock
+from mm2py.config.configuration import read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.connector import Side
+from mm2py.errors import ConfigError
+from mm2py.kafka.producer.fencing import TransactionalId
+from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
+from mm2py.logs import make_logger
+from mm2py.records.backfill_record import process_of
+from mm2py.records.connector_config import decode_flow
+from mm2py.shared_settings.follow import merged_or_file
+
+
+def digest_of(path: Path) -> str:
+    """Return a digest of a settings file's content. Raises: ConfigError, it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read on {os.uname().nodename}: {error.strerror}.",
+            remedy="Put the settings file at the same path on the driver and on every executor.",
+        ) from error
+
+
+def check(order: TaskOrder) -> None:
+    """Raises: ConfigError, if the settings file is missing here, or another one than on the driver."""
+    if digest_of(Path(order.file)) != order.file_digest:
+        raise ConfigError(
+            f"{order.file} on {os.uname().nodename} is not the file of the driver.",
+            remedy="Put the same settings file on the driver and on every executor.",
+        )
+
+
+def settings_of(order: TaskOrder) -> FlowSettings:
+    """Return by what a task copies: what the workers share, with the addresses of the file, at the task's own rate.
+
+    Raises: as ``check``; ConfigError.
+    """
+    check(order)
+    file = read_settings_file(Path(order.file), None)
+    settings = flow_of(file, order.flow)
+    if order.stored is not None:
+        settings = merged_or_file(file, settings, decode_flow(order.stored, settings.configs_topic))
+    if order.max_bytes_per_second is not None:
+        settings = replace(settings, bytes_per_second_max=order.max_bytes_per_second)
+    return settings
+
+
+def copy(order: TaskOrder, attempt: int) -> list[Mapping[str, Any]]:
+    """Run one attempt of a task, and return a row for each partition.
+
+    Raises:
+        Mm2Error: the attempt failed; another one goes on where this one stood.
+    """
+    keep_large_blocks()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return [asdict(one) for one in runner.run(_copy(order, attempt))]
+
+
+async def _copy(order: TaskOrder, attempt: int) -> list[CopiedRange]:
+    settings = settings_of(order)
+    memory = read_settings_file(Path(order.file), None).configuration().memory_max_bytes
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    frames = FrameMemory(memory // 2)
+    opened = [
+        connect("backfill", settings.flow, cluster, timeout_s=timeout_s, rng=rng, frames=frames)
+        for cluster, timeout_s in (
+            (settings.source, settings.source_request_timeout_s),
+            (settings.target, settings.target_request_timeout_s),
+        )
+    ]
+    try:
+        source, target = (
+            Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
+            for cluster, brokers in zip((settings.source, settings.target), opened, strict=True)
+        )
+        name = TransactionalId(
+            settings.group, process_of(order.backfill, order.task), order.attempt(attempt), str(settings.flow)
+        )
+        log = make_logger(order.log_level, "text").bind(backfill=order.backfill, task=order.task, attempt=attempt)
+        one = Attempt(settings, source, target, name, order.ranges, clock=SystemClock(), rng=rng, log=log)
+        return await one.run(memory)
+    finally:
+        for brokers in opened:
+            await brokers.close()

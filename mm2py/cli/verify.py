@@ -1,0 +1,261 @@
+"""``mm2py verify FILE A->B``: compares the copies of a flow with their source, range by range, as a Spark job.
+
+It asks both clusters and no worker, and writes nothing to them. MirrorMaker 2 has no such command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mm2py.backfill.job_failure import answer_of
+from mm2py.backfill.session import open_session
+from mm2py.backfill.verifying import job
+from mm2py.backfill.verifying.job import DifferingKeys, RangeTask, open_sides
+from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.backfill.verifying.results import RangeResult, Verification, body, certificate, rows, table
+from mm2py.backfill.verifying.verification import Verifier, Wanted
+from mm2py.cli.command import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    CommandParser,
+    as_workers_run,
+    flow_of,
+    number_up_to,
+    say,
+    source_topic,
+    within_deadline,
+    write_out,
+)
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError
+from mm2py.kafka.port import TopicPartition
+from mm2py.logs import make_logger
+from mm2py.secret import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MB: Final = 1_000_000
+MB_PER_SECOND: Final = 100
+QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+SEEDS: Final = 1 << 31
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Arguments(argparse.Namespace):
+    """What follows ``verify`` on the command line."""
+
+    file: Path
+    flow: str
+    topics: list[str]
+    sample: float | None
+    full: bool
+    seed: int | None
+    since: str | None
+    master: str
+    max_mb_per_second: int
+    parquet: str | None
+    certificate: Path | None
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read what follows ``verify`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        prog="mm2py verify",
+        description="Compares the copies of a flow with their source, range by range, as a Spark job, and names the "
+        "first difference of each partition. It only reads; workers may run meanwhile. Exit codes: 0 no difference; 1 "
+        "a difference, or something could not be read; 2 wrong file or arguments.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow")
+    parser.add_argument(
+        "--topics", nargs="+", action="extend", default=[], metavar="T", help="only these, as the source names them"
+    )
+    how_much = parser.add_mutually_exclusive_group()
+    how_much.add_argument(
+        "--sample", type=percent, metavar="P", help="compare P percent of the ranges, chosen at random"
+    )
+    how_much.add_argument("--full", action="store_true", help="compare everything, which is the default")
+    parser.add_argument("--seed", type=number_up_to(SEEDS), metavar="N", help="choose the sample of an earlier run")
+    parser.add_argument(
+        "--since", metavar="WHEN", help="only records since then: an age as 24h or 7d, or a time as 2026-11-23T14:00"
+    )
+    parser.add_argument("--master", default="local[*]", metavar="M", help="where Spark runs (default: %(default)s)")
+    parser.add_argument(
+        "--max-mb-per-second",
+        metavar="N",
+        type=number_up_to(1_000_000, least=1),
+        default=MB_PER_SECOND,
+        help="read at most so much of both clusters together (default: %(default)s)",
+    )
+    parser.add_argument("--parquet", metavar="DIR", help="write the result of each range there")
+    parser.add_argument("--certificate", metavar="FILE", type=Path, help="write what was compared there, with its date")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    found = parser.parse_args(arguments, namespace=Arguments())
+    if found.seed is not None and found.sample is None:
+        parser.error("--seed needs --sample")
+    return found
+
+
+def percent(text: str) -> float:
+    """Read a part of the whole, in percent."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0 < found <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and up to 100")
+    return found
+
+
+def since_ms(text: str, now_ms: int) -> int:
+    """Return the time that ``--since`` means, in epoch milliseconds.
+
+    Raises:
+        ConfigError: it means none.
+    """
+    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
+        return max(now_ms - int(age[1]) * _UNIT_S[age[2]] * 1000, 0)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(f"--since {text!r} is no time.", remedy="Write 24h, 7d, or 2026-11-23T14:00.") from error
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+    return max(int(when.timestamp() * 1000), 0)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: as of ``parse_arguments``, ``flow_of``, ``Verifier.verify``; or Spark is not installed.
+    """
+    options = parse_arguments(arguments)
+    clock = SystemClock()
+    file = read_settings_file(options.file, None)
+    settings = flow_of(file, options.flow)
+    wanted = wanted_of(options, clock)
+    check_places(options)
+    is_shared = is_running()
+    session = open_session(f"mm2py verify {settings.flow}", master=options.master, settings=QUIET)
+    try:
+        session.sparkContext.setLogLevel("ERROR")
+        found = asyncio.run(_verify(file, settings, options, wanted, session))
+        if options.parquet is not None:
+            write_parquet(session, found, options.parquet)
+    finally:
+        if not is_shared:
+            session.stop()
+    return show(found, options)
+
+
+def is_running() -> bool:
+    """Tell whether this process has a Spark session already, as a program has that calls the command."""
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
+
+    return SparkSession.getActiveSession() is not None
+
+
+def wanted_of(options: Arguments, clock: Clock) -> Wanted:
+    """Return what the command line asks for. Raises: as ``since_ms``."""
+    seed = 0
+    asked: dict[str, Any] = {}
+    if options.sample is not None:
+        seed = secrets.randbelow(SEEDS) if options.seed is None else options.seed
+        asked |= {"sample": options.sample, "seed": seed}
+    since = None
+    if options.since is not None:
+        since = since_ms(options.since, clock.wall_ms())
+        asked["since_ms"] = since
+    return Wanted(options.topics, since, options.sample, seed, options.max_mb_per_second * MB, asked)
+
+
+def check_places(options: Arguments) -> None:
+    """Refuse what could not be written after an hour of reading.
+
+    Raises:
+        ConfigError: there is no such folder, or the Parquet folder exists.
+    """
+    if options.certificate is not None and not options.certificate.absolute().parent.is_dir():
+        raise ConfigError(f"{options.certificate} is in no folder that exists.", remedy="Name another one.")
+    if options.parquet is not None and "://" not in options.parquet and Path(options.parquet).exists():
+        raise ConfigError(f"{options.parquet} exists.", remedy="Name a folder that does not.")
+
+
+def show(found: Verification, options: Arguments) -> int:
+    """Print what was found, write the certificate, and return the exit code."""
+    code = EXIT_FAILED if found.is_different or found.has_problems else EXIT_DONE
+    if options.certificate is not None:
+        options.certificate.write_text(_lines(certificate(found)))
+    if options.json:
+        write_out(json.dumps(body(found, code), indent=2) + "\n")
+    else:
+        write_out(_lines(table(found)))
+    return code
+
+
+def write_parquet(session: SparkSession, found: Verification, folder: str) -> None:
+    """Write the result of each range, a row each. Raises: JobFailed."""
+    some = rows(found)
+    if some:
+        answer_of(lambda: session.createDataFrame(some).coalesce(1).write.parquet(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJob:
+    """Compares ranges in one Spark session."""
+
+    session: SparkSession
+    task: RangeTask
+
+    def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]:
+        """See ``job.compare``."""
+        return job.compare(self.session, ranges, self.task)
+
+    def compare_keys(
+        self, ranges: Sequence[ComparedRange]
+    ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]:
+        """See ``job.compare_keys``."""
+        return job.compare_keys(self.session, ranges, self.task)
+
+
+async def _verify(
+    file: SettingsFile, settings: FlowSettings, options: Arguments, wanted: Wanted, session: SparkSession
+) -> Verification:
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    task = RangeTask(str(options.file.absolute()), str(settings.flow), wanted.bytes_per_second)
+    async with open_sides(settings, rng) as sides:
+        alias = settings.flow.target
+        settings = await within_deadline(alias, as_workers_run(file, settings, sides.brokers[1]), "reading settings")
+        for topic in wanted.topics:
+            source_topic(settings, topic, is_reverse=False)
+        log = make_logger("warning", "text")
+        verifier = Verifier(settings, sides, clock=SystemClock(), rng=rng, log=log)
+        if wanted.sample_percent is not None:
+            say(f"--sample {wanted.sample_percent:g} --seed {wanted.seed}")
+        return await verifier.verify(wanted, SparkJob(session, task), say)
+
+
+def _lines(text: str) -> str:
+    return "".join(f"{printable(line)}\n" for line in text.splitlines())

@@ -1,0 +1,173 @@
+"""A backfill of topics, as a record of the configs topic: which topics the live flow leaves to it. Pure.
+
+The key is ``mm2py-backfill-<id>``. As long as its state is ``copying``, the workers of the flow do not copy its topics.
+So also a worker that starts later waits. The driver of the backfill writes the record again now and then; a record that
+was not written for long is of a driver that has died. MirrorMaker 2 has no backfill, and Connect passes such keys over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.operator_request import MalformedRequest, dump, load
+
+BACKFILL_KEY: Final = b"mm2py-backfill-"
+FORMAT_VERSION: Final = 1
+"""A record that a reader cannot understand changes nothing for it: the one before counts, if there is one."""
+ID_CHARS: Final = 8
+ID: Final = re.compile(f"[0-9a-f]{{{ID_CHARS}}}")
+DEAD_AFTER_MS: Final = 20_000
+"""A driver that has not written for so long is taken for dead; it writes every few seconds."""
+RECORD_BYTES_MOST: Final = 900_000
+"""Brokers take records of a million bytes, if not told otherwise."""
+
+
+class State(StrEnum):
+    """How it stands with a backfill."""
+
+    COPYING = "copying"
+    """The live flow waits."""
+    DONE = "done"
+    """All of it is copied; the live flow goes on at the seam."""
+    STOPPED = "stopped"
+    """An operator has stopped it, or it failed; the live flow copies the rest."""
+
+
+class Range(NamedTuple):
+    """Source offsets of a partition: from ``first`` up to the seam, where the live flow goes on."""
+
+    first: int
+    seam: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """A backfill as it was written last."""
+
+    id: str
+    """Eight hexadecimal digits."""
+    topics: Mapping[str, Mapping[int, Range]]
+    """By source topic and partition."""
+    tasks: tuple[tuple[TopicPartition, ...], ...]
+    """Which partitions are copied by one task of Spark."""
+    state: State = State.COPYING
+    run: int = 0
+    """How often it was resumed."""
+    begun_at_ms: int = 0
+    seen_at_ms: int = 0
+    """When its driver last wrote this."""
+    by: str = ""
+    """Who began it, for people."""
+    reason: str = ""
+    """Why it was stopped."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the live flow waits for it."""
+        return self.state is State.COPYING
+
+    def ranges(self) -> dict[TopicPartition, Range]:
+        """Return what is to be copied, by source partition."""
+        return {(topic, number): at for topic, parts in self.topics.items() for number, at in parts.items()}
+
+
+def backfill_key(backfill_id: str) -> bytes:
+    return BACKFILL_KEY + backfill_id.encode()
+
+
+def encode_backfill(backfill: Backfill) -> bytes:
+    """Return the value of a record."""
+    return dump(
+        {
+            "format": FORMAT_VERSION,
+            "readable_from": FORMAT_VERSION,
+            "topics": {
+                topic: [[number, *at] for number, at in sorted(parts.items())]
+                for topic, parts in backfill.topics.items()
+            },
+            "tasks": [[[*key] for key in task] for task in backfill.tasks],
+            "state": backfill.state,
+            "run": backfill.run,
+            "begun_at_ms": backfill.begun_at_ms,
+            "seen_at_ms": backfill.seen_at_ms,
+            "by": backfill.by,
+            "reason": backfill.reason,
+        }
+    )
+
+
+def decode_backfill(key: bytes, value: bytes) -> Backfill:
+    """Return what a record says.
+
+    Raises:
+        MalformedRequest: it is not as mm2py writes it.
+    """
+    backfill_id = key[len(BACKFILL_KEY) :].decode(errors="replace")
+    if ID.fullmatch(backfill_id) is None:
+        raise MalformedRequest("its key names no backfill")
+    fields = load(value)
+    try:
+        topics = {
+            _text(topic): {_count(number): Range(_count(first), _count(seam)) for number, first, seam in parts}
+            for topic, parts in _object(fields["topics"]).items()
+        }
+        return Backfill(
+            backfill_id,
+            topics,
+            tuple(tuple((_text(topic), _count(number)) for topic, number in task) for task in fields["tasks"]),
+            State(fields["state"]),
+            _count(fields["run"]),
+            _count(fields["begun_at_ms"]),
+            _count(fields["seen_at_ms"]),
+            _text(fields["by"]),
+            _text(fields["reason"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedRequest("it is no backfill as this version of mm2py writes it") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """What the live flow leaves to backfills."""
+
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """By source topic: the id of the backfill."""
+    ids: frozenset[str] = frozenset()
+    """Of these backfills."""
+
+    @classmethod
+    def of(cls, backfills: Iterable[Backfill]) -> Holds:
+        holding = [one for one in backfills if one.holds]
+        return cls({topic: one.id for one in holding for topic in one.topics}, frozenset(one.id for one in holding))
+
+    def is_of_backfill(self, process: str) -> bool:
+        """Whether a process of a transactional id is a task of a backfill that runs."""
+        return process[:ID_CHARS] in self.ids
+
+
+def process_of(backfill_id: str, task: int) -> str:
+    """Return the process that transactional ids of a task name: the same in all its attempts."""
+    return f"{backfill_id}{task:08x}"
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(value)
+    return value

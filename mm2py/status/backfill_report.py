@@ -1,0 +1,103 @@
+"""How it stands with the backfills of a flow. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mm2py.connector import Flow
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, State
+from mm2py.records.source_offset import StoredPosition
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """One backfill; one that is over is shown for a week."""
+
+    id: str
+    """Its id."""
+    flow: Flow
+    """The flow whose topics it copies."""
+    state: State
+    """copying: the workers wait with its topics. done, stopped: they go on behind it."""
+    topics: tuple[str, ...]
+    """As the source names them."""
+    partitions: int
+    """Of these topics."""
+    offsets_copied: int
+    """By the stored positions, up to the seams."""
+    offsets: int
+    """How many there are to copy; there may be fewer records."""
+    begun_at_ms: int
+    """When it began, by the clock of its driver."""
+    last_seen_ms_ago: int
+    """When its driver last wrote."""
+    resumed: int
+    """How often it was resumed."""
+    by: str
+    """Who began it, where."""
+    text: str
+    """How it stands, in a sentence; what to do if its driver is dead."""
+    is_holding: bool
+    """The workers wait with its topics."""
+    is_dead: bool
+    """The workers wait for it, and its driver writes no more."""
+
+
+def backfill_reports(
+    flow: Flow, backfills: Iterable[Backfill], positions: Mapping[TopicPartition, StoredPosition], now_ms: int
+) -> tuple[BackfillReport, ...]:
+    """Return the backfills of a flow, the latest first."""
+    found = [_report(flow, one, positions, now_ms) for one in backfills]
+    return tuple(sorted(found, key=lambda one: (-one.begun_at_ms, one.id)))
+
+
+def progress_of(backfill: Backfill, positions: Mapping[TopicPartition, StoredPosition]) -> tuple[int, int]:
+    """Return how many offsets of a backfill are copied, by the stored positions, and how many there are."""
+    done = total = 0
+    for key, (first, seam) in backfill.ranges().items():
+        total += seam - first
+        stored = positions.get(key)
+        if stored is not None:
+            done += min(max(stored.next_source, first), seam) - first
+    return done, total
+
+
+def _report(
+    flow: Flow, one: Backfill, positions: Mapping[TopicPartition, StoredPosition], now_ms: int
+) -> BackfillReport:
+    done, total = progress_of(one, positions)
+    silent_ms = max(0, now_ms - one.seen_at_ms)
+    is_dead = one.holds and silent_ms > DEAD_AFTER_MS
+    return BackfillReport(
+        one.id,
+        flow,
+        one.state,
+        tuple(sorted(one.topics)),
+        sum(map(len, one.topics.values())),
+        done,
+        total,
+        one.begun_at_ms,
+        silent_ms,
+        one.run,
+        one.by,
+        _text(flow, one, done, total, silent_ms if is_dead else None),
+        one.holds,
+        is_dead,
+    )
+
+
+def _text(flow: Flow, one: Backfill, done: int, total: int, silent_ms: int | None) -> str:
+    part = f"{done:,} of {total:,} offsets are copied"
+    if silent_ms is not None:
+        return (
+            f"its driver ({one.by}) has not written for {silent_ms // 1000} s, and the workers wait with"
+            f" {', '.join(sorted(one.topics))}: resume it (mm2py backfill FILE '{flow}' --resume {one.id}), or let them"
+            f" copy the rest (--abandon {one.id}); {part}."
+        )
+    if one.holds:
+        return f"the workers wait with its topics; {part}."
+    if one.state is State.DONE:
+        return "all of it is copied, and the workers have gone on behind it."
+    return f"it was stopped ({one.reason}), and the workers copy the rest."

@@ -1,0 +1,205 @@
+"""``mm2py backfill`` beside a live worker, on real brokers with Spark: each record once, in order, across the seam."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from deploy.local.kafka import KafkaCluster
+from deploy.local.spark import SparkCluster
+from mm2py.backfill.copy_job import ATTEMPTS_A_RUN
+from tests.checker.committed import judge_transactions
+from tests.checker.ledger import Ledger
+from tests.checker.load import Load
+from tests.checker.traffic import Traffic
+from tests.cluster.cleaned_topics import NEVER_CLEANED, cleaned_topic
+from tests.cluster.copies import add_partitions, assert_copied, make_topic, new_topic, now_ms
+from tests.cluster.judged_offsets import Flow
+from tests.cluster.kafka_client import new_name
+from tests.cluster.loads import Loads
+from tests.cluster.running import Mm2py, wait_until
+from tests.cluster.spark.backfills import EXECUTORS, JOB_S, assert_results, backfill, finished, held, worker
+
+
+def test_history_is_backfilled_while_records_come_and_the_live_flow_goes_on_at_the_seam(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """The live flow waits with the topics, says so, and goes on at the exact next record; the ledgers are exact."""
+    loads = Loads(source_cluster, new_name("history"))
+    run = worker(source_cluster, target_cluster, loads.topics)
+    with loads:
+        loads.wait_for(6_000)
+        with backfill(run.file, "--topics", *loads.topics, "--master", "local[2]") as process:
+            held(process)
+            run.start()
+            run.wait_until(lambda: len(run.events("topic.held")) == 2, "the worker waits with both topics")
+            output = finished(process)
+        assert {row["attempt"] for row in assert_results(output, loads.topics)} == {0}
+        run.wait_for_event("topics.copying")
+        loads.wait_for_copies(target_cluster, run, 2_000)
+    judge(loads, target_cluster, run)
+
+
+def judge(loads: Loads, target: KafkaCluster, run: Mm2py) -> None:
+    loads.assert_copied(target, run, max_rewinds=0)
+    loads.assert_ledgers(target, run)
+    assert run.terminate() == 0
+    run.kill()
+
+
+def test_a_stopped_backfill_leaves_the_rest_to_the_workers_and_a_begun_topic_is_refused(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """Ctrl-C releases the topics; the workers fence what was copying, and repeat nothing. B88: a begun topic."""
+    loads = Loads(source_cluster, new_name("stopped"))
+    run = worker(source_cluster, target_cluster, loads.topics)
+    with loads:
+        loads.wait_for(6_000)
+        with backfill(
+            run.file, "--master", "local[2]", "--max-mb-per-second", "1", "--topics", *loads.topics
+        ) as process:
+            held(process)
+            run.start()
+            loads.wait_for_copies(target_cluster, run, 500)
+            process.send_signal(signal.SIGINT)
+            assert "is stopped" in finished(process, 130)
+        run.wait_for_event("topics.copying")
+        loads.wait_for_copies(target_cluster, run, 2_000)
+        with backfill(run.file, "--topics", loads.topics[0]) as process:
+            assert "so it copies it already" in finished(process, 1)
+    judge(loads, target_cluster, run)
+
+
+@pytest.mark.slow
+def test_compaction_transactions_and_new_partitions_at_the_seam_cost_nothing(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """One backfill of three topics under load. A topic gets more partitions while it is copied."""
+    sends = Ledger()
+    cleaned = cleaned_topic(source_cluster, sends)
+    transactions, grown = (new_topic(source_cluster, name, 2) for name in ("transactions", "grown"))
+    make_topic(target_cluster, f"A.{cleaned}", 1, {"cleanup.policy": "compact", **NEVER_CLEANED})
+    topics = [cleaned, transactions, grown]
+    run = worker(
+        source_cluster,
+        target_cluster,
+        topics,
+        **{"A.consumer.isolation.level": "read_committed", "sync.topic.configs.enabled": False},
+    )
+
+    def load(topic: str, partitions: int, per_second: int, *, producer: int = 0) -> Load:
+        is_cleaned, is_transactional = topic == cleaned, topic == transactions
+        return Load(
+            source_cluster.internal_bootstrap,
+            topic,
+            Traffic(
+                seed=partitions,
+                partitions=partitions,
+                producer=producer,
+                first_timestamp_ms=now_ms(),
+                compacted=is_cleaned,
+                keys=60,
+                twins=not is_cleaned,
+            ),
+            sends,
+            codecs=["none", "lz4"],
+            per_second=per_second,
+            transactional_id=topic if is_transactional else None,
+        )
+
+    loads = [load(cleaned, 1, 100, producer=1), load(transactions, 2, 300), load(grown, 2, 1_000)]
+
+    def wait_for_more() -> None:
+        goals = [one.acknowledged + 300 for one in loads]
+        wait_until(
+            lambda: all(one.acknowledged >= goal for one, goal in zip(loads, goals, strict=True)), "more is sent"
+        )
+
+    with ExitStack() as running:
+        for one in loads:
+            running.enter_context(one.in_background())
+        wait_for_more()
+        with backfill(run.file, "--master", "local[2]", "--max-mb-per-second", "1", "--topics", *topics) as process:
+            held(process)
+            run.start()
+            add_partitions(source_cluster, grown, 4)
+            loads.append(load(grown, 4, 500, producer=1))
+            running.enter_context(loads[-1].in_background())
+            run.wait_until(lambda: len(run.events("topic.held")) == len(topics), "the worker waits with all topics")
+            assert process.poll() is None, "the partitions came too late"
+            finished(process)
+        run.wait_for_event("topics.copying")
+        wait_for_more()
+    for topic in topics:
+        print(
+            assert_copied(
+                source_cluster, target_cluster, topic, f"A.{topic}", run=run, read_committed=True, ledger=sends
+            )
+        )
+    flow = Flow(source_cluster, target_cluster, "A", "B", topics, sends, cleaned=[cleaned])
+    flow.assert_exact(run)
+    assert judge_transactions(target_cluster.internal_bootstrap, flow.remotes) == []
+    assert run.terminate() == 0
+    run.kill()
+
+
+@pytest.mark.slow
+def test_a_dead_driver_is_resumed(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
+    """F82: kill -9 of the driver and its Spark; the topics stay held, and --resume goes on where it stood."""
+    loads = Loads(source_cluster, new_name("dead"))
+    run = worker(source_cluster, target_cluster, loads.topics)
+    with loads:
+        loads.wait_for(6_000)
+        with backfill(
+            run.file, "--master", "local[2]", "--max-mb-per-second", "1", "--topics", *loads.topics
+        ) as process:
+            backfill_id = held(process)
+            run.start()
+            loads.wait_for_copies(target_cluster, run, 500)
+            os.killpg(process.pid, signal.SIGKILL)
+        with backfill(run.file, "--abandon", backfill_id) as process:
+            assert "wrote" in finished(process, 1)  # it may be alive
+
+        def resumed() -> str:
+            with backfill(run.file, "--resume", backfill_id, "--master", "local[2]") as process:
+                output, _ = process.communicate(timeout=JOB_S)
+            assert process.returncode == 0 or "wrote" in output, output
+            return output if process.returncode == 0 else ""
+
+        output = wait_until(resumed, "the backfill is resumed", deadline_s=JOB_S)
+        attempts = {row["attempt"] for row in assert_results(output, loads.topics)}
+        assert None in attempts and attempts - {None} == {ATTEMPTS_A_RUN}, "the dead driver's results are lost"
+        loads.wait_for_copies(target_cluster, run, 2_000)
+    judge(loads, target_cluster, run)
+
+
+@pytest.mark.slow
+def test_an_executor_that_is_killed_and_a_second_attempt_beside_a_slow_one_repeat_nothing(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """F82, on a standalone cluster with speculation on."""
+    loads = Loads(source_cluster, new_name("executor"))
+    run = worker(source_cluster, target_cluster, loads.topics)
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "500ms",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.minTaskRuntime": "1s",
+    }
+    with SparkCluster(environment=EXECUTORS) as spark, loads:
+        loads.wait_for(6_000)
+        arguments = ("--master", spark.master, "--max-mb-per-second", "1", "--topics", *loads.topics)
+        with backfill(run.file, *arguments, settings=spark.client_settings | speculation) as process:
+            held(process)
+            run.start()
+            loads.wait_for_copies(target_cluster, run, 500)
+            os.kill(spark.workers[0].executors()[0], signal.SIGKILL)
+            output = finished(process)
+        assert None in {row["attempt"] for row in assert_results(output, loads.topics)}
+        run.wait_for_event("topics.copying")
+        loads.wait_for_copies(target_cluster, run, 2_000)
+    judge(loads, target_cluster, run)

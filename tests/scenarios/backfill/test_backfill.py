@@ -1,0 +1,285 @@
+"""A backfill beside a live worker, between broker models: attempts are killed at any time, and nothing comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import asdict, replace
+from operator import itemgetter
+from typing import Any
+
+import pytest
+
+from connectors.backfill.attempt import Attempt, CopiedRange
+from mm2py.backfill.results import counted_by_ledger
+from mm2py.connector import Side
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.port import BrokerId, TopicPartition
+from mm2py.kafka.producer.fencing import TransactionalId
+from mm2py.metrics.snapshot import FlowSnapshot
+from mm2py.records.backfill_record import Backfill, Range, State, process_of
+from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
+from tests.fakes.network_model import frozen
+from tests.scenarios.config_world import log_of
+from tests.scenarios.process import Process
+from tests.scenarios.shared_world import SharedWorld, run
+
+ID = "0badcafe"
+HISTORY = 40
+
+
+class Lines:
+    """Connections of an attempt. What it has sent arrives also after it was killed."""
+
+    def __init__(self, cluster: ClusterModel, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self.name = cluster.name
+
+    async def send(self, broker: BrokerId, request: Any, *, channel: str = "control") -> Any:
+        kept = frozen(request) if type(request).__name__ == "ProduceRequest" else request
+        work = asyncio.ensure_future(self._cluster.send(broker, kept, channel=f"{self._name} {channel}"))
+        work.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        return await asyncio.shield(work)
+
+
+def attempt_of(world: SharedWorld, ranges: dict[TopicPartition, Range], number: int, *, task: int = 0) -> Attempt:
+    source, target = (
+        Side(side.alias, lines, lambda lines=lines: _identify(lines))  # type: ignore[misc]
+        for side, lines in (
+            (world.settings.source, Lines(world.source, f"attempt {number}")),
+            (world.settings.target, Lines(world.target, f"attempt {number}")),
+        )
+    )
+    name = TransactionalId(world.settings.group, process_of(ID, task), number, str(world.flow))
+    rng = random.Random(world.rng.random())
+    log = world.log.bind(number=number)
+    return Attempt(world.settings, source, target, name, ranges, clock=world.clock, rng=rng, log=log)
+
+
+async def _identify(lines: Lines) -> str | None:
+    return (await fetch_metadata(lines, [])).cluster_id  # type: ignore[arg-type]
+
+
+def ranges_of(world: SharedWorld, topic: str) -> dict[TopicPartition, Range]:
+    return {(topic, part.index): Range(0, part.log.end_offset) for part in world.source.topics[topic].partitions}
+
+
+def stable_end(world: SharedWorld, key: TopicPartition) -> int:
+    part = world.source.partition(*key)
+    return part.log.last_stable_offset(part.high_watermark)
+
+
+def backfill_of(ranges: dict[TopicPartition, Range]) -> Backfill:
+    topics: dict[str, dict[int, Range]] = {}
+    for (topic, number), at in ranges.items():
+        topics.setdefault(topic, {})[number] = at
+    return Backfill(ID, topics, (tuple(sorted(ranges)),))
+
+
+def measured(worker: Process) -> list[object]:
+    """Return what a worker tells ``/metrics``."""
+    return [part for one in worker.herder.connectors if one.connector is not None for part in one.connector.measure()]
+
+
+def copied(world: SharedWorld, topic: str) -> int:
+    remote = world.target.topics.get(f"A.{topic}")
+    return 0 if remote is None else sum(len(part.log.batches) for part in remote.partitions)
+
+
+async def assert_whole(world: SharedWorld, ranges: dict[TopicPartition, Range], rows: list[CopiedRange]) -> None:
+    """Judge the results: they reach from the first offset to the seam, and tell of all records, each once."""
+    told = await counted_by_ledger([asdict(row) for row in rows], world.flow, world.target)
+    for key, at in ranges.items():
+        mine = sorted((row for row in told if (row["topic"], row["partition"]) == key), key=itemgetter("source_first"))
+        ends = [row["source_next"] for row in mine]
+        assert [row["source_first"] for row in mine] == [at.first, *ends[:-1]]
+        assert ends[-1] == at.seam
+        records = world.target.records(f"A.{key[0]}", key[1])
+        assert sum(row["records"] for row in mine) == len(records)
+        assert [row["attempt"] for row in mine] in ([9], [None, 9])
+
+
+PASS = {"copy.mode": "pass"}
+"""One batch of the source stays one batch: then an attempt that is killed leaves some of them."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_killed_attempts_and_the_live_flow_behind_them_copy_each_record_once(seed: int) -> None:
+    """F82: attempts of a task are killed; the last one reaches the seam, and the workers go on there."""
+
+    async def scenario() -> None:
+        world, chance = SharedWorld(seed, extra=PASS), random.Random(seed)
+        names = world.make_topics(2, 3)
+        world.write("t0", HISTORY)
+        config_log = await log_of(world, "driver")
+        ranges = ranges_of(world, "t0")
+        backfill = backfill_of(ranges)
+        await config_log.write_backfill(backfill)
+        if early := chance.random() < 0.5:
+            worker = world.start()
+            await world.until(lambda: bool(worker.said("topic.held")), within_s=10)
+            (flow,) = (one for one in measured(worker) if isinstance(one, FlowSnapshot))
+            assert (flow.held_topics, flow.refused_topics) == (1, 0), "an alarm would ring for a backfill"
+        traffic = asyncio.ensure_future(world.traffic(names, 0.1))
+        for number in range(chance.randrange(4)):
+            work = asyncio.ensure_future(attempt_of(world, ranges, number).run(32 << 20))
+            await asyncio.wait([work], timeout=chance.choice([0.05, 0.3, 1.0]) * chance.random())
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        if not early:
+            world.start()
+        rows = await attempt_of(world, ranges, 9).run(32 << 20)
+        at_seam = copied(world, "t0")
+        await assert_whole(world, ranges, rows)
+        await asyncio.sleep(5)
+        assert copied(world, "t0") == at_seam, "the live flow did not wait"
+        await config_log.write_backfill(replace(backfill, state=State.DONE))
+        await world.until(lambda: copied(world, "t0") > at_seam, within_s=10)
+        traffic.cancel()
+        await world.finish()
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_two_attempts_at_once_one_finishes_and_the_other_waits_for_it(seed: int) -> None:
+    """Speculation: the later attempt fences the earlier one, which does not fail before the task is done."""
+
+    async def scenario() -> None:
+        world, chance = SharedWorld(seed, extra=PASS), random.Random(seed)
+        world.make_topics(1, 3)
+        world.write("t0", HISTORY)
+        config_log = await log_of(world, "driver")
+        ranges = ranges_of(world, "t0")
+        await config_log.write_backfill(backfill_of(ranges))
+        first = asyncio.ensure_future(attempt_of(world, ranges, 0).run(1 << 20))
+        await asyncio.sleep(chance.random() * 0.5)
+        second = asyncio.ensure_future(attempt_of(world, ranges, 1).run(1 << 20))
+        found: list[list[CopiedRange]] = await asyncio.gather(first, second)
+        for rows in found:
+            ends = {row.partition: row.source_next for row in rows}  # the last row: one before it is of another attempt
+            assert set(ends.values()) == {HISTORY + 3}
+        await config_log.write_backfill(replace(backfill_of(ranges), state=State.DONE))
+        world.start()
+        await world.finish()
+
+    run(scenario(), seed)
+
+
+def test_a_stopped_backfill_leaves_the_rest_to_the_workers() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(3, extra=PASS)
+        world.make_topics(1, 2)
+        world.write("t0", 200)
+        config_log = await log_of(world, "driver")
+        ranges = ranges_of(world, "t0")
+        await config_log.write_backfill(backfill_of(ranges))
+        world.start()
+        work = asyncio.ensure_future(attempt_of(world, ranges, 0).run(32 << 20))
+        await world.until(lambda: copied(world, "t0") > 3)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await config_log.write_backfill(replace(backfill_of(ranges), state=State.STOPPED, reason="abandoned"))
+        await world.finish()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("committed", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("seed", range(3))
+def test_transactions_compaction_and_new_partitions_at_the_seam_cost_nothing(seed: int, committed: str) -> None:
+    """The seam lies within an open transaction, in a compacted log; meanwhile the topic gets more partitions."""
+
+    async def scenario() -> None:
+        world, chance = SharedWorld(seed, extra={**PASS, "isolation.level": committed}), random.Random(seed)
+        world.source.create_topic("t0", 2, {"cleanup.policy": "compact"})
+        transactions = [world.source.transaction() for _ in range(2)]
+
+        def write(count: int) -> None:
+            for _ in range(count):
+                world.number += 1
+                record = Record(b"k%d" % chance.randrange(9), b"%d" % world.number)
+                chance.choice(transactions).append("t0", chance.randrange(2), [record])
+                if chance.random() < 0.2:
+                    one = chance.choice(transactions)
+                    (one.commit if chance.random() < 0.6 else one.abort)()
+
+        write(60)
+        world.source.compact("t0")
+        write(20)
+        config_log = await log_of(world, "driver")
+        ranges = ranges_of(world, "t0")
+        if committed == "read_committed":
+            ranges = {key: Range(0, stable_end(world, key)) for key in ranges}
+        await config_log.write_backfill(backfill_of(ranges))
+        world.start()
+        killed = asyncio.ensure_future(attempt_of(world, ranges, 0).run(32 << 20))
+        await asyncio.wait([killed], timeout=chance.random() * 0.2)
+        killed.cancel()
+        await asyncio.gather(killed, return_exceptions=True)
+        write(10)
+        rows = await attempt_of(world, ranges, 1).run(32 << 20)
+        assert all(row.source_next <= ranges[row.topic, row.partition].seam for row in rows)
+        world.source.add_partitions("t0", 3)
+        write(10)
+        for one in transactions:
+            one.commit()
+        for number in range(3):
+            world.source.append("t0", number, [Record(b"last", b"%d" % number)])
+        await config_log.write_backfill(replace(backfill_of(ranges), state=State.DONE))
+        await world.finish()
+
+    run(scenario(), seed)
+
+
+@pytest.mark.parametrize("first", [0, 7, HISTORY])
+def test_a_backfill_may_begin_later_than_the_log(first: int) -> None:
+    async def scenario() -> None:
+        world = SharedWorld(5, extra=PASS)
+        world.make_topics(1, 2)
+        world.write("t0", HISTORY)
+        config_log = await log_of(world, "driver")
+        ranges = {key: at._replace(first=first) for key, at in ranges_of(world, "t0").items()}
+        await config_log.write_backfill(backfill_of(ranges))
+        rows = await attempt_of(world, ranges, 0).run(32 << 20)
+        assert {row.source_first for row in rows} == {first}
+        assert sum(row.records or 0 for row in rows) == 2 * (HISTORY + 3 - first)
+        await config_log.write_backfill(replace(backfill_of(ranges), state=State.DONE))
+        world.start()
+        world.write("t0", 5)
+        await world.until(world.is_copied)
+        wanted = [record.content for record in world.source.records("t0", 0)][first:]
+        assert [record.content for record in world.target.records("A.t0", 0)] == wanted
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_attempt_that_runs_on_after_its_backfill_was_abandoned_is_fenced(seed: int) -> None:
+    """The driver is dead, and an executor does not know that. What it still sends does no harm."""
+
+    async def scenario() -> None:
+        world, chance = SharedWorld(seed, extra=PASS), random.Random(seed)
+        names = world.make_topics(2, 3)
+        world.write("t0", 5 * HISTORY)
+        config_log = await log_of(world, "driver")
+        ranges = ranges_of(world, "t0")
+        await config_log.write_backfill(backfill_of(ranges))
+        worker = world.start()
+        await asyncio.sleep(2)
+        attempt = asyncio.ensure_future(attempt_of(world, ranges, 0).run(1 << 16))
+        await asyncio.sleep(chance.random() * 0.3)
+        traffic = asyncio.ensure_future(world.traffic(names, 0.1))
+        await config_log.write_backfill(replace(backfill_of(ranges), state=State.STOPPED, reason="abandoned"))
+        await asyncio.sleep(chance.random() * 5)
+        worker.kill()
+        world.start()
+        await asyncio.sleep(5)
+        traffic.cancel()
+        await world.finish()
+        attempt.cancel()
+        await asyncio.gather(attempt, return_exceptions=True)
+
+    run(scenario(), seed)

@@ -1,0 +1,79 @@
+"""What the command line of ``mm2py backfill`` takes, and what it makes of a master."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mm2py.backfill.hold import NotHeld, refuse_held, refuse_living_driver
+from mm2py.cli.backfill import driver_name, parse_arguments, slots_of, where_of, with_attempts
+from mm2py.errors import ConfigError
+from mm2py.records.backfill_record import Backfill, Range, State
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("earliest", "earliest"),
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-15T00:13:20+02:00", 1_700_000_000_000),
+        ("orders:0=12,a:b:1=0", {("orders", 0): 12, ("a:b", 1): 0}),
+    ],
+)
+def test_places_are_words_times_or_offsets(text: str, where: object) -> None:
+    assert where_of(text, ["earliest"]) == where
+
+
+@pytest.mark.parametrize("text", ["latest", "2023-11-14T22:13:20", "orders=1", "orders:x=1", "orders:1=-1", "=", ""])
+def test_other_places_are_refused_with_what_to_write(text: str) -> None:
+    with pytest.raises(ConfigError, match="Write "):
+        where_of(text, ["earliest"])
+
+
+def test_a_backfill_that_is_resumed_has_its_topics_already() -> None:
+    with pytest.raises(ConfigError, match="take no --topics"):
+        parse_arguments(["f", "A->B", "--resume", "0badcafe", "--topics", "t"])
+    with pytest.raises(ConfigError, match="not allowed with"):
+        parse_arguments(["f", "A->B", "--resume", "0badcafe", "--abandon", "0badcafe"])
+
+
+def test_a_local_master_tries_a_task_four_times() -> None:
+    assert with_attempts("local[2]") == "local[2,4]"
+    assert with_attempts("local") == "local[1,4]"
+    assert with_attempts("local[*]") == "local[*,4]"
+    assert with_attempts("local[2,1]") == "local[2,1]"
+    assert with_attempts("spark://host:7077") == "spark://host:7077"
+
+
+def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a user id of its own."""
+
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000710000")
+
+    monkeypatch.setattr("mm2py.cli.backfill.getpass.getuser", nameless)
+    assert driver_name().startswith(f"{os.getuid()}@")
+
+
+def test_slots_are_those_of_a_local_master() -> None:
+    assert (slots_of("local[3]"), slots_of("local[3,4]"), slots_of("local")) == (3, 3, 1)
+    assert (slots_of("local[*]") or 0) >= 1
+    assert slots_of("spark://host:7077") is None
+
+
+def test_a_driver_that_wrote_just_now_runs_and_one_that_is_silent_is_dead() -> None:
+    backfill = Backfill("0badcafe", {"t": {0: Range(0, 9)}}, (), seen_at_ms=100_000)
+    with pytest.raises(NotHeld, match="wrote 5 s ago"):
+        refuse_living_driver(backfill, 105_000)
+    refuse_living_driver(backfill, 121_000)
+    refuse_living_driver(Backfill("0badcafe", {}, (), state=State.DONE, seen_at_ms=100_000), 100_001)
+
+
+def test_a_topic_has_one_backfill_at_a_time() -> None:
+    other = Backfill("0badcafe", {"t": {0: Range(0, 9)}}, ())
+    with pytest.raises(NotHeld, match="--abandon 0badcafe"):
+        refuse_held(["a", "t"], [other])
+    refuse_held(["a"], [other])
+    refuse_held(["t"], [Backfill("0badcafe", {"t": {}}, (), state=State.STOPPED)])
