@@ -10,7 +10,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.records import checkpoint, offset_sync
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.offset_sync import OffsetSync
-from tests.cluster.kafka_client import read, topic_names
+from tests.cluster.kafka_client import has_open_transactions, read, topic_names
 from tests.cluster.running import wait_until
 
 _NO_COORDINATOR_YET: Final = frozenset(
@@ -88,7 +88,7 @@ def commit(cluster: KafkaCluster, group: str, topic: str, offset: int, metadata:
 
 
 def write_transaction(cluster: KafkaCluster, topic: str, values: list[str], *, commits: bool = True) -> None:
-    """Write records to partition 0 in one transaction, and commit or abort it."""
+    """Write records to partition 0 in one transaction; return when its end is written, a commit or an abort."""
     client = Producer(
         {"bootstrap.servers": cluster.internal_bootstrap, "transactional.id": f"tests-{topic}", "log_level": 0}
     )
@@ -101,3 +101,4 @@ def write_transaction(cluster: KafkaCluster, topic: str, values: list[str], *, c
         client.commit_transaction(30)
     else:
         client.abort_transaction(30)
+    wait_until(lambda: not has_open_transactions(cluster, topic), f"the last transaction of {topic} has ended")
