@@ -50,6 +50,7 @@ def judge(loads: Loads, target: KafkaCluster, run: Mm2py) -> None:
     run.kill()
 
 
+@pytest.mark.slow
 def test_a_stopped_backfill_leaves_the_rest_to_the_workers_and_a_begun_topic_is_refused(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:

@@ -213,6 +213,7 @@ def writing(flow: FlowFile) -> Iterator[tuple[str, threading.Event, list[Sent]]]
     thread.join()
 
 
+@pytest.mark.slow
 def test_the_example_goes_on_after_a_kill_without_loss_or_repeat(
     flow: FlowFile, writing: tuple[str, threading.Event, list[Sent]], tmp_path: Path
 ) -> None:
