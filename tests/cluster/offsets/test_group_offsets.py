@@ -122,7 +122,7 @@ def test_every_sync_names_a_record_and_its_copy_also_across_a_killed_worker(
     load = Load(
         source_cluster.internal_bootstrap,
         scene.topic,
-        Traffic(seed=5, partitions=1, compacted=cleaned, keys=60, first_timestamp_ms=now_ms()),
+        Traffic(seed=5, partitions=1, compacted=cleaned, keys=60, first_timestamp_ms=now_ms(), twins=not cleaned),
         ledger,
         codecs=["none", "lz4"],
         per_second=300,
