@@ -275,7 +275,7 @@ def test_paused_stopped_restarted_and_altered_under_load_while_workers_die_and_j
         fourth = scene.workers[-1]
         at_fourth = scene.at(fourth)
         at_fourth.told("PUT", f"{connector}/resume", 202)
-        scene.group.wait_until_assigned(len(scene.places))
+        scene.group.wait_until_assigned(len(scene.places), each=False)
         scene.goes_on()
 
         before = scene.ready()
