@@ -100,8 +100,9 @@ class JavaServer:
             self._process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay open and nothing answers on them."""
+        """SIGSTOP: its connections stay open and nothing answers on them. Returns when all its threads have stopped."""
         os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # on a busy machine threads run on a while
 
     def thaw(self) -> None:
         """SIGCONT: it continues as if no time had passed."""
