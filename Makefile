@@ -89,6 +89,9 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
 	@$(PY) -m deploy.local.demo_backfill $(ARGS)
 
+# The first half leaves out what needs PySpark's Arrow, so the second one runs these folders again.
+NEED_ARROW := $(wildcard tests/unit/backfill tests/scenarios/backfill)
+
 # The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
 # files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
 # as long there. Both halves are told of.
@@ -98,7 +101,7 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
-	  $(PYTEST) $(wildcard tests/cluster tests/parity) $(USUAL) $(THREE_AT_A_TIME) || failed=1; \
+	  $(PYTEST) $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(THREE_AT_A_TIME) || failed=1; \
 	exit $$failed
 
 test-unit: venv ## the unit tests alone: under a minute

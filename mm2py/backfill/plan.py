@@ -104,6 +104,7 @@ def make_plan(
     missing_topics: Sequence[str],
     max_mb_per_second: int | None,
     memory_bytes_a_task: int,
+    is_filtered: bool = False,
 ) -> Plan:
     """Return the plan.
 
@@ -111,9 +112,11 @@ def make_plan(
         partitions: in any order; those with nothing to copy get a task as well, which stores their start.
         slots: how many tasks run at once; None: not known.
         missing_topics: remote topics that do not exist yet.
+        is_filtered: Spark SQL stands before the copier, so each partition is a task of its own.
     """
     ordered = sorted(partitions, key=lambda one: one.key)
-    tasks = _divide(ordered, TASKS_MOST if slots is None else slots * TASKS_A_SLOT)
+    most = TASKS_MOST if slots is None else slots * TASKS_A_SLOT
+    tasks = tuple((one.key,) for one in ordered) if is_filtered else _divide(ordered, most)
     tasks_at_once = max(1, min(slots or SLOTS_ASSUMED, len(tasks)))
     sizes = [one.bytes for one in ordered]
     size = None if None in sizes else sum(filter(None, sizes))

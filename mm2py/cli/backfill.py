@@ -7,7 +7,6 @@ worker that copies live traffic.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import getpass
 import os
@@ -17,27 +16,27 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mm2py.backfill.copy_job import TaskOrder, check_executors, collect, results_of
+from mm2py.backfill.frames.ranges import LogRange
 from mm2py.backfill.hold import Hold, NotHeld, refuse_held, refuse_living_driver
 from mm2py.backfill.job_failure import JobFailed
+from mm2py.backfill.pipeline.expressions import SESSION_SETTINGS, Expressions
+from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
 from mm2py.backfill.plan import MB, Plan, make_plan
-from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, folder_of, keep
-from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey, Where
+from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, keep
+from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey
 from mm2py.cli import backfill_task
+from mm2py.cli.backfill_arguments import Arguments, parse_arguments, where_of
 from mm2py.cli.backfill_printout import Progress, plan_text, result_text
 from mm2py.cli.command import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
-    CommandParser,
     connect,
     flow_of,
-    number_up_to,
     say,
     within_deadline,
     write_out,
@@ -58,117 +57,12 @@ from mm2py.shared_settings.follow import merged_or_file
 from mm2py.status.backfill_report import progress_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-LOCAL: Final = "local[*]"
 LOOK_EVERY_S: Final = 1.0
-RATE_MOST: Final = 1_000_000
 QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 ATTEMPTS: Final = 4
 """How often a task is tried on a local master. Elsewhere ``spark.task.maxFailures`` says it, which is 4 as well."""
-
-
-class Arguments(argparse.Namespace):
-    """What follows ``backfill`` on the command line."""
-
-    file: Path
-    flow: str
-    topics: list[str]
-    begin: str
-    until: str
-    master: str
-    max_mb_per_second: int | None
-    parquet: Path | None
-    dry_run: bool
-    resume: str | None
-    abandon: str | None
-    json: bool
-
-
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Read what follows ``backfill`` on the command line.
-
-    Raises:
-        ConfigError: it cannot be understood.
-    """
-    parser = CommandParser(
-        prog="mm2py backfill",
-        description="Copies the history of topics with Spark, exactly once, while the workers of the flow wait with "
-        "these topics; then they go on at the exact next record. Exit codes: 0 copied, or only planned (--dry-run), or "
-        "abandoned; 1 it failed: resume it, or abandon it; 2 wrong file or arguments; 130 stopped: the workers copy "
-        "the rest.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
-    parser.add_argument("flow", metavar="A->B", help="the flow")
-    parser.add_argument(
-        "--topics",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="T",
-        help="as the source names them; default: all that the flow selects and has not begun",
-    )
-    parser.add_argument(
-        "--from",
-        dest="begin",
-        default=EARLIEST_WORD,
-        metavar="WHERE",
-        help="earliest, a time (2026-11-01T00:00:00Z, or ms), or offsets: topic:partition=offset,…; default: earliest",
-    )
-    parser.add_argument(
-        "--until", default=NOW_WORD, metavar="WHERE", help="the seam: now, a time, or offsets; default: now"
-    )
-    parser.add_argument("--master", default=LOCAL, metavar="URL", help="of Spark; default: %(default)s")
-    parser.add_argument(
-        "--max-mb-per-second", metavar="N", type=number_up_to(RATE_MOST, least=1), help="read at most so much in all"
-    )
-    parser.add_argument(
-        "--parquet",
-        type=folder_of,
-        default=Path(),
-        metavar="DIR",
-        help="keep the results of all ranges there; none: do not keep them; default: the current directory",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only print the plan")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--resume", metavar="ID", help="go on with a backfill whose driver has died, or that failed")
-    way.add_argument("--abandon", metavar="ID", help="end a backfill: the workers copy the rest")
-    parser.add_argument("--json", action="store_true", help="one JSON object: the plan, or the results")
-    found = parser.parse_args(arguments, namespace=Arguments())
-    if (found.resume or found.abandon) and (found.topics or found.begin != EARLIEST_WORD or found.until != NOW_WORD):
-        raise ConfigError(
-            "--resume and --abandon take no --topics, --from and --until.", remedy="The backfill has them already."
-        )
-    return found
-
-
-def where_of(text: str, words: Sequence[str]) -> Where:
-    """Read a value of ``--from`` or ``--until``. Raises: ConfigError."""
-    if text in words:
-        return text
-    if "=" in text:
-        return dict(_place(one) for one in text.split(","))
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"{text!r} is no place in a log.",
-            remedy=f"Write {words[0]}, a time (2026-11-01T00:00:00Z), or offsets (orders:0=1200,orders:1=0).",
-        ) from None
-    if at.tzinfo is None:
-        raise ConfigError(f"{text!r} names no time zone.", remedy=f"Write {text}Z for UTC.")
-    return int(at.timestamp() * 1000)
-
-
-def _place(text: str) -> tuple[TopicPartition, int]:
-    name, _, offset = text.strip().partition("=")
-    topic, colon, number = name.rpartition(":")
-    if not colon or not topic or not number.isdecimal() or not offset.isdecimal():
-        raise ConfigError(f"{text!r} is no offset of a partition.", remedy="Write topic:partition=offset.")
-    return (topic, int(number)), int(offset)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -251,6 +145,7 @@ class _Driver:
 
     async def _begin(self) -> int:
         options = self._options
+        expressions = Expressions(options.where, options.select)
         topics = list(dict.fromkeys(options.topics)) or await self._new_topics()
         refuse_held(topics, list(self._configs.records.backfills.values()))
         asked = Asked(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
@@ -264,6 +159,7 @@ class _Driver:
             missing_topics=found.missing_topics,
             max_mb_per_second=options.max_mb_per_second,
             memory_bytes_a_task=self._file.configuration().memory_max_bytes,
+            is_filtered=bool(expressions),
         )
         backfill = Backfill(
             f"{self._rng.getrandbits(4 * ID_CHARS):0{ID_CHARS}x}",
@@ -271,12 +167,24 @@ class _Driver:
             plan.tasks,
             begun_at_ms=self._clock.wall_ms(),
             by=driver_name(),
+            where=expressions.where,
+            select=expressions.select,
         )
         if not options.json or options.dry_run:
-            write_out(plan_text(plan, str(self._settings.flow), as_json=options.json))
+            write_out(plan_text(plan, str(self._settings.flow), expressions, as_json=options.json))
         if options.dry_run:
+            if expressions:
+                await self._check_expressions(backfill)
             return EXIT_DONE
         return await self._copy(backfill, plan)
+
+    async def _check_expressions(self, backfill: Backfill) -> None:
+        """Raises: ConfigError, if an expression cannot be used."""
+        spark = await asyncio.to_thread(self._start_spark, backfill)
+        try:
+            await self._kept(spark, backfill, self._orders(backfill, 1))
+        finally:
+            await asyncio.to_thread(spark.stop)
 
     async def _new_topics(self) -> list[str]:
         """Return the topics that the flow selects and has not begun."""
@@ -344,6 +252,7 @@ class _Driver:
         spark = await asyncio.to_thread(self._start_spark, backfill)
         at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))
         orders = self._orders(backfill, at_once)
+        frame = await self._frame(spark, backfill, orders)
         await asyncio.to_thread(check_executors, spark, orders, backfill_task.check)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
@@ -363,7 +272,7 @@ class _Driver:
             await hold.end(State.STOPPED, str(error))
             raise
         try:
-            outcome = await self._run_job(hold, spark, orders, None if plan is None else plan.bytes_an_offset)
+            outcome = await self._run_job(hold, spark, frame, None if plan is None else plan.bytes_an_offset)
         except NotHeld:
             raise
         except BaseException as error:
@@ -379,14 +288,41 @@ class _Driver:
 
         topics = ", ".join(sorted(backfill.topics))[:80]
         name = f"mm2py backfill {self._settings.flow}: {topics}"
-        return open_session(name, master=with_attempts(self._options.master), settings=QUIET)
+        settings = QUIET | SESSION_SETTINGS if backfill.is_filtered else QUIET
+        return open_session(name, master=with_attempts(self._options.master), settings=settings)
+
+    async def _frame(self, spark: SparkSession, backfill: Backfill, orders: Sequence[TaskOrder]) -> DataFrame:
+        """Return the frame of results; nothing is copied before it is collected. Raises: ConfigError."""
+        if not backfill.is_filtered:
+            return results_of(spark, orders, backfill_task.copy)
+        kept = await self._kept(spark, backfill, orders)
+        return await asyncio.to_thread(filtered_results_of, kept, orders, backfill_task.copy_rows)
+
+    async def _kept(self, spark: SparkSession, backfill: Backfill, orders: Sequence[TaskOrder]) -> DataFrame:
+        """Return the frame of records that a filtered backfill keeps. Raises: ConfigError."""
+        topics = (await fetch_metadata(self._source, sorted(backfill.topics))).topics
+        ids = {name: topic.topic_id for name, topic in topics.items()}
+        ranges = [
+            LogRange(topic, ids.get(topic), number, *at)
+            for order in orders
+            for (topic, number), at in order.ranges.items()
+        ]
+        return await asyncio.to_thread(
+            partial(
+                kept_of,
+                spark,
+                orders[0],
+                ranges,
+                Expressions(backfill.where, backfill.select),
+                read_committed=self._settings.read_committed,
+            )
+        )
 
     async def _run_job(
-        self, hold: Hold, spark: SparkSession, orders: Sequence[TaskOrder], bytes_an_offset: float | None
+        self, hold: Hold, spark: SparkSession, frame: DataFrame, bytes_an_offset: float | None
     ) -> _Outcome:
         backfill = hold.backfill
         title = f"mm2py backfill {self._settings.flow} {', '.join(sorted(backfill.topics))[:80]} ({backfill.id})"
-        frame = results_of(spark, orders, backfill_task.copy)
         job = asyncio.create_task(
             asyncio.to_thread(partial(collect, spark, frame, job=backfill.id, title=title)), name="Spark job"
         )

@@ -6,10 +6,12 @@ import json
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from mm2py.backfill.pipeline.expressions import Expressions
 from mm2py.backfill.plan import MB, PartitionFacts, Plan
 from mm2py.clock import Clock
 from mm2py.secret import printable
@@ -20,10 +22,10 @@ RATE_OVER: Final = 10
 """The rate that is shown is that of so many looks."""
 
 
-def plan_text(plan: Plan, flow: str, *, as_json: bool) -> str:
+def plan_text(plan: Plan, flow: str, expressions: Expressions, *, as_json: bool) -> str:
     """Return the plan for people, or as one JSON object."""
     if as_json:
-        return json.dumps(_plan_body(plan, flow), indent=2) + "\n"
+        return json.dumps({**_plan_body(plan, flow), **asdict(expressions)}, indent=2) + "\n"
     rows: list[tuple[str, ...]] = [("topic", "partition", "from", "seam", "offsets", "MB")]
     rows += [_row(one) for one in plan.partitions[:SHOWN_MOST]]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
@@ -47,6 +49,8 @@ def plan_text(plan: Plan, flow: str, *, as_json: bool) -> str:
         f"{plan.memory_bytes_a_task / (1 << 20):,.0f} MiB for records in each of {plan.tasks_at_once} tasks at once"
     )
     lines += ["", f"{plan.offsets:,} offsets, {size}{takes}; {memory}."]
+    if expressions:
+        lines.append(f"Not all records are copied as they are: {expressions.text}.")
     if plan.topics_to_create:
         lines.append(f"Topics to create: {', '.join(plan.topics_to_create)}.")
     lines += [f"Warning: {warning}" for warning in plan.warnings]

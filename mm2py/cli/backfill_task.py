@@ -9,10 +9,11 @@ import asyncio
 import hashlib
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.backfill.attempt import Attempt, CopiedRange
 from mm2py.backfill.copy_job import TaskOrder
@@ -28,6 +29,11 @@ from mm2py.logs import make_logger
 from mm2py.records.backfill_record import process_of
 from mm2py.records.connector_config import decode_flow
 from mm2py.shared_settings.follow import merged_or_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from mm2py.backfill.pipeline.filtered_source import FilteredSource
 
 
 def digest_of(path: Path) -> str:
@@ -76,11 +82,19 @@ def copy(order: TaskOrder, attempt: int) -> list[Mapping[str, Any]]:
         return [asdict(one) for one in runner.run(_copy(order, attempt))]
 
 
-async def _copy(order: TaskOrder, attempt: int) -> list[CopiedRange]:
+def copy_rows(order: TaskOrder, attempt: int, rows: Iterator[pa.RecordBatch]) -> list[Mapping[str, Any]]:
+    """Like ``copy``, of the rows that Spark has kept of the only partition. Raises: as ``copy``."""
+    keep_large_blocks()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:  # its end waits for the thread that waits for rows
+        return [asdict(one) for one in runner.run(_copy(order, attempt, rows))]
+
+
+async def _copy(order: TaskOrder, attempt: int, rows: Iterator[pa.RecordBatch] | None = None) -> list[CopiedRange]:
     settings = settings_of(order)
     memory = read_settings_file(Path(order.file), None).configuration().memory_max_bytes
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     frames = FrameMemory(memory // 2)
+    filtered: FilteredSource | None = None
     opened = [
         connect("backfill", settings.flow, cluster, timeout_s=timeout_s, rng=rng, frames=frames)
         for cluster, timeout_s in (
@@ -93,6 +107,13 @@ async def _copy(order: TaskOrder, attempt: int) -> list[CopiedRange]:
             Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
             for cluster, brokers in zip((settings.source, settings.target), opened, strict=True)
         )
+        if rows is not None:
+            from mm2py.backfill.pipeline.filtered_source import FilteredSource  # noqa: PLC0415  (an extra)
+
+            ((key, wanted),) = order.ranges.items()
+            filtered = FilteredSource(opened[0], key, wanted, partial(asyncio.to_thread, next, rows, None))
+            source = replace(source, brokers=filtered)
+            settings = replace(settings, bytes_per_second_max=None)  # Spark reads at the rate
         name = TransactionalId(
             settings.group, process_of(order.backfill, order.task), order.attempt(attempt), str(settings.flow)
         )
@@ -100,5 +121,7 @@ async def _copy(order: TaskOrder, attempt: int) -> list[CopiedRange]:
         one = Attempt(settings, source, target, name, order.ranges, clock=SystemClock(), rng=rng, log=log)
         return await one.run(memory)
     finally:
+        if filtered is not None:
+            await filtered.close()
         for brokers in opened:
             await brokers.close()

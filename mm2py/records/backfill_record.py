@@ -65,11 +65,20 @@ class Backfill:
     """Who began it, for people."""
     reason: str = ""
     """Why it was stopped."""
+    where: str = ""
+    """SQL: which records are copied; empty: all."""
+    select: str = ""
+    """SQL: what is made of them; empty: they stay as they are."""
 
     @property
     def holds(self) -> bool:
         """Whether the live flow waits for it."""
         return self.state is State.COPYING
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether its copies may be others than the source's records."""
+        return bool(self.where or self.select)
 
     def ranges(self) -> dict[TopicPartition, Range]:
         """Return what is to be copied, by source partition."""
@@ -97,6 +106,8 @@ def encode_backfill(backfill: Backfill) -> bytes:
             "seen_at_ms": backfill.seen_at_ms,
             "by": backfill.by,
             "reason": backfill.reason,
+            "where": backfill.where,
+            "select": backfill.select,
         }
     )
 
@@ -126,6 +137,8 @@ def decode_backfill(key: bytes, value: bytes) -> Backfill:
             _count(fields["seen_at_ms"]),
             _text(fields["by"]),
             _text(fields["reason"]),
+            _text(fields["where"]),
+            _text(fields["select"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedRequest("it is no backfill as this version of mm2py writes it") from error

@@ -228,6 +228,16 @@ def stamp(
     _pack_u32(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
 
 
+def place(batch: bytearray, base_offset: int, next_offset: int) -> None:
+    """Put a batch into a log, in place: as one that reaches from ``base_offset`` up to ``next_offset``.
+
+    It may reach beyond its records, as batches do from which the cleaner has removed some, or all.
+    """
+    _pack_i64(batch, 0, base_offset)
+    _pack_i32(batch, DELTA_AT, next_offset - base_offset - 1)
+    _pack_u32(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
+
+
 def assemble(body: Bytes, *, codec: int, record_count: int, base_timestamp_ms: int, max_timestamp_ms: int) -> bytearray:
     """Return a batch around encoded records whose offset deltas are 0 to ``record_count - 1``.
 
@@ -260,11 +270,14 @@ def assemble(body: Bytes, *, codec: int, record_count: int, base_timestamp_ms: i
     return batch
 
 
-def build_batch(records: Sequence[NewRecord], *, codec: int = Codec.NONE) -> bytearray:
+def build_batch(
+    records: Sequence[NewRecord], *, codec: int = Codec.NONE, deltas: Sequence[int] | None = None
+) -> bytearray:
     """Return a batch of our own small records, ready to be sent or stamped.
 
     Args:
         records: at least one. Header keys are written as UTF-8.
+        deltas: of their offsets; None: 0, 1, 2... Others have to be followed by ``place``.
     Raises:
         ValueError: there are no records; brokers refuse a batch without any.
     """
@@ -275,7 +288,7 @@ def build_batch(records: Sequence[NewRecord], *, codec: int = Codec.NONE) -> byt
     for index, record in enumerate(records):
         content = bytearray(1)  # attributes of a record: none are defined
         content += varint(record.timestamp_ms - base_timestamp_ms)
-        content += varint(index)
+        content += varint(index if deltas is None else deltas[index])
         content += _sized(record.key)
         content += _sized(record.value)
         content += varint(len(record.headers))

@@ -336,7 +336,8 @@ class ConfigLog(ConfigTable):
             forgotten = [
                 old.id
                 for old in self.records.backfills.values()
-                if not old.holds and old.id != backfill.id and now_ms - old.seen_at_ms > BACKFILLS_KEPT_MS
+                if not (old.holds or old.is_filtered or old.id == backfill.id)
+                and now_ms - old.seen_at_ms > BACKFILLS_KEPT_MS
             ]
             if forgotten:
                 await writer.write({0: [NewRecord(backfill_key(old), None, now_ms) for old in forgotten]})

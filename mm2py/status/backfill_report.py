@@ -39,6 +39,10 @@ class BackfillReport:
     """Who began it, where."""
     text: str
     """How it stands, in a sentence; what to do if its driver is dead."""
+    where: str
+    """SQL: which records it copies; empty: all."""
+    select: str
+    """SQL: what it makes of them; empty: they stay as they are."""
     is_holding: bool
     """The workers wait with its topics."""
     is_dead: bool
@@ -83,12 +87,19 @@ def _report(
         one.run,
         one.by,
         _text(flow, one, done, total, silent_ms if is_dead else None),
+        one.where,
+        one.select,
         one.holds,
         is_dead,
     )
 
 
 def _text(flow: Flow, one: Backfill, done: int, total: int, silent_ms: int | None) -> str:
+    told = _state_text(flow, one, done, total, silent_ms)
+    return f"{told} It is filtered (--where, --select)." if one.is_filtered else told
+
+
+def _state_text(flow: Flow, one: Backfill, done: int, total: int, silent_ms: int | None) -> str:
     part = f"{done:,} of {total:,} offsets are copied"
     if silent_ms is not None:
         return (

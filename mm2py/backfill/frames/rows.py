@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -38,23 +39,26 @@ def records_of(batch: pa.RecordBatch, *, now_ms: int) -> dict[int, list[NewRecor
     Raises:
         BadRow: a row has no partition, or a header no key.
     """
-    names = batch.schema.names
     partitions = batch["partition"]
     if partitions.null_count:
         raise BadRow(
             f"{partitions.null_count} of {len(batch)} rows have no partition.",
             remedy="Give each row a partition; mm2py chooses none.",
         )
-    count = len(batch)
+    found: dict[int, list[NewRecord]] = {}
+    for partition, record in zip(partitions.to_pylist(), contents_of(batch, now_ms=now_ms), strict=True):
+        found.setdefault(partition, []).append(record)
+    return found
+
+
+def contents_of(batch: pa.RecordBatch, *, now_ms: int) -> Iterator[NewRecord]:
+    """Yield a record for each row. ``now_ms`` and errors: as of ``records_of``."""
+    names, count = batch.schema.names, len(batch)
     values = _bytes(batch["value"])
     keys = _bytes(batch["key"]) if "key" in names else [None] * count
     timestamps = _timestamps(batch["timestamp"]) if "timestamp" in names else [now_ms] * count
     headers = _headers(batch["headers"]) if "headers" in names else [list[tuple[str, bytes | None]]()] * count
-    found: dict[int, list[NewRecord]] = {}
-    rows = zip(partitions.to_pylist(), keys, values, timestamps, headers, strict=True)
-    for partition, key, value, timestamp_ms, pairs in rows:
-        found.setdefault(partition, []).append(NewRecord(key, value, timestamp_ms, pairs))
-    return found
+    return map(NewRecord, keys, values, timestamps, headers)
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:
@@ -91,8 +95,7 @@ def batches_of(records: list[NewRecord], codec: int) -> list[tuple[bytearray, in
     part: list[NewRecord] = []
     size = 0
     for record in records:
-        own = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
-        own += sum(RECORD_BYTES + len(key) + len(value or b"") for key, value in record.headers)
+        own = size_of(record)
         if part and size + own > BATCH_BYTES:
             found.append((_batch(part, codec), len(part)))
             part, size = [], 0
@@ -101,6 +104,12 @@ def batches_of(records: list[NewRecord], codec: int) -> list[tuple[bytearray, in
     if part:
         found.append((_batch(part, codec), len(part)))
     return found
+
+
+def size_of(record: NewRecord) -> int:
+    """Return about how many bytes a record takes in a batch."""
+    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size + sum(RECORD_BYTES + len(key) + len(value or b"") for key, value in record.headers)
 
 
 def _batch(records: list[NewRecord], codec: int) -> bytearray:

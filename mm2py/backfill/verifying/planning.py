@@ -43,6 +43,8 @@ class Why(StrEnum):
     NOT_YET = "not copied yet"
     BEHIND_LEDGER = "behind the ledger"
     """Target records that the ledger does not have yet."""
+    FILTERED = "filtered"
+    """Copied by a backfill with ``--where`` or ``--select``: the copies may be others, and fewer."""
     FOREIGN_FLOWS = "other flows"
     """Several flows write to the remote partition."""
     UNREADABLE = "no answer"
@@ -90,6 +92,8 @@ class PartitionFacts:
     own_timestamps: bool = True
     """As of ``ComparedRange``."""
     bytes_per_offset: float = 1000.0
+    filtered: Sequence[Interval] = ()
+    """Source offsets of backfills with ``--where`` or ``--select``."""
 
     @property
     def template(self) -> ComparedRange:
@@ -149,7 +153,7 @@ def plan_partition(facts: PartitionFacts, *, range_bytes: int = RANGE_BYTES) -> 
             plan.note(Why.SINCE, (left.source[0], min(facts.since, left.source[1])))
             left = left.cut(facts.since, left.source[1]) if facts.since < left.source[1] else None
         if left is not None and (whole := _within_ends(plan, left)) is not None:
-            wide.append(_explained(plan, whole))
+            wide += _unfiltered(plan, _explained(plan, whole))
     for one in wide:
         plan.ranges += _pieces(one, facts, range_bytes)
     newest = facts.ledgers[-1].ledger
@@ -157,7 +161,7 @@ def plan_partition(facts: PartitionFacts, *, range_bytes: int = RANGE_BYTES) -> 
     if newest.target_end < facts.target_bounds[1]:
         plan.tail = (max(newest.target_end, facts.target_bounds[0]), facts.target_bounds[1])
         plan.tail_source = max(newest.copied_to, log_start)
-    if facts.is_compacted and (newest.copied_to < log_end or plan.tail is not None):
+    if facts.is_compacted and not facts.filtered and (newest.copied_to < log_end or plan.tail is not None):
         later = facts.template
         source = (min(newest.copied_to, log_end), log_end)
         plan.ranges.append(replace(later, source=source, target=plan.tail or (0, 0), is_later=True))
@@ -240,6 +244,20 @@ def _why(hole: Hole) -> Why:
             return Why.EXPIRED
         case HoleCause.COUNTED:
             return Why.COUNTED
+
+
+def _unfiltered(plan: PartitionPlan, whole: ComparedRange) -> list[ComparedRange]:
+    """Return what no filtered backfill has copied. A compacted partition can only be compared as a whole."""
+    filtered = joined(overlaps(plan.facts.filtered, whole.source))
+    if not filtered:
+        return [whole]
+    if plan.facts.is_compacted:
+        plan.note(Why.FILTERED, whole.source)
+        return []
+    for one in filtered:
+        plan.note(Why.FILTERED, one)
+    edges = [(whole.source[0], whole.source[0]), *filtered, (whole.source[1], whole.source[1])]
+    return [whole.cut(one[1], other[0]) for one, other in pairwise(edges) if one[1] < other[0]]
 
 
 def _explained(plan: PartitionPlan, whole: ComparedRange) -> ComparedRange:

@@ -30,6 +30,7 @@ from mm2py.replication.gap_log import GapTable
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.log_reader import LogReader, Stretch
+from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.topics.names import ledger_topic, quarantine
 
 LEDGER_LAG_S: Final = 2.0
@@ -98,6 +99,7 @@ class Survey:
         gaps = GapTable(self._target, settings.status_topic)
         await gaps.read()
         kept = await self._quarantined(keys)
+        filtered = await self._filtered()
         sizes = await self._sizes(source_bounds)
         for key in keys:
             remote = remotes[key]
@@ -123,6 +125,7 @@ class Survey:
                     read_committed=settings.read_committed,
                     own_timestamps=on_target.get(_TIMESTAMPS) != "LogAppendTime",
                     bytes_per_offset=sizes.get(key, 1000.0),
+                    filtered=filtered.get(key, ()),
                 )
             )
         return found
@@ -175,6 +178,16 @@ class Survey:
                 if isinstance(told, BrokerRefused):
                     raise told
                 found[side, name] = {one.name: one.value for one in told}
+        return found
+
+    async def _filtered(self) -> dict[TopicPartition, list[Interval]]:
+        """Return what backfills with ``--where`` or ``--select`` have copied, or the workers behind their seams."""
+        configs = ConfigTable(self._target, self._settings.configs_topic)
+        await configs.read()
+        found: dict[TopicPartition, list[Interval]] = {}
+        for backfill in configs.records.backfills.values():
+            for key, (first, seam) in backfill.ranges().items() if backfill.is_filtered else ():
+                found.setdefault(key, []).append((first, seam))
         return found
 
     async def _quarantined(self, keys: Sequence[TopicPartition]) -> dict[TopicPartition, set[int]]:

@@ -35,6 +35,9 @@ def test_other_places_are_refused_with_what_to_write(text: str) -> None:
 def test_a_backfill_that_is_resumed_has_its_topics_already() -> None:
     with pytest.raises(ConfigError, match="take no --topics"):
         parse_arguments(["f", "A->B", "--resume", "0badcafe", "--topics", "t"])
+    for name in ("--where", "--select"):
+        with pytest.raises(ConfigError, match=f"take no .*{name}"):
+            parse_arguments(["f", "A->B", "--resume", "0badcafe", name, "key"])
     with pytest.raises(ConfigError, match="not allowed with"):
         parse_arguments(["f", "A->B", "--resume", "0badcafe", "--abandon", "0badcafe"])
 

@@ -7,6 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mm2py.backfill.pipeline.expressions import Expressions
 from mm2py.backfill.plan import TASKS_A_SLOT, TASKS_MOST, PartitionFacts, Plan, make_plan, retention_warned_of
 from mm2py.cli.backfill_printout import duration_text, plan_text
 from mm2py.records.backfill_record import Range
@@ -50,7 +51,7 @@ def test_bytes_are_the_part_of_the_log_that_is_copied() -> None:
     assert part(0, size=None).bytes is None
     plan = planned(part(0), part(1, size=None))
     assert (plan.bytes, plan.seconds) == (None, None)
-    assert "unknown number of bytes" in plan_text(plan, "A->B", as_json=False)
+    assert "unknown number of bytes" in plan_text(plan, "A->B", Expressions(), as_json=False)
 
 
 def test_time_follows_the_limit_where_there_is_one() -> None:
@@ -74,12 +75,18 @@ def test_the_ranges_are_those_of_the_partitions() -> None:
     assert planned(part(3, first=5, seam=9)).ranges() == {"orders": {3: Range(5, 9)}}
 
 
+def test_a_filtered_backfill_has_a_task_for_each_partition() -> None:
+    facts = [PartitionFacts("t", number, 0, 100, 0, 100) for number in (2, 0, 1)]
+    plan = make_plan(facts, slots=1, missing_topics=[], max_mb_per_second=None, memory_bytes_a_task=1, is_filtered=True)
+    assert plan.tasks == ((("t", 0),), (("t", 1),), (("t", 2),))
+
+
 def test_a_plan_of_a_hundred_terabytes_takes_no_five_seconds() -> None:
     """Made-up sizes: 20,000 partitions of 5 GB. CPU time counts, as others use the machine."""
     facts = [PartitionFacts(f"t{n // 100}", n % 100, 0, 5 * 10**6, 0, 5 * 10**6, 5 * 10**9) for n in range(20_000)]
     begun_s = time.process_time()
     plan = planned(*facts, slots=64)
-    text = plan_text(plan, "A->B", as_json=False)
+    text = plan_text(plan, "A->B", Expressions(), as_json=False)
     assert time.process_time() - begun_s < 5
     assert plan.bytes == 100 * TB
     assert len(plan.tasks) == 128

@@ -66,6 +66,18 @@ def test_what_either_log_has_deleted_is_named_and_not_compared() -> None:
     assert left_out(found) == [("expired", 0, 65)]
 
 
+def test_what_a_filtered_backfill_has_copied_is_named_and_the_rest_compared() -> None:
+    of = ledger(Run(0, 0, 10), Run(15, 10, 5), Run(40, 15, 60))
+    found = plan([of], (0, 100), (0, 75), filtered=[(10, 30), (20, 40)])
+    assert [(one.source, one.target, one.runs) for one in found.ranges] == [
+        ((0, 10), (0, 10), (Run(0, 0, 10),)),
+        ((40, 100), (15, 75), (Run(40, 15, 60),)),
+    ]
+    assert left_out(found) == [("filtered", 10, 40)]
+    compacted = plan([of], (0, 120), (0, 75), filtered=[(10, 30)], is_compacted=True)
+    assert (compacted.ranges, left_out(compacted)[0]) == ([], ("filtered", 0, 100))
+
+
 def test_holes_gaps_and_quarantine_are_named_and_a_record_without_a_reason_stays() -> None:
     noted = ledger(
         Run(0, 0, 10),

@@ -33,6 +33,8 @@ BACKFILLS = st.builds(
     NUMBERS,
     st.text(),
     st.text(),
+    st.text(),
+    st.text(),
 )
 ONE = Backfill("0badcafe", {"t": {0: Range(3, 9)}}, ((("t", 0),),))
 
@@ -52,6 +54,7 @@ def test_what_is_written_is_read(backfill: Backfill) -> None:
         {"state": "begun"},
         {"run": True},
         {"by": None},
+        {"where": None},
         {"tasks": [[["t"]]]},
         {"tasks": None},
     ],

@@ -598,7 +598,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "not_ready": "group why",
         "held": "at_ms by connector state text",
         "backfill": "begun_at_ms by flow id is_dead is_holding last_seen_ms_ago offsets offsets_copied partitions"
-        " resumed state text topics",
+        " resumed select state text topics where",
         "settings": "applied drift enabled stored",
         "stored": "at_ms by version worker",
         "applied": "is_behind member version",

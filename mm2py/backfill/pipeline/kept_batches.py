@@ -1,0 +1,100 @@
+"""Rows that Spark has kept become record batches again, at their source offsets. Pure but for Arrow.
+
+The batches of a partition cover its range without a break. What was left out is a hole, as cleaning leaves it in a
+compacted log: offsets that are missing within a batch or before it, and batches without records at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from mm2py.backfill.frames.rows import BATCH_BYTES, contents_of, size_of
+from mm2py.errors import Mm2Error
+from mm2py.records.batch import MAGIC, NO_TIMESTAMP, NewRecord, assemble, build_batch, place
+from mm2py.records.compression import Codec
+
+LENGTH_MOST: Final = (1 << 31) - 1
+"""A batch covers so many offsets at most."""
+
+
+class OutOfOrder(Mm2Error):
+    """Rows came in another order than that of their offsets, or of another partition."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, remedy="This is a fault of mm2py or of Spark: abandon the backfill, and report it.")
+
+
+class KeptBatch(NamedTuple):
+    """A batch, and the offsets that it covers."""
+
+    base_offset: int
+    next_offset: int
+    data: bytearray
+
+
+def batches_of_rows(rows: pa.RecordBatch, topic: str, partition: int, behind: int) -> Iterator[KeptBatch]:
+    """Yield the records of rows as batches.
+
+    Args:
+        rows: with topic, partition, offset, timestamp, key, value and headers.
+        topic: of which all rows must be, as of ``partition``.
+        behind: the offset behind the row before these; -1: they are the first.
+    Raises:
+        OutOfOrder: they are not of this partition, or their offsets do not grow.
+        BadRow: a header has no key.
+    """
+    if not len(rows):
+        return
+    places = {*zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)}
+    if places != {(topic, partition)}:
+        raise OutOfOrder(f"Rows of {places} came to the task of {topic}-{partition}.")
+    part: list[NewRecord] = []
+    offsets: list[int] = []
+    size = 0
+    for offset, record in zip(rows["offset"].to_pylist(), contents_of(rows, now_ms=NO_TIMESTAMP), strict=True):
+        if offset < behind:
+            raise OutOfOrder(f"Offset {offset} of {topic}-{partition} came behind offset {behind - 1}.")
+        behind = offset + 1
+        own = size_of(record)
+        if part and (size + own > BATCH_BYTES or offset - offsets[0] >= LENGTH_MOST):
+            yield _batch(part, offsets)
+            part, offsets, size = [], [], 0
+        part.append(record)
+        offsets.append(offset)
+        size += own
+    yield _batch(part, offsets)
+
+
+def empty_batches(start: int, end: int) -> Iterator[KeptBatch]:
+    """Yield batches without records that cover a range of offsets."""
+    while start < end:
+        stop = min(end, start + LENGTH_MOST)
+        data = assemble(b"", codec=Codec.NONE, record_count=0, base_timestamp_ms=0, max_timestamp_ms=NO_TIMESTAMP)
+        place(data, start, stop)
+        yield KeptBatch(start, stop, data)
+        start = stop
+
+
+def _batch(records: list[NewRecord], offsets: list[int]) -> KeptBatch:
+    base, end = offsets[0], offsets[-1] + 1
+    deltas = [offset - base for offset in offsets]
+    data = _compiled(records, deltas)
+    place(data, base, end)
+    return KeptBatch(base, end, data)
+
+
+def _compiled(records: list[NewRecord], deltas: list[int]) -> bytearray:
+    """Return a batch by aiokafka's compiled builder, where that keeps all there is."""
+    if min(record.timestamp_ms for record in records) < 0:  # which it would take for none
+        return build_batch(records, deltas=deltas)
+    builder: Any = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
+    try:
+        for delta, record in zip(deltas, records, strict=True):
+            builder.append(delta, record.timestamp_ms, record.key, record.value, record.headers)
+    except UnicodeEncodeError:  # of a header's key
+        return build_batch(records, deltas=deltas)
+    return bytearray(builder.build())
