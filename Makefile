@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify
+.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -162,6 +162,9 @@ group-failover: venv jars ## groups that go on in the copy, beside MirrorMaker 2
 
 bench-workers: venv jars ## one, two and four workers on this machine, about ten minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.workers $(ARGS)
+
+bench-wan: venv jars ## over a long link beside MirrorMaker 2, about forty minutes; takes root and Go (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.wan $(ARGS)
 
 bench-new-topic: venv jars ## does a new topic among 1,000 hold up the others? five minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.new_topic $(ARGS)

@@ -27,11 +27,14 @@ from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.java import java
 from deploy.local.jvm import LOGGING
+from deploy.local.network import inside
 
 ROOT: Final = Path(__file__).parents[1]
 MM2PY: Final = "mm2py"
 MM2_1: Final = "mm2-1"
 MM2_4: Final = "mm2-4"
+MM2_TUNED: Final = "mm2-tuned"
+"""For a long link, as its community recommends: many tasks, large buffers and fetches. Only ``bench.wan`` runs it."""
 FRANZ_GO: Final = "franz-go"
 MM2: Final = (MM2_1, MM2_4)
 TITLES: Final[Mapping[str, str]] = {
@@ -100,7 +103,7 @@ def properties(launch: Launch, addresses: tuple[str, str], tls: Mapping[str, str
         f"{target}.bootstrap.servers": addresses[1],
         f"{flow}.enabled": "true",
         f"{flow}.topics": launch.workload.topic,
-        "tasks.max": "1" if launch.mirror == MM2_1 else "4",
+        "tasks.max": _TASKS.get(launch.mirror, "4"),
         "replication.factor": "1",
         "emit.offset-syncs.enabled": "false",
         "emit.checkpoints.enabled": "false",
@@ -109,8 +112,18 @@ def properties(launch: Launch, addresses: tuple[str, str], tls: Mapping[str, str
         "config.storage.replication.factor": "1",
         "status.storage.replication.factor": "1",
         **{f"{alias}.{key}": value for alias in (source, target) for key, value in tls.items()},
+        **({f"{source}.consumer.{key}": value for key, value in _TUNED.items()} if launch.mirror == MM2_TUNED else {}),
         **({"listeners": "", **own} if launch.mirror == MM2PY else {}),  # MirrorMaker 2 serves no REST there either
     }
+
+
+_TASKS: Final = {MM2_1: "1", MM2_TUNED: "12"}
+_TUNED: Final = {
+    "receive.buffer.bytes": "1048576",
+    "fetch.max.bytes": "104857600",
+    "max.partition.fetch.bytes": "10485760",
+    "max.poll.records": "10000",
+}
 
 
 class Running:
@@ -205,7 +218,7 @@ def running(launch: Launch, sides: Sides, tls: Mapping[str, str]) -> Iterator[Ru
     try:
         command = command_of(launch, sides, directory, tls if launch.workload.tls else {})
         log_path = directory / "log"
-        with log_path.open("wb") as log:
+        with log_path.open("wb") as log, inside(sides.network):
             started_s = time.monotonic()
             process = subprocess.Popen(
                 command,

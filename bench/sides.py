@@ -21,6 +21,7 @@ from bench.encryption import Encryption
 from bench.processes import cpu_s
 from deploy.local.broker_settings import Setting
 from deploy.local.kafka import KafkaCluster, start_clusters
+from deploy.local.network import Namespace
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId
@@ -89,6 +90,8 @@ class Side:
 class Sides:
     source: Side
     target: Side
+    network: Namespace | None = None
+    """Where mirrors run; None: on this machine."""
 
     def wait_until_quiet(self) -> None:
         """Wait until both brokers have finished with the previous run; only for a while, others may use the machine."""
@@ -106,9 +109,16 @@ class Sides:
 
 @contextmanager
 def bench_clusters(
-    encryption: Encryption | None = None, settings: Mapping[str, Setting] | None = None
+    encryption: Encryption | None = None,
+    settings: Mapping[str, Setting] | None = None,
+    networks: tuple[Namespace | None, Namespace | None] = (None, None),
 ) -> Iterator[list[KafkaCluster]]:
-    """Start a source and a target cluster of one broker each; ``settings`` are added to the brokers'."""
+    """Start a source and a target cluster of one broker each.
+
+    Args:
+        settings: are added to the brokers'.
+        networks: where the source and the target live; None: on this machine.
+    """
     encryption = encryption or Encryption.none()
     clusters = [
         KafkaCluster(
@@ -117,8 +127,9 @@ def bench_clusters(
             jvm_options=(f"-Xms{BROKER_HEAP}", *JVM_OPTIONS),
             listeners=encryption.listeners,
             settings={**BROKER_SETTINGS, **encryption.broker, **(settings or {})},
+            network=network,
         )
-        for name in ("source", "target")
+        for name, network in zip(("source", "target"), networks, strict=True)
     ]
     with start_clusters(clusters) as started:
         yield started

@@ -9,6 +9,7 @@ from pathlib import Path
 from deploy.local.errors import StarterError
 from deploy.local.guardian import guard
 from deploy.local.java import java
+from deploy.local.network import Namespace, inside
 
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = (
@@ -37,8 +38,10 @@ class JavaServer:
         jvm_options: Sequence[str] = QUICK_START,
         extra_jvm_options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        network: Namespace | None = None,
     ) -> None:
         self.log_path = log_path
+        self._network = network
         self._command = [
             *(str(java()), f"-Xmx{heap}", *LOGGING, *extra_jvm_options, *jvm_options),
             *("-cp", f"{jars}/*", main_class, *arguments),
@@ -71,7 +74,7 @@ class JavaServer:
         """Start the process; returns at once. A server that already runs is left alone."""
         if self.alive:
             return
-        with self.log_path.open("ab") as log:
+        with self.log_path.open("ab") as log, inside(self._network):
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,

@@ -32,8 +32,9 @@ from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.jvm import QUICK_START, JavaServer
 from deploy.local.limits import check_limits
+from deploy.local.network import Namespace, inside
 from deploy.local.ports import HOST, PortLease, lease_ports
-from deploy.local.probe import NotReady, accepts_connections, cluster_view
+from deploy.local.probe import ClusterView, NotReady, accepts_connections, cluster_view
 
 READY_TIMEOUT_S = 50.0
 MOST_PORT_CHOICES = 3
@@ -46,6 +47,17 @@ class BrokerAddress:
 
     ports: Mapping[str, int]
     probed: str
+    host: str = HOST
+    network: Namespace | None = None
+
+    def view(self) -> ClusterView:
+        """Ask the broker for its cluster, from beside it; NotReady as long as it does not serve."""
+        with inside(self.network):
+            view = cluster_view(self.host, self.ports[self.probed])
+            for name, port in self.ports.items():
+                if name != self.probed and not accepts_connections(self.host, port):
+                    raise NotReady(f"its listener {name} does not answer")
+        return view
 
 
 class Broker:
@@ -100,13 +112,8 @@ class Broker:
             if not self._server.alive:
                 self._raise_ended()
             try:
-                view = cluster_view(HOST, self.address.ports[self.address.probed])
-                others_listen = all(
-                    accepts_connections(HOST, port)
-                    for name, port in self.address.ports.items()
-                    if name != self.address.probed
-                )
-                if self.node_id in view.broker_ids and len(view.broker_ids) >= brokers and others_listen:
+                view = self.address.view()
+                if self.node_id in view.broker_ids and len(view.broker_ids) >= brokers:
                     return
                 reason = f"it sees the brokers {sorted(view.broker_ids)}"
             except NotReady as error:
@@ -161,6 +168,7 @@ class KafkaCluster:
         environment: further variables of the processes, such as ``KRB5_CONFIG``.
         format_options: arguments to StorageTool, such as ``("--add-scram", "SCRAM-SHA-256=[name=a,password=b]")``.
         ready_timeout_s: how long a node may take from start to serving.
+        network: where the nodes live, by default on 127.0.0.1; who wants to reach them has to be there, or near.
     """
 
     def __init__(
@@ -177,6 +185,7 @@ class KafkaCluster:
         environment: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
         ready_timeout_s: float = READY_TIMEOUT_S,
+        network: Namespace | None = None,
     ) -> None:
         if nodes < 1:
             raise ValueError("a cluster has at least one node")
@@ -194,6 +203,8 @@ class KafkaCluster:
         self._environment = dict(environment or {})
         self._format_options = tuple(format_options)
         self._ready_timeout_s = ready_timeout_s
+        self._network = network
+        self._host = HOST if network is None else network.address
         self._leases: list[PortLease] = []
 
     def __enter__(self) -> Self:
@@ -217,7 +228,7 @@ class KafkaCluster:
 
     def bootstrap_for(self, listener: str) -> str:
         """``host:port,...`` of the named listener of every node."""
-        return ",".join(f"{HOST}:{broker.address.ports[listener]}" for broker in self.brokers)
+        return ",".join(f"{broker.address.host}:{broker.address.ports[listener]}" for broker in self.brokers)
 
     def broker(self, node_id: int) -> Broker:
         """Return the broker with that node id."""
@@ -288,7 +299,7 @@ class KafkaCluster:
         config_path = directory / f"broker-{node_id}.properties"
         properties = broker_properties(
             node_id,
-            host=HOST,
+            host=self._host,
             ports=ports,
             listeners=self._listeners,
             log_dir=str(log_dir),
@@ -308,9 +319,10 @@ class KafkaCluster:
             jvm_options=self._jvm_options,
             extra_jvm_options=image.jvm_options,
             environment=self._environment,
+            network=self._network,
         )
         client_ports = {name: ports[node_id][name] for name in self._listeners}
-        address = BrokerAddress(client_ports, probed=plaintext_listener(self._listeners))
+        address = BrokerAddress(client_ports, plaintext_listener(self._listeners), self._host, self._network)
         return Broker(node_id, server, address, ready_timeout_s=self._ready_timeout_s)
 
 

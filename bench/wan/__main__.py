@@ -1,0 +1,170 @@
+"""The command: ``python -m bench.wan``, or ``make bench-wan``; see docs/benchmarks.md.
+
+The source's broker is in one network namespace; the target's broker and the mirror are in another, as operators are
+told to run it. A link of the rig joins them. The bench itself reaches both without delay. A copy is watched for a fixed
+time after its first record, because some mirrors need an hour for what others do in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bench.filling import fill, read_through, warm_up
+from bench.machine import commit, hardware, versions
+from bench.measure import Reading, RunFailed, copy_measures, read
+from bench.mirrors import Launch, Options, Running, running
+from bench.paced import measure_paced, rehearse
+from bench.processes import peak_mb
+from bench.rounds import WARM_RECORDS, said
+from bench.runs import OtherConditions, Run, RunLog
+from bench.sides import Side, Sides, bench_clusters
+from bench.wan.rig import Rig
+from bench.wan.rows import MIRRORS, ROWS, Row, sized, table
+from deploy.local.errors import StarterError
+
+ROOT: Final = Path(__file__).parents[2]
+LOOK_EVERY_S: Final = 0.1
+FIRST_S: Final = 120.0
+
+
+class Arguments(argparse.Namespace):
+    """What the command line says."""
+
+    rows: list[str]
+    mirrors: list[str]
+    rounds: int
+    records: int
+    seconds: float
+    paced_seconds: float
+    resume: bool
+    save: bool
+
+
+def parse(arguments: Sequence[str] | None = None) -> Arguments:
+    """Read the command line; argparse ends the process if it cannot."""
+    parser = argparse.ArgumentParser(prog="python -m bench.wan", description="Mirrors over a long link.")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--mirrors", nargs="+", choices=MIRRORS, default=list(MIRRORS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KB in each topic that is copied")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long a copy is watched after its first record")
+    parser.add_argument("--paced-seconds", type=float, default=20.0, help="how long latency is measured")
+    parser.add_argument("--resume", action="store_true", help="go on with the last bench, which was interrupted")
+    parser.add_argument("--save", action="store_true", help="write the table under docs/results")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+async def measure_for(sides: Sides, launch: Launch, *, number: int, seconds: float) -> Run:
+    """Watch one mirror for so long after its first record, or until all records are there."""
+    workload = launch.workload
+    try:
+        with running(launch, sides, {}) as mirror:
+            before = replace(read(sides, None, 0), at_s=mirror.started_s)
+            first = await _until(sides, launch, mirror, 1, FIRST_S)
+            if not first.copied:
+                raise RunFailed(f"no record within {FIRST_S:g} s; its log ends:\n{mirror.log_tail()}")
+            last = await _until(sides, launch, mirror, workload.records, seconds)
+            measures = copy_measures(workload, before, first, last, peak_mb(mirror.pid))
+    except RunFailed as error:
+        return Run(workload.name, launch.mirror, number, workload.records, failed=str(error))
+    return Run(workload.name, launch.mirror, number, workload.records, measures)
+
+
+async def _until(sides: Sides, launch: Launch, mirror: Running, records: int, seconds: float) -> Reading:
+    end_s = time.monotonic() + seconds
+    while True:
+        ends = await sides.target.ends(launch.remote_topic, range(launch.workload.partitions))
+        found = read(sides, mirror.pid, sum(ends.values()))
+        if mirror.exit_code is not None:
+            raise RunFailed(f"ended with exit code {mirror.exit_code}; its log ends:\n{mirror.log_tail()}")
+        if found.copied >= records or found.at_s > end_s:
+            return found
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def measure_row(sides: Sides, row: Row, log: RunLog, options: Arguments) -> None:
+    """Run all mirrors over one link, round after round."""
+    workload = row.workload
+    await fill(sides.source, workload)
+    await read_through(sides.source, workload)
+    await warm_up(sides.target, workload.with_records(min(workload.records, WARM_RECORDS)))
+    if workload.pace is not None:
+        await rehearse(sides, workload)
+    for number in range(options.rounds):
+        for at, mirror in enumerate(options.mirrors):
+            if log.has((workload.name, mirror, number), workload.records):
+                continue
+            sides.wait_until_quiet()
+            launch = Launch(mirror, workload, f"{number}x{at}", Options())
+            if workload.pace is None:
+                run = await measure_for(sides, launch, number=number, seconds=options.seconds)
+            else:
+                run = await measure_paced(sides, launch, {}, number=number)
+            log.add(run)
+            print(said(run), flush=True)
+            sides.target.delete_all_but([])
+            sides.source.delete_all_but([workload.topic])
+
+
+def run_row(row: Row, log: RunLog, options: Arguments) -> None:
+    """Start a rig and the clusters of a row, and measure it.
+
+    Raises:
+        StarterError: this machine has no rig: it takes root, ``ip`` and Go.
+    """
+
+    async def on(source: Side, target: Side, rig: Rig | None) -> None:
+        sides = Sides(source, target, None if rig is None else rig.target)
+        try:
+            await measure_row(sides, row, log, options)
+        finally:
+            await sides.close()
+
+    with ExitStack() as stack:
+        rig = None if row.link is None else stack.enter_context(Rig(row.link))
+        networks = (None, None) if rig is None else (rig.source, rig.target)
+        clusters = stack.enter_context(bench_clusters(networks=networks))
+        if rig is not None:
+            stack.enter_context(rig.near.entered())
+            print(f"{row.name}: {row.link}; TCP as the machine has it: {rig.settings()}", flush=True)
+        asyncio.run(on(Side(clusters[0]), Side(clusters[1]), rig))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the bench and print its table. The exit code is 1 if a run failed; a goal that is missed is no failure."""
+    options = parse(arguments)
+    rows = [sized(ROWS[name], records=options.records, paced_s=options.paced_seconds) for name in options.rows]
+    conditions = {"commit": commit(), "seconds": f"{options.seconds:g} {options.paced_seconds:g}"}
+    older = sorted((ROOT / "run").glob("bench-wan-*.jsonl"))
+    now = datetime.datetime.now(datetime.UTC)
+    path = older[-1] if options.resume and older else ROOT / "run" / f"bench-wan-{now:%Y%m%d-%H%M%S}.jsonl"
+    try:
+        log = RunLog(path, conditions, resume=options.resume)
+        for row in rows:
+            run_row(row, log, options)
+    except (StarterError, OtherConditions) as error:
+        print(f"bench-wan: {error}", file=sys.stderr)
+        return 1
+    told = table(rows, log.runs)
+    print(told)
+    if options.save:
+        saved = ROOT / "docs" / "results" / f"wan-{now:%Y-%m-%d}.md"
+        rounds = f"{options.rounds} round(s), {options.seconds:g} s a copy"
+        machine = ", ".join(f"{name} {value}" for name, value in {**hardware(), **versions()}.items())
+        heading = f"# Over a long link, {now:%Y-%m-%d}\n\nCommit {commit()}, {rounds}. {machine}.\n\n"
+        saved.write_text(heading + told)
+        print("Written:", saved)
+    return 1 if any(run.failed for run in log.runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

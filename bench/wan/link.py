@@ -1,0 +1,87 @@
+"""What a link between two data centres is like. Pure. MirrorMaker 2 has no counterpart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Way(Enum):
+    """A direction of the link, by where its packets come from."""
+
+    FROM_SOURCE = 0
+    FROM_TARGET = 1
+
+
+BOTH_WAYS = frozenset(Way)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link, the same in both directions.
+
+    Args:
+        round_trip_ms: the time that both directions take together, without waiting.
+        megabits_per_s: millions of bits a second in each direction; 0 for no limit.
+        queue_bytes: how much may wait before each direction; what comes then is dropped. Without a rate nothing waits.
+        loss: the share of packets that get lost, 0 to 1.
+        jitter_ms: by how much a packet may be later, evenly distributed. Packets keep their order.
+        seed: chooses what gets lost and what is late.
+    """
+
+    round_trip_ms: float = 0.0
+    megabits_per_s: float = 0.0
+    queue_bytes: int = 12_500_000
+    loss: float = 0.0
+    jitter_ms: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if (
+            min(self.round_trip_ms, self.megabits_per_s, self.queue_bytes, self.jitter_ms) < 0
+            or not 0 <= self.loss <= 1
+        ):
+            raise ValueError(f"no link is like this: {self}")
+
+    def __str__(self) -> str:
+        parts = [f"{self.round_trip_ms:g} ms"]
+        if self.jitter_ms:
+            parts.append(f"up to {self.jitter_ms:g} ms more")
+        if self.loss:
+            parts.append(f"{self.loss * 100:g} % loss")
+        if self.megabits_per_s:
+            parts.append(f"{self.megabits_per_s:g} Mbit/s, queue of {self.queue_bytes / 1e6:g} MB")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The packets of one direction so far."""
+
+    passed: int
+    bytes_passed: int
+    lost: int
+    overflowed: int
+    cut: int
+
+
+def relay_line(link: Link, cut: frozenset[Way] = frozenset()) -> str:
+    """Return the line of JSON that tells the relay to be such a link, with these directions cut."""
+    return json.dumps(
+        {
+            "bytes_per_s": link.megabits_per_s * 1e6 / 8,
+            "queue_bytes": link.queue_bytes,
+            "delay_ns": round(link.round_trip_ms * 1e6 / 2),
+            "jitter_ns": round(link.jitter_ms * 1e6),
+            "loss": link.loss,
+            "cut": [way in cut for way in Way],
+        }
+    )
+
+
+def counts_of(answer: str) -> dict[Way, Counts]:
+    """Return what the relay answers."""
+    numbers = [int(one) for one in answer.split()]
+    each = len(numbers) // len(Way)
+    return {way: Counts(*numbers[way.value * each : (way.value + 1) * each]) for way in Way}

@@ -1,0 +1,41 @@
+"""The table of ``make bench-wan``: medians, ratios to MirrorMaker 2 with defaults, and what failed."""
+
+from __future__ import annotations
+
+from bench.mirrors import MM2_1, MM2_TUNED, MM2PY
+from bench.runs import Run
+from bench.wan.link import Link, Way, counts_of, relay_line
+from bench.wan.rows import ROWS, sized, table
+
+
+def run_of(mirror: str, number: int, rate: float) -> Run:
+    return Run("wan-12", mirror, number, 1_000, {"mb_per_s": rate, "peak_mb": 150.0, "cpu_s_per_gb_steady": 1.25})
+
+
+def test_ratios_are_those_of_medians_and_a_failed_run_says_why() -> None:
+    runs = [run_of(MM2PY, number, rate) for number, rate in enumerate([70.0, 90.0, 80.0])]
+    runs += [run_of(MM2_1, 0, 2.0), Run("wan-12", MM2_TUNED, 0, 1_000, failed="no record within 120 s")]
+    lines = table([ROWS["wan-12"]], runs).splitlines()
+    assert [line.split(" | ")[1:] for line in lines[2:5]] == [
+        ["mm2py", "80", "40.0", "", "1.25", "150", "3 of 3 |"],
+        ["MM2, defaults", "2", "1.0", "", "1.25", "150", "1 of 1 |"],
+        ["MM2, tuned (12 tasks, 1 MB receive buffers, large fetches)", *[""] * 5, "0 of 1 |"],
+    ]
+    assert lines[5:] == ["* wan-12, mm2-tuned, round 1: no record within 120 s"]
+
+
+def test_a_row_has_so_many_records_and_a_paced_one_so_many_seconds() -> None:
+    copied = sized(ROWS["wan-12"], records=20_000, paced_s=5.0).workload
+    assert (copied.name, copied.records >= 20_000, copied.records % (16 * 12)) == ("wan-12", True, 0)
+    paced = sized(ROWS["wan-paced"], records=1_000_000, paced_s=5.0).workload
+    assert paced.pace is not None and (paced.pace.measured_s, paced.pace.settle_s) == (5.0, 5.0)
+
+
+def test_the_relay_is_told_what_a_link_is_like_and_counts_each_direction() -> None:
+    told = relay_line(Link(round_trip_ms=100, megabits_per_s=8, loss=0.5), frozenset({Way.FROM_TARGET}))
+    assert told == (
+        '{"bytes_per_s": 1000000.0, "queue_bytes": 12500000, "delay_ns": 50000000, "jitter_ns": 0, "loss": 0.5,'
+        ' "cut": [false, true]}'
+    )
+    found = counts_of("1 2 3 4 5 6 7 8 9 10")
+    assert (found[Way.FROM_SOURCE].passed, found[Way.FROM_TARGET].cut) == (1, 10)
