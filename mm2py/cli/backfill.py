@@ -219,7 +219,13 @@ class _Driver:
             write_out(f"Backfill {backfill.id} is over already: {backfill.state}.\n")
             return EXIT_DONE
         refuse_living_driver(backfill, self._clock.wall_ms())
+        positions = await self._survey.positions() if backfill.is_filtered else {}
         await Hold(self._configs, backfill, self._clock).end(State.STOPPED, "abandoned")
+        if any(key in backfill.ranges() and not stored.drained for key, stored in positions.items()):
+            say(
+                "Its last records were filtered, so the workers may not recognise them, and may report that the source"
+                " was cut back (mm2py gaps). Accept such a gap: up to a second of filtered records may then come again."
+            )
         write_out(f"Backfill {backfill.id} is abandoned: the workers of {self._settings.flow} copy the rest.\n")
         return EXIT_DONE
 
@@ -379,17 +385,17 @@ class _Driver:
 
     async def _finish(self, hold: Hold, outcome: _Outcome) -> int:
         backfill, flow = hold.backfill, self._settings.flow
-        if outcome.is_stopped:
+        if outcome.is_stopped and not backfill.is_filtered:
             await hold.end(State.STOPPED, "stopped by an operator")
             say(f"Backfill {backfill.id} is stopped. The workers of {flow} copy the rest.")
             return EXIT_INTERRUPTED
-        if outcome.error is not None:
-            say(str(outcome.error))
+        if outcome.is_stopped or outcome.error is not None:
+            say(f"Backfill {backfill.id} is stopped." if outcome.error is None else str(outcome.error))
             say(
                 f"The workers of {flow} still wait with these topics. Resume it: mm2py backfill {self._options.file}"
                 f" '{flow}' --resume {backfill.id}. Or let them copy the rest: --abandon {backfill.id}."
             )
-            return EXIT_FAILED
+            return EXIT_INTERRUPTED if outcome.is_stopped else EXIT_FAILED
         await until_answered(lambda: hold.end(State.DONE), rng=self._rng)
         rows, kept, as_json = await counted_by_ledger(outcome.rows, flow, self._target), None, self._options.json
         try:

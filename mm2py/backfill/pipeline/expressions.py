@@ -24,10 +24,10 @@ _BYTES: Final = ("binary", "string")
 _HEADERS: Final = ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>")
 _TYPES: Final = {"key": _BYTES, "value": _BYTES, "headers": _HEADERS}
 _ALLOWED_NODES: Final = frozenset({"Project", "Filter", "SubqueryAlias", "View"})
-_OF_THE_MOMENT: Final = frozenset({"now", "localtimestamp", "user", "session_user", "curdate"})
-"""Functions that Spark takes for deterministic, as they give the same within one query."""
-SESSION_SETTINGS: Final = {"spark.sql.session.timeZone": "UTC"}
-"""Dates and times as text mean the same on every driver."""
+_OF_THE_MOMENT: Final = frozenset({"now", "localtimestamp", "user", "session_user", "curdate", "aes_encrypt"})
+"""Functions that Spark takes for deterministic, and that give something else in another query, or at each call."""
+SESSION_SETTINGS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+"""Expressions mean the same on every driver: times as text, and a cast that fails is an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ def test_a_filter_and_a_projection_are_allowed() -> None:
         (project(("rand", False)), r"rand\(\) gives something else each time"),
         (project(("current_date", True)), r"current_date\(\) gives"),
         (project(("now", True)), r"now\(\) gives"),
+        (project(("aes_encrypt", True)), r"aes_encrypt\(\) gives"),
         (project(("pythonudf", True)), "not of Spark's own"),
         (project(has_subqueries=True), "a subquery"),
     ],
