@@ -76,7 +76,7 @@ class Rig:
         return {name: self.target.setting(name) for name in SHOWN}
 
     def close(self) -> None:
-        """End the link, and let go of the namespaces. A second call does nothing."""
+        """End the link, and release the namespaces. A second call does nothing."""
         self._relay.close()
         self._leave()
 

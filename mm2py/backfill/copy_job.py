@@ -16,6 +16,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import Range
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 ATTEMPTS_A_RUN: Final = 1000
@@ -25,6 +26,8 @@ COLUMNS: Final = (
     " records long, bytes long, digest long, seconds double, attempt int"
 )
 """Of the results, see ``connectors.backfill.attempt.CopiedRange``."""
+_ARROW: Final = {"string": "string", "int": "int32", "long": "int64", "double": "float64"}
+"""Arrow's types, by those of Spark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +97,10 @@ class _TaskBody:
 
 
 _NAMES: Final = [column.split()[0] for column in COLUMNS.split(",")]
+
+
+def arrow_schema() -> pa.Schema:
+    """Return ``COLUMNS`` for Arrow, and so for Parquet."""
+    import pyarrow as pa  # noqa: PLC0415  (an extra)
+
+    return pa.schema([(name, _ARROW[kind]) for name, kind in map(str.split, COLUMNS.split(","))])

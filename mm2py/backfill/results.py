@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mm2py.backfill.copy_job import COLUMNS
+from mm2py.backfill.copy_job import arrow_schema
 from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.port import Brokers
@@ -23,8 +23,6 @@ from mm2py.topics.names import ledger_topic
 Row = Mapping[str, Any]
 """See ``connectors.backfill.attempt.CopiedRange``."""
 NOWHERE: Final = "none"
-_PARQUET: Final = {"string": "string", "int": "int32", "long": "int64", "double": "float64"}
-"""Parquet's types, by those of Spark."""
 
 
 class NotKept(Mm2Error):
@@ -63,11 +61,9 @@ def keep(rows: Sequence[Row], folder: Path, backfill_id: str) -> Path:
     import pyarrow as pa  # noqa: PLC0415  (an extra)
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    names = [column.split() for column in COLUMNS.split(",")]
-    schema = pa.schema([(name, _PARQUET[kind]) for name, kind in names])
     path = (folder / f"mm2py-backfill-{backfill_id}.parquet").absolute()
     try:
-        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), path)
+        pq.write_table(pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema()), path)
     except OSError as error:
         raise NotKept(
             f"The results cannot be kept in {path}: {error.strerror or error}.",

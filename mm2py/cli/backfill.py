@@ -282,7 +282,8 @@ class _Driver:
         except NotHeld:
             raise
         except BaseException as error:
-            await hold.end(State.STOPPED, str(error))
+            if not backfill.is_filtered:  # its tasks may have been killed: see docs/backfill.md, Limits
+                await hold.end(State.STOPPED, str(error))
             raise
         finally:
             with suppress(Exception):
@@ -345,7 +346,7 @@ class _Driver:
                 spark.sparkContext.cancelJobGroup(backfill.id)
                 await asyncio.wait([job])
                 return _Outcome([], is_stopped=True)
-            return _Outcome(await job)
+            return _complete(await job, backfill)
         except JobFailed as error:
             return _Outcome([], error, is_stopped=self._stop.is_set())
         finally:
@@ -406,6 +407,16 @@ class _Driver:
             as_json = True
         write_out(result_text(backfill.id, str(flow), rows, kept, as_json=as_json))
         return EXIT_DONE
+
+
+def _complete(rows: list[dict[str, Any]], backfill: Backfill) -> _Outcome:
+    """Return the outcome of a job that has ended. A partition without a result was copied by no task."""
+    missing = sorted(backfill.ranges().keys() - {(row["topic"], row["partition"]) for row in rows})
+    if not missing:
+        return _Outcome(rows)
+    topic, number = missing[0]
+    what = f"Spark has ended the job, and {len(missing)} partition(s) have no result, the first is {topic}-{number}."
+    return _Outcome(rows, JobFailed(what, remedy="This is a fault of mm2py or of Spark: report it."))
 
 
 def with_attempts(master: str) -> str:

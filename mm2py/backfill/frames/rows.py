@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -97,12 +97,12 @@ def batches_of(records: list[NewRecord], codec: int) -> list[tuple[bytearray, in
     for record in records:
         own = size_of(record)
         if part and size + own > BATCH_BYTES:
-            found.append((_batch(part, codec), len(part)))
+            found.append((batch_of(part, codec), len(part)))
             part, size = [], 0
         part.append(record)
         size += own
     if part:
-        found.append((_batch(part, codec), len(part)))
+        found.append((batch_of(part, codec), len(part)))
     return found
 
 
@@ -112,16 +112,20 @@ def size_of(record: NewRecord) -> int:
     return size + sum(RECORD_BYTES + len(key) + len(value or b"") for key, value in record.headers)
 
 
-def _batch(records: list[NewRecord], codec: int) -> bytearray:
-    """Return one batch, by aiokafka's compiled builder where that keeps all there is."""
+def batch_of(records: list[NewRecord], codec: int, deltas: Sequence[int] | None = None) -> bytearray:
+    """Return one batch, by aiokafka's compiled builder where that keeps all there is.
+
+    Args:
+        deltas: as of ``build_batch``.
+    """
     if min(record.timestamp_ms for record in records) < 0:  # which it would take for none
-        return build_batch(records, codec=codec)
+        return build_batch(records, codec=codec, deltas=deltas)
     builder: Any = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     try:
-        for index, record in enumerate(records):
-            builder.append(index, record.timestamp_ms, record.key, record.value, record.headers)
+        for delta, record in zip(range(len(records)) if deltas is None else deltas, records, strict=True):
+            builder.append(delta, record.timestamp_ms, record.key, record.value, record.headers)
     except UnicodeEncodeError:  # of a header's key
-        return build_batch(records, codec=codec)
+        return build_batch(records, codec=codec, deltas=deltas)
     plain = builder.build()
     if codec == Codec.NONE:
         return plain if isinstance(plain, bytearray) else bytearray(plain)

@@ -24,8 +24,9 @@ _BYTES: Final = ("binary", "string")
 _HEADERS: Final = ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>")
 _TYPES: Final = {"key": _BYTES, "value": _BYTES, "headers": _HEADERS}
 _ALLOWED_NODES: Final = frozenset({"Project", "Filter", "SubqueryAlias", "View"})
-_OF_THE_MOMENT: Final = frozenset({"now", "localtimestamp", "user", "session_user", "curdate", "aes_encrypt"})
-"""Functions that Spark takes for deterministic, and that give something else in another query, or at each call."""
+_OF_THE_MOMENT: Final = frozenset({"now", "localtimestamp", "user", "session_user", "curdate"})
+_RANDOM: Final = frozenset({"aes_encrypt"})
+"""Spark takes these for deterministic as well."""
 SESSION_SETTINGS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """Expressions mean the same on every driver: times as text, and a cast that fails is an error."""
 
@@ -67,8 +68,10 @@ def why_not(plan: PlanNode) -> str | None:
     if plan.has_subqueries:
         return "it has a subquery"
     for name, is_deterministic in plan.calls:
-        if not is_deterministic or name in _OF_THE_MOMENT or name.startswith("current_"):
+        if not is_deterministic or name in _RANDOM:
             return f"{name}() gives something else each time, so a second attempt of a task would see other records"
+        if name in _OF_THE_MOMENT or name.startswith("current_"):
+            return f"{name}() depends on when or by whom it is run: write the value itself"
         if name.endswith(("udf", "udaf")):
             return f"{name} is a function that is not of Spark's own"
     return next(filter(None, map(why_not, plan.children)), None)
@@ -111,8 +114,8 @@ def _check_columns(types: dict[str, str], count: int) -> None:
             raise _refused(
                 "--select",
                 f"it makes a column {name!r}",
-                remedy=f"It may make {', '.join(CHANGEABLE)}: upper(CAST(value AS STRING)) AS value, for example."
-                " What it does not name stays as it is.",
+                remedy=f"It may make {', '.join(CHANGEABLE)}, in lower case: upper(CAST(value AS STRING)) AS value, for"
+                " example. What it does not name stays as it is.",
             )
         if kind not in _TYPES[name]:
             allowed = " or ".join(_TYPES[name])

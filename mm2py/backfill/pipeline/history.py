@@ -40,7 +40,7 @@ def options_of(
     Args:
         file: the settings file, as it is found on every executor.
         ranges: of each task, in order.
-        bytes_per_second: that one task may read; None: as many as it can.
+        bytes_per_second: the most that one task reads; None: no limit.
     """
     tasks = [[one.topic, str(one.topic_id or ""), one.partition, one.start, one.end] for one in ranges]
     return {

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from mm2py.backfill.copy_job import COLUMNS, TaskOrder
+from mm2py.backfill.copy_job import COLUMNS, TaskOrder, arrow_schema
 from mm2py.backfill.frames.ranges import LogRange
 from mm2py.backfill.pipeline.expressions import Expressions, applied
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 CopyRows = Callable[[TaskOrder, int, Iterator[Any]], Iterable[Mapping[str, Any]]]
 """As ``copy_job.Copy``, with the rows of the task's only partition, as Arrow's record batches."""
-_ARROW: Final = {"string": "string", "int": "int32", "long": "int64", "double": "float64"}
-"""Arrow's types, by those of Spark."""
 
 
 def kept_of(
@@ -66,15 +64,9 @@ def filtered_results_of(kept: DataFrame, orders: Sequence[TaskOrder], copy: Copy
             raise AssertionError("this runs in a task")
         found = copy(orders[context.partitionId()], context.attemptNumber(), rows)
         deque(rows, maxlen=0)  # Spark starts another Python process where one leaves rows unread
-        yield pa.RecordBatch.from_pylist([dict(row) for row in found], schema=_schema())
+        yield pa.RecordBatch.from_pylist([dict(row) for row in found], schema=arrow_schema())
 
     # DataFrame.mapInArrow does just this, but wants pandas, which nothing here needs.
     function = UserDefinedFunction(body, returnType=COLUMNS, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*[kept[name] for name in kept.columns])
     return DataFrame(kept._jdf.mapInArrow(column._jc, False, None), kept.sparkSession)
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415  (an extra)
-
-    return pa.schema([(name, _ARROW[kind]) for name, kind in map(str.split, COLUMNS.split(","))])

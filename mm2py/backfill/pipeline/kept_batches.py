@@ -7,14 +7,13 @@ compacted log: offsets that are missing within a batch or before it, and batches
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mm2py.backfill.frames.rows import BATCH_BYTES, contents_of, size_of
+from mm2py.backfill.frames.rows import BATCH_BYTES, batch_of, contents_of, size_of
 from mm2py.errors import Mm2Error
-from mm2py.records.batch import MAGIC, NO_TIMESTAMP, NewRecord, assemble, build_batch, place
+from mm2py.records.batch import NO_TIMESTAMP, NewRecord, assemble, place
 from mm2py.records.compression import Codec
 
 LENGTH_MOST: Final = (1 << 31) - 1
@@ -81,20 +80,6 @@ def empty_batches(start: int, end: int) -> Iterator[KeptBatch]:
 
 def _batch(records: list[NewRecord], offsets: list[int]) -> KeptBatch:
     base, end = offsets[0], offsets[-1] + 1
-    deltas = [offset - base for offset in offsets]
-    data = _compiled(records, deltas)
+    data = batch_of(records, Codec.NONE, [offset - base for offset in offsets])
     place(data, base, end)
     return KeptBatch(base, end, data)
-
-
-def _compiled(records: list[NewRecord], deltas: list[int]) -> bytearray:
-    """Return a batch by aiokafka's compiled builder, where that keeps all there is."""
-    if min(record.timestamp_ms for record in records) < 0:  # which it would take for none
-        return build_batch(records, deltas=deltas)
-    builder: Any = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
-    try:
-        for delta, record in zip(deltas, records, strict=True):
-            builder.append(delta, record.timestamp_ms, record.key, record.value, record.headers)
-    except UnicodeEncodeError:  # of a header's key
-        return build_batch(records, deltas=deltas)
-    return bytearray(builder.build())

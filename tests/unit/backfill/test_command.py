@@ -7,7 +7,7 @@ import os
 import pytest
 
 from mm2py.backfill.hold import NotHeld, refuse_held, refuse_living_driver
-from mm2py.cli.backfill import driver_name, parse_arguments, slots_of, where_of, with_attempts
+from mm2py.cli.backfill import _complete, driver_name, parse_arguments, slots_of, where_of, with_attempts
 from mm2py.errors import ConfigError
 from mm2py.records.backfill_record import Backfill, Range, State
 
@@ -40,6 +40,13 @@ def test_a_backfill_that_is_resumed_has_its_topics_already() -> None:
             parse_arguments(["f", "A->B", "--resume", "0badcafe", name, "key"])
     with pytest.raises(ConfigError, match="not allowed with"):
         parse_arguments(["f", "A->B", "--resume", "0badcafe", "--abandon", "0badcafe"])
+
+
+def test_a_job_without_the_result_of_a_partition_has_failed() -> None:
+    backfill = Backfill("0badcafe", {"t": {0: Range(0, 9), 1: Range(0, 9)}}, ())
+    rows: list[dict[str, object]] = [{"topic": "t", "partition": 1}]
+    assert "1 partition(s) have no result, the first is t-0" in str(_complete(rows, backfill).error)
+    assert _complete([*rows, {"topic": "t", "partition": 0}], backfill).error is None
 
 
 def test_a_local_master_tries_a_task_four_times() -> None:
