@@ -372,6 +372,7 @@ class FlowsReading:
             copy_modes=copy_modes,
             tasks_max=value(connector, keys.TASKS_MAX),
             bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
+            connections_per_broker_max=value(own, keys.CONNECTIONS_PER_BROKER_MAX),
             many_to_one=value(own, keys.MANY_TO_ONE),
             exactly_once=exactly_once,
             quarantines=value(own, keys.ON_POISON_RECORD) == "quarantine",

@@ -132,6 +132,7 @@ TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
 MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
 METRICS_PARTITIONS_MAX = Key("metrics.partitions.max", integer(0), 10_000)
 BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
+CONNECTIONS_PER_BROKER_MAX = Key("connections.per.broker.max", integer(1, 1000), 64)
 MANY_TO_ONE = Key("many.to.one", boolean, False)
 ON_POISON_RECORD = Key("on.poison.record", one_of("stop", "quarantine"), "stop")
 ON_SOURCE_GAP: Key[str | None] = Key("on.source.gap", one_of("stop", "continue", "restart"), None)
@@ -158,6 +159,7 @@ OWN_TOP = table_of(
     MEMORY_MAX_BYTES,
     METRICS_PARTITIONS_MAX,
     BYTES_PER_SECOND_MAX,
+    CONNECTIONS_PER_BROKER_MAX,
     MANY_TO_ONE,
     groups.OWN,
     ON_POISON_RECORD,
@@ -170,6 +172,7 @@ OWN_FLOW = table_of(
     OWN_SECURITY,
     TOPICS_WATCH_INTERVAL,
     BYTES_PER_SECOND_MAX,
+    CONNECTIONS_PER_BROKER_MAX,
     MANY_TO_ONE,
     ON_POISON_RECORD,
     _OWN_SYNC,

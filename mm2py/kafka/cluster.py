@@ -7,6 +7,7 @@ which have ``until_answered`` for it.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -252,6 +253,7 @@ class Cluster:
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
         self._slots: dict[tuple[BrokerId, str], _Slot] = {}
         self._silent_until_s: dict[str, float] = {}
+        self._round_trips_s: dict[tuple[str, int], float] = {}
 
     async def send(
         self, broker: BrokerId, request: FetchRequest | ProduceRequest | Payload, *, channel: str = "control"
@@ -268,6 +270,18 @@ class Cluster:
         if isinstance(reply, messages.MetadataResponse):
             self._learn(reply)
         return reply
+
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        """See ``Brokers.round_trip_s``."""
+        return self._round_trips_s.get(self._addresses.get(broker, ("", 0)))
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None:
+        """See ``Brokers.close_channel``."""
+        slot = self._slots.get((broker, channel))
+        if slot is not None and slot.is_unused:
+            del self._slots[broker, channel]
+            if slot.connection is not None:
+                slot.connection.close()
 
     async def check_bootstrap(self) -> str | None:
         """Ask every bootstrap address that answers for its cluster's id, and return it.
@@ -375,6 +389,8 @@ class Cluster:
             self._silent_until_s[peer_name(host, port)] = asyncio.get_running_loop().time() + AVOIDED_S
             raise
         self._turned_away.pop((host, port), None)
+        shortest_s = self._round_trips_s.get((host, port), math.inf)
+        self._round_trips_s[host, port] = min(shortest_s, connection.round_trip_s)
         self._all_read_topic_ids = connection.reads_topic_ids and self._all_read_topic_ids is not False
         return connection
 

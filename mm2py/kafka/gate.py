@@ -214,6 +214,14 @@ class GatedBrokers:
             gate.renew(sent_at_s)
         return reply
 
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        """See ``Brokers.round_trip_s``."""
+        return self.brokers.round_trip_s(broker)
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None:
+        """See ``Brokers.close_channel``."""
+        self.brokers.close_channel(broker, channel)
+
 
 def gated_alone(brokers: Brokers, clock: Clock) -> GatedBrokers:
     """Return a target's brokers behind a gate of their own: for a command, which is in no group."""

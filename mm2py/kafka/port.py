@@ -164,6 +164,14 @@ class Brokers(Protocol):
         """
         ...
 
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        """Return how long a broker's shortest answer took; None before the first."""
+        ...
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None:
+        """Close a connection that is not wanted any more. The next request of the channel opens another one."""
+        ...
+
 
 async def ask(
     brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str = "control"

@@ -351,7 +351,7 @@ _NAMES: Final[Mapping[Part, str]] = {
     Part.READING: (
         "source.consumer.fetch.max.bytes source.consumer.max.partition.fetch.bytes source.consumer.fetch.min.bytes"
         " source.consumer.fetch.max.wait.ms producer.override.linger.ms copy.mode copy.mode.pass.topics"
-        " copy.mode.repack.topics"
+        " copy.mode.repack.topics connections.per.broker.max"
     ),
     Part.GAPS: "on.source.gap on.target.loss",
     Part.SPREAD: "tasks.max",

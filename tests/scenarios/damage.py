@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.batch import read_header, split
+from tests.fakes.near_brokers import NearBrokers
 
 Spoil = Callable[[bytearray], bool]
 """Change the records of one partition in a reply; return whether they were changed."""
@@ -38,7 +39,7 @@ class Spoiler:
         return replace(reply, partitions=parts)
 
 
-class _Spoiled:
+class _Spoiled(NearBrokers):
     def __init__(self, spoiler: Spoiler, cluster: object) -> None:
         self._spoiler = spoiler
         self._cluster: Any = cluster

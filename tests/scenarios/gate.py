@@ -9,6 +9,7 @@ from typing import cast
 from kio.static.protocol import Payload
 
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from tests.fakes.near_brokers import NearBrokers
 
 Request = FetchRequest | ProduceRequest | Payload
 
@@ -37,7 +38,7 @@ class Gate:
             await self._opened.wait()
 
 
-class _Gated:
+class _Gated(NearBrokers):
     def __init__(self, gate: Gate, cluster: Brokers) -> None:
         self._gate = gate
         self._cluster = cluster

@@ -28,6 +28,7 @@ from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, Joined, MemberId
 from mm2py.topics.names import control_log
 from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import DozingClock, VirtualClock
 from tests.scenarios.gate import Request
 
@@ -44,7 +45,7 @@ REQUEST_TIMEOUT_S = 3.0
 RecordT = TypeVar("RecordT", bound=ControlRecord)
 
 
-class Wire:
+class Wire(NearBrokers):
     """The connections of one worker to the cluster. They can be cut, and they stop while the worker is frozen."""
 
     def __init__(self, name: str, cluster: ClusterModel) -> None:

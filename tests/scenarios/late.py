@@ -9,6 +9,7 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, ProduceRequest
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.network_model import frozen
 from tests.scenarios.gate import Request
 
@@ -38,7 +39,7 @@ class StuckRequests:
         return [answer.error_code for reply in replies for answer in reply.partitions]
 
 
-class _Stuck:
+class _Stuck(NearBrokers):
     def __init__(self, stuck: StuckRequests, cluster: Brokers) -> None:
         self._stuck = stuck
         self._cluster = cluster

@@ -88,6 +88,12 @@ class Wire:
         await self._pass()
         return reply
 
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        return self._cluster.round_trip_s(broker)
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None:
+        self._cluster.close_channel(broker, f"{self._channels} {channel}")
+
     async def _send(self, broker: BrokerId, request: Request, channel: str, late_s: float) -> object:
         timeout_s = min(self._timeout_s, self._cluster.request_timeout_s)
         if late_s:

@@ -122,6 +122,14 @@ class FaultyConnection:
         await self._take_turn("replies", broker, channel)
         return reply
 
+    def round_trip_s(self, broker: Any) -> float | None:
+        """See ``Brokers.round_trip_s``."""
+        return self._cluster.round_trip_s(broker)
+
+    def close_channel(self, broker: Any, channel: str) -> None:
+        """See ``Brokers.close_channel``."""
+        self._cluster.close_channel(broker, f"{self._channels} {channel}")
+
     async def _while_dead(self) -> None:
         if self._incarnation.dead:
             await asyncio.get_running_loop().create_future()  # a killed worker waits until its cancellation is complete

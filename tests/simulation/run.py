@@ -18,7 +18,15 @@ from tests.simulation.actions import ClusterActions
 from tests.simulation.history import POISON_MS, Traffic
 from tests.simulation.incarnation import SimulationLoop
 from tests.simulation.judgement import Judge
-from tests.simulation.schedule import ClusterPlan, End, IncarnationPlan, Schedule, make_schedule
+from tests.simulation.schedule import (
+    FAR_LATENCY_S,
+    NEAR_LATENCY_S,
+    ClusterPlan,
+    End,
+    IncarnationPlan,
+    Schedule,
+    make_schedule,
+)
 from tests.simulation.worker import Worker
 
 DEADLINE_S: Final = 900.0
@@ -94,7 +102,14 @@ class Simulation:
 
     def _cluster(self, name: str, plan: ClusterPlan) -> ClusterModel:
         rng = random.Random(self._rng.random())
-        return ClusterModel(name, self._clock, rng, nodes=plan.nodes, broker_config=plan.broker_config)
+        return ClusterModel(
+            name,
+            self._clock,
+            rng,
+            nodes=plan.nodes,
+            broker_config=plan.broker_config,
+            latency_s=FAR_LATENCY_S if plan.is_far else NEAR_LATENCY_S,
+        )
 
     async def run(self) -> None:
         schedule, loop = self.schedule, asyncio.get_running_loop()

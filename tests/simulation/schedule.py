@@ -22,6 +22,8 @@ SHORT_EXPIRY_MS: Final = 90_000
 since a fence lasts no longer than that (docs/broker-facts.md#h4).
 """
 LONGEST_PAUSE_S: Final = 20.0
+NEAR_LATENCY_S: Final = (0.0002, 0.002)
+FAR_LATENCY_S: Final = (0.003, 0.03)
 
 
 class Times(enum.Enum):
@@ -59,6 +61,8 @@ class ClusterPlan:
     nodes: int
     faults: Faults
     broker_config: Mapping[str, str]
+    is_far: bool = False
+    """Backlogs are read over several connections, in stripes."""
 
 
 class End(enum.Enum):
@@ -180,12 +184,15 @@ def make_schedule(seed: int) -> Schedule:
         "A->B.on.poison.record": rng.choice(["stop", "quarantine"]),
         "A.consumer.max.partition.fetch.bytes": rng.choice(["1048576", "1048576", "20000", "2000"]),
     }
+    is_far = random.Random(f"far {seed}").random() < 0.3  # of its own: seeds from before stay as they were otherwise
+    if is_far:
+        settings["A.consumer.max.partition.fetch.bytes"] = "2000"  # several stripes, also of small topics
     if poison:
         settings["sync.topic.configs.enabled"] = "false"
     return Schedule(
         seed,
         topics,
-        ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=False), {}),
+        ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=False), {}, is_far),
         ClusterPlan(rng.choice([1, 3, 3]), _faults(rng, repeats=repeats), target_config),
         _incarnations(rng, lasts_s),
         actions,

@@ -189,6 +189,7 @@ def _reading(settings: FlowSettings) -> ReadSettings:
         max_wait_ms=settings.fetch_max_wait_ms,
         read_committed=settings.read_committed,
         copy_modes=settings.copy_modes,
+        connections_max=settings.connections_per_broker_max,
         linger_s=settings.linger_s,
     )
 

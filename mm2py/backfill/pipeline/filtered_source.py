@@ -76,6 +76,15 @@ class FilteredSource:
             return await self._fetch(request)
         return await self._brokers.send(broker, request, channel=channel)
 
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        """None: what is kept here is near, and one read after the other brings it."""
+        del broker
+        return None
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None:
+        """See ``Brokers.close_channel``."""
+        self._brokers.close_channel(broker, channel)
+
     async def _fetch(self, request: FetchRequest) -> FetchReply:
         (part,) = request.topics[0].partitions
         offset = part.fetch_offset

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import re
 import struct
 from collections import deque
@@ -210,6 +211,8 @@ class Connection:
         self._ranges = ranges
         self._report_no_session = report_no_session
         self.peer = stream.peer
+        self.round_trip_s = math.inf
+        """How long the answer to its first request took."""
         self._session: Session | None = None
         self._fetch_session = FetchSession()
         self._quota = Quota(stream.closed)

@@ -200,10 +200,13 @@ async def connect(
                     step_s=step_s,
                 )
             async with asyncio.timeout(step_s):
+                asked_s = asyncio.get_running_loop().time()
                 ranges = await _learn_versions(stream)
+                round_trip_s = asyncio.get_running_loop().time() - asked_s
             caps = options.version_caps
             usable = {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
             connection = Connection(stream, usable, options.report_no_session)
+            connection.round_trip_s = round_trip_s
             if admission.conversation is not None:
                 await connection.authenticate(access, admission.conversation, step_s)
     except TimeoutError:

@@ -42,6 +42,8 @@ class CopiedPartition:
     """The current read of it; None: it may be read."""
     fetch_bytes: int = 0
     """How much to ask for if a batch is larger than the setting; 0: the setting is enough."""
+    bytes_per_offset: float = 0.0
+    """What the last read brought for each offset; 0 before the first."""
     log_end: int = 0
     """The end of the source log at the last read, including records that an open transaction hides from readers."""
     active_at_s: float = -math.inf

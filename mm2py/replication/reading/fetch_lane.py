@@ -22,6 +22,8 @@ from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import PASS_REFUSED, before_seam, merge_rule
 from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, ReadLimits
+from mm2py.replication.reading.link_tuning import LOOK_S
+from mm2py.replication.reading.read_pool import PoolPort, ReadPool
 from mm2py.topics.filters import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
@@ -32,6 +34,13 @@ RATE_LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 LAST_WAIT_MS: Final = 50
 """How long a read on the last free channel may wait at the broker, a *brief* read."""
+FAR_BACKLOG_BYTES: Final = 512 << 10
+"""Most of one read of a far broker. It brings only small backlogs, and what the pool must know of the others."""
+FAR_TAIL_READS: Final = 12
+"""So many reads wait at a far broker for new records. Each answer then fits into what one connection carries at once.
+
+The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. Answers of that size took two of them."""
+FAR_PARTITION_BYTES: Final = 64 << 10
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
 would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
@@ -50,6 +59,8 @@ class ReadSettings:
     max_wait_ms: int
     read_committed: bool
     copy_modes: CopyModes = field(default_factory=CopyModes)
+    connections_max: int = 1
+    """To one source broker, for backlogs."""
     linger_s: float = 0.0
     """How long a partition at the end of its log rests after it got records, so that the next read brings more."""
 
@@ -76,8 +87,7 @@ class FetchLane:
         self._brokers = brokers
         self.settings = settings
         """Of the next read."""
-        self.read_bytes = 0
-        """Received since the start, frames as a whole."""
+        self._read_bytes = 0
         self._account = limits.account
         self._rate = limits.rate
         self._clock = clock
@@ -86,13 +96,22 @@ class FetchLane:
         self._wake = asyncio.Event()
         self._channels: dict[_Queue, list[str]] = {}
         """Free channels, by queue."""
+        self._made_channels: dict[_Queue, int] = {}
         self._brief: set[_Queue] = set()
         """Idle queues with a brief read under way."""
         self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
         """Partitions that may be read, in the order of the next request."""
+        self._backlog_seen = asyncio.Event()
+        """Some partition has a backlog, or had one a while ago."""
+        port = PoolPort(lambda: self.settings, self._is_read_here, self._take_stripe, self.offer)
+        self.pool = ReadPool(broker, brokers, limits, port, clock=clock, rng=rng, problem=problem)
 
     def offer(self, partition: CopiedPartition) -> None:
         """``partition`` may be ready to be read."""
+        if self.pool.has(partition):
+            self.pool.offer(partition)
+            self._wake.set()
+            return
         target = partition.target_leader
         if partition.reading is not None or target is None or not partition.copier.wants_fetch:
             return
@@ -103,8 +122,18 @@ class FetchLane:
             idle: _Queue = (target, "idle")
             rests = self._clock.monotonic() - partition.active_at_s > IDLE_AFTER_S
             queue = idle if rests and self._free(idle) else (target, "tail")
+        elif partition.copier.end_offset is not None:
+            self._backlog_seen.set()
+            if self.pool.wants(partition):
+                self.pool.add(partition)
+                return
         self._queues.setdefault(queue, {})[partition.key] = partition
         self._wake.set()
+
+    @property
+    def read_bytes(self) -> int:
+        """Received since the start, frames as a whole."""
+        return self._read_bytes + self.pool.read_bytes
 
     def wake(self) -> None:
         """Look at all partitions again."""
@@ -114,17 +143,38 @@ class FetchLane:
     async def run(self) -> None:
         """Read until cancelled. Cancelling drops requests in flight; nothing depends on their answers."""
         async with FirstErrorGroup() as reads:
+            self.pool.start(reads)
+            reads.create_task(self._tune(), name=f"connections to broker {self.broker}")
             while True:
+                self.pool.serve()
                 self._start_reads(reads)
                 await self._wake.wait()
                 self._wake.clear()
 
+    async def _tune(self) -> None:
+        """Look at the connections while there is a backlog, until all but one are closed again."""
+        while True:
+            await self._backlog_seen.wait()
+            await asyncio.sleep(LOOK_S)
+            backlog = any(
+                waiting or not self._free(queue) for queue, waiting in self._queues.items() if queue[1] == "backlog"
+            )
+            self.pool.look(self.settings.connections_max, backlog=backlog)
+            if not backlog and self.pool.tuner.connections == 1:
+                self._backlog_seen.clear()
+
+    def _is_read_here(self, partition: CopiedPartition) -> bool:
+        return self.partitions.get(partition.key) is partition
+
     def _free(self, queue: _Queue) -> list[str]:
         """Return the channels on which a read of this queue may start now. Target brokers share none."""
-        if queue not in self._channels:
-            target, kind = queue
-            self._channels[queue] = [f"{kind}-{target}-{no}" for no in range(READS_AT_ONCE[kind])]
-        return self._channels[queue]
+        target, kind = queue
+        free, made = self._channels.setdefault(queue, []), self._made_channels.get(queue, 0)
+        wanted = FAR_TAIL_READS if kind == "tail" and self.pool.is_far() else READS_AT_ONCE[kind]
+        if made < wanted:
+            free += [f"{kind}-{target}-{no}" for no in range(made, wanted)]
+            self._made_channels[queue] = wanted
+        return free
 
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
         """Read each queue as a whole, as soon as it has a free channel.
@@ -143,14 +193,22 @@ class FetchLane:
                 if part.reading is None and part.target_leader == target and self.partitions.get(part.key) is part
             ]
             waiting.clear()
-            if partitions:
-                read = object()
-                for part in partitions:
-                    part.reading = read
-                channel = self._channels[queue].pop(0)
-                reads.create_task(
-                    self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
-                )
+            if not partitions:
+                continue
+            together = len(partitions)
+            if queue[1] == "tail" and self.pool.is_far():  # each connection carries little
+                together = -(-together // len(self._channels[queue]))
+            for at in range(0, len(partitions), together):
+                self._start_read(reads, queue, partitions[at : at + together])
+
+    def _start_read(self, reads: asyncio.TaskGroup, queue: _Queue, partitions: list[CopiedPartition]) -> None:
+        read = object()
+        for part in partitions:
+            part.reading = read
+        channel = self._channels[queue].pop(0)
+        reads.create_task(
+            self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
+        )
 
     async def _read(
         self,
@@ -212,6 +270,8 @@ class FetchLane:
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
         size = account.backlog_bytes() if wait_ms is None else account.tail_bytes()
+        if wait_ms is None and self.pool.is_far():
+            size = min(size, FAR_BACKLOG_BYTES)
         size = min(size, self.settings.max_bytes, self._rate.allowance or size)
         await account.reserve(size)
         reserved = size
@@ -229,7 +289,7 @@ class FetchLane:
             reserved = 0
             now_s = self._clock.monotonic()
             lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes, read_at_s=now_s)
-            self.read_bytes += reply.size_bytes
+            self._read_bytes += reply.size_bytes
             self._rate.spend(reply.size_bytes, now_s)
             for part in wanted:
                 part.read_at_s = now_s
@@ -260,6 +320,9 @@ class FetchLane:
 
     def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
         settings = self.settings
+        most = settings.partition_max_bytes
+        if wait_ms is None and self.pool.is_far():
+            most = min(most, FAR_PARTITION_BYTES)
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
             copier = part.copier
@@ -267,7 +330,7 @@ class FetchLane:
                 PartitionFetch(
                     part.partition,
                     copier.fetch_offset,
-                    max(settings.partition_max_bytes, part.fetch_bytes),
+                    max(most, part.fetch_bytes),
                     part.source_leader_epoch,
                     copier.fetched_epoch,
                 )
@@ -281,7 +344,20 @@ class FetchLane:
             answer_all=any(part.copier.end_offset is None for part in partitions),
         )
 
-    def _take(self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease) -> None:
+    def _take_stripe(
+        self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
+    ) -> None:
+        self._take(part, fetch_offset, fetched, lease, is_stripe=True)
+
+    def _take(
+        self,
+        part: CopiedPartition,
+        fetch_offset: int,
+        fetched: FetchedPartition,
+        lease: FrameLease,
+        *,
+        is_stripe: bool = False,
+    ) -> None:
         if self.partitions.get(part.key) is not part:
             return  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
@@ -309,6 +385,11 @@ class FetchLane:
                 sent_before=part.copier.in_flight.sent_before,
                 cut_until=part.copier.search.cut_until,
             )
+            if is_stripe:  # it may begin with batches that the one before has brought
+                while planned.steps and planned.steps[0].next_offset <= fetch_offset:
+                    del planned.steps[0]
+            if planned.next_offset > fetch_offset:
+                part.bytes_per_offset = len(records) / (planned.next_offset - fetch_offset)
             # A damaged length may claim gigabytes, so the size grows step by step.
             asked = max(self.settings.partition_max_bytes, part.fetch_bytes)
             part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))

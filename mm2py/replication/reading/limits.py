@@ -28,6 +28,8 @@ IDLE_READS: Final = 2
 TAIL_BYTES_MOST: Final = 1 << 20
 READ_BYTES_LEAST: Final = 64 << 10
 BACKLOG_BYTES_MOST: Final = 8 << 20
+STRIPE_BYTES_MOST: Final = 256 << 10
+"""A far connection takes more than a round trip for so much; with a second read behind it, larger ones gain nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +37,8 @@ class _Waiter:
     account: MemoryAccount
     size: int
     turn: asyncio.Future[None]
+    spare: int = 0
+    """So much must stay free besides. Then it holds up no other waiter."""
 
 
 class MemoryBudget:
@@ -87,12 +91,18 @@ class MemoryBudget:
         account.held_bytes = 0
         self.serve()
 
-    async def wait(self, account: MemoryAccount, size: int) -> None:
-        """Wait for ``size`` bytes and take them; in order within an account. Cancelling takes nothing."""
-        if self.fits(account, size) and all(waiter.account is not account for waiter in self._waiters):
+    async def wait(self, account: MemoryAccount, size: int, spare: int = 0) -> None:
+        """Wait for ``size`` bytes and take them; in order within an account. Cancelling takes nothing.
+
+        Args:
+            spare: wait until so much is free besides, and let those pass that wait without.
+        """
+        if self.fits(account, size + spare) and not any(
+            waiter.account is account and (spare or not waiter.spare) for waiter in self._waiters
+        ):
             self.change(account, size)
             return
-        waiter = _Waiter(account, size, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(account, size, asyncio.get_running_loop().create_future(), spare)
         self._waiters.append(waiter)
         try:
             await waiter.turn
@@ -106,16 +116,17 @@ class MemoryBudget:
 
     def serve(self) -> None:
         """Serve the waiting reads that fit now, oldest first, in order within each account."""
-        held_up: set[MemoryAccount] = set()
+        held_up: set[tuple[MemoryAccount, bool]] = set()
         for waiter in list(self._waiters):
+            needs_spare = waiter.spare > 0
             if waiter.turn.done():
                 self._waiters.remove(waiter)
-            elif waiter.account not in held_up and self.fits(waiter.account, waiter.size):
+            elif (waiter.account, needs_spare) not in held_up and self.fits(waiter.account, waiter.size + waiter.spare):
                 self._waiters.remove(waiter)
                 self.change(waiter.account, waiter.size)
                 waiter.turn.set_result(None)
             else:
-                held_up.add(waiter.account)
+                held_up |= {(waiter.account, True), (waiter.account, needs_spare)}
 
 
 class MemoryAccount:
@@ -137,10 +148,14 @@ class MemoryAccount:
         """Most bytes for one read of a backlog."""
         return max(READ_BYTES_LEAST, min(BACKLOG_BYTES_MOST, self._budget.share_bytes // 4))
 
-    async def reserve(self, size: int) -> None:
-        """Wait until ``size`` bytes are free, and take them. Cancelling takes nothing."""
+    def stripe_bytes(self, connections: int) -> int:
+        """Most bytes for one of the reads over so many connections; as much again may wait for its turn."""
+        return max(READ_BYTES_LEAST, min(STRIPE_BYTES_MOST, self._budget.share_bytes // (3 * connections)))
+
+    async def reserve(self, size: int, *, spare: int = 0) -> None:
+        """Wait until ``size`` bytes are free, and ``spare`` besides, and take ``size``. Cancelling takes nothing."""
         if not self._closed:
-            await self._budget.wait(self, size)
+            await self._budget.wait(self, size, spare)
 
     @property
     def is_waited_for(self) -> bool:

@@ -94,6 +94,7 @@ class ClusterModel(ClusterState):
         self.trace: deque[tuple[float, int, str, str, str]] = deque(maxlen=_TRACE_LENGTH)
         self._source = FaultSource(random.Random(rng.getrandbits(64)))
         self._latency_s = random_latency(random.Random(rng.getrandbits(64)), *latency_s)
+        self._round_trip_s = 2 * latency_s[0]
         self._replication_s = random_latency(random.Random(rng.getrandbits(64)), *replication_s)
         self._connections: dict[tuple[int, str], Connection] = {}
         self._left_behind: list[Connection] = []
@@ -222,6 +223,17 @@ class ClusterModel(ClusterState):
             return await call.future
         finally:
             self.trace.append((loop.time(), node.id, channel, api, call.outcome))
+
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        """Return the shortest round trip that there is."""
+        del broker
+        return self._round_trip_s
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None:
+        """Close the connection of a channel."""
+        connection = self._connections.get((broker, channel))
+        if connection is not None:
+            connection.break_off("mm2py closed the connection")
 
     def _pick(self, broker: BrokerId) -> Node:
         if broker != ANY_BROKER:

@@ -20,6 +20,7 @@ from mm2py.metrics.snapshot import FlowSnapshot
 from mm2py.records.backfill_record import Backfill, Range, State, process_of
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.network_model import frozen
 from tests.scenarios.config_world import log_of
 from tests.scenarios.process import Process
@@ -29,7 +30,7 @@ ID = "0badcafe"
 HISTORY = 40
 
 
-class Lines:
+class Lines(NearBrokers):
     """Connections of an attempt. What it has sent arrives also after it was killed."""
 
     def __init__(self, cluster: ClusterModel, name: str) -> None:

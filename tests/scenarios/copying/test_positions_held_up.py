@@ -15,6 +15,7 @@ from mm2py.kafka.error_codes import NOT_ENOUGH_REPLICAS
 from mm2py.kafka.port import BrokerId, Brokers, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.records.source_offset import SourcePartition, decode_key, decode_value, encode_key, partition_of
 from mm2py.worker.herder import Herder
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
@@ -84,7 +85,7 @@ class Short:
         self.is_on = False
 
 
-class _Short:
+class _Short(NearBrokers):
     def __init__(self, short: Short, wire: Wire) -> None:
         self._short = short
         self._wire = wire

@@ -16,6 +16,7 @@ from kio.static.primitive import i64
 from mm2py.kafka.messages import ListOffsetsResponse
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from tests.fakes.broker.partition_model import Partition
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
@@ -153,7 +154,7 @@ def test_clean_leader_changes_under_load_are_not_reported() -> None:
         run_virtual(scenario(seed), seed=seed, limit_s=600)
 
 
-class Short:
+class Short(NearBrokers):
     """Brokers whose reported end lags while ``lags`` is set; counts produce requests."""
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.heartbeat import Heartbeat, decode, encode
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
@@ -172,7 +173,7 @@ def arrive(world: World, *, age_ms: int = 40) -> None:
     world.target.append("A.heartbeats", 0, [stored])
 
 
-class Watched:
+class Watched(NearBrokers):
     """The target's brokers, with a list of the offsets at which reads started."""
 
     def __init__(self, brokers: Brokers) -> None:

@@ -17,6 +17,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProducedPartition, P
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind
 from mm2py.replication.gap_log import ANSWERS_KEPT_MS, GapLog, GapTable
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World
@@ -32,7 +33,7 @@ def world_with_topic() -> World:
     return world
 
 
-class AnswerLost:
+class AnswerLost(NearBrokers):
     """Stands before a cluster: the first batch is stored, and its answer is lost."""
 
     def __init__(self, cluster: Brokers) -> None:
@@ -49,7 +50,7 @@ class AnswerLost:
         return reply
 
 
-class LostThenDenied:
+class LostThenDenied(NearBrokers):
     """Stands before a cluster: the first batch is stored and its answer lost, then the right to write is revoked."""
 
     def __init__(self, cluster: Brokers) -> None:

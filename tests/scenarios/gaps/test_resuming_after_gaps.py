@@ -15,6 +15,7 @@ from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, ProduceRequest
 from mm2py.records.gap_record import Command, Done, Gap, GapKind
 from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gaps.test_gaps import (
     CONTINUE,
@@ -57,7 +58,7 @@ class Answers:
     def __call__(self, cluster: ClusterModel) -> ClusterModel:
         inner, answers = cluster.send, self
 
-        class Through:
+        class Through(NearBrokers):
             async def send(self, broker: BrokerId, request: Request, *, channel: str = "control") -> object:
                 reply = await inner(broker, request, channel=channel)
                 if isinstance(request, ProduceRequest) and request.topics[0].name == "A.orders":

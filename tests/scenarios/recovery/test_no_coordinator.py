@@ -9,6 +9,7 @@ import pytest
 
 from mm2py.kafka.port import BrokerId, Brokers, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.producer import transactions
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
@@ -134,7 +135,7 @@ class _LosesTrack:
         return cast("Brokers", _Losing(self, wire))
 
 
-class _Losing:
+class _Losing(NearBrokers):
     def __init__(self, losing: _LosesTrack, wire: Wire) -> None:
         self._losing = losing
         self._wire = wire

@@ -15,6 +15,7 @@ import pytest
 from mm2py.kafka.errors import BrokerRefused, RequestTimedOut
 from mm2py.kafka.messages import FindCoordinatorRequest, ListTransactionsRequest, ListTransactionsResponse
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.late import StuckRequests
@@ -138,7 +139,7 @@ class Hides:
         return cast("Brokers", _Hiding(self.hidden, cluster))
 
 
-class _Hiding:
+class _Hiding(NearBrokers):
     def __init__(self, hidden: set[str], cluster: Brokers) -> None:
         self._hidden = hidden
         self._cluster = cluster
@@ -178,7 +179,7 @@ class Silent:
         return cast("Brokers", _Silent(self, cluster))
 
 
-class _Silent:
+class _Silent(NearBrokers):
     def __init__(self, silent: Silent, cluster: Brokers) -> None:
         self._silent = silent
         self._cluster = cluster
@@ -314,7 +315,7 @@ class Denies:
         return cast("Brokers", _Denying(self, cluster))
 
 
-class _Denying:
+class _Denying(NearBrokers):
     def __init__(self, denies: Denies, cluster: Brokers) -> None:
         self._denies = denies
         self._cluster = cluster

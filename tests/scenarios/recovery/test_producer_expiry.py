@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.messages import DescribeConfigsRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.two_incarnations import Source, make, said, until
@@ -38,7 +39,7 @@ class Network:
         return cast("Brokers", _Link(self, cluster))
 
 
-class _Link:
+class _Link(NearBrokers):
     def __init__(self, network: Network, cluster: Brokers) -> None:
         self._network = network
         self._cluster = cluster

@@ -11,6 +11,7 @@ from mm2py.kafka.port import BrokerId, FetchReply, FetchRequest
 from mm2py.records.batch import read_header, split
 from mm2py.replication.reading.log_reader import READ_BYTES
 from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.two_incarnations import all_copied, copies, killed_ahead, make, said, until
@@ -52,7 +53,7 @@ class Reads:
         assert len(self.begun_at[topic]) < 20
 
 
-class _Watched:
+class _Watched(NearBrokers):
     def __init__(self, reads: Reads, cluster: ClusterModel) -> None:
         self._reads = reads
         self._cluster = cluster

@@ -9,6 +9,7 @@ from mm2py.kafka.messages import ListOffsetsRequest
 from mm2py.kafka.port import BrokerId, Brokers
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.partition_model import NO_LEADER
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.process import Wire
@@ -53,7 +54,7 @@ def test_a_partition_without_a_leader_waits_alone() -> None:
 def test_one_fence_suffices_while_the_source_has_no_leader_to_compare_with() -> None:
     """The source was trimmed past the position, so its records are compared; its leader is lost just before that."""
 
-    class LosesTheLeader:
+    class LosesTheLeader(NearBrokers):
         def __init__(self, wire: Wire, cluster: ClusterModel) -> None:
             self._wire = wire
             self._cluster = cluster

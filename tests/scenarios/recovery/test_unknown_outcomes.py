@@ -16,6 +16,7 @@ from kio.static.protocol import Payload
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, ProduceRequest
 from mm2py.records.gap_record import Done, Gap, GapKind
+from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gaps.test_gaps import accept, counted, kept
@@ -49,7 +50,7 @@ class LostAnswers:
         return True
 
 
-class _Losing:
+class _Losing(NearBrokers):
     def __init__(self, answers: LostAnswers, cluster: Brokers) -> None:
         self._answers = answers
         self._cluster = cluster
@@ -83,7 +84,7 @@ class Doubled:
         return [answer.error_code for answer in reply.partitions]
 
 
-class _Doubling:
+class _Doubling(NearBrokers):
     def __init__(self, doubled: Doubled, cluster: Brokers) -> None:
         self._doubled = doubled
         self._cluster = cluster

@@ -16,6 +16,7 @@ from mm2py.replication.copying.events import CopySettings, Event, Fetched, Posit
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
 from mm2py.replication.positions import Position
 from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
+from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
@@ -29,7 +30,7 @@ class _Lease:
 
 
 @dataclass
-class _World:
+class _World(NearBrokers):
     """A lane, a clock that is set by hand, and a broker that answers when told to."""
 
     now_s: float = 0.0

@@ -17,6 +17,7 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
 from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit, ReadLimits
+from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
 SETTINGS = ReadSettings(
@@ -39,7 +40,7 @@ def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], lim
     """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
     requests: list[FetchRequest] = []
 
-    class Brokers:
+    class Brokers(NearBrokers):
         async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
             del channel
             requests.append(request)
@@ -114,7 +115,7 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
     """The next read shows what it is in truth; asked for at once, a backlog of so many bytes would come."""
     sizes: list[int] = []
 
-    class Brokers:
+    class Brokers(NearBrokers):
         async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
             del channel
             sizes.append(request.topics[0].partitions[0].max_bytes)
@@ -162,7 +163,7 @@ def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: b
         copier.handle(PositionStored(copier.identity))
         return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
 
-    class Brokers:
+    class Brokers(NearBrokers):
         def __init__(self) -> None:
             self.answers = asyncio.Event()
 

@@ -1,0 +1,211 @@
+"""One partition with a backlog, read in several ranges at once. Pure.
+
+Over a long link one connection carries a few hundred kilobytes a round trip, whatever the link could carry. So several
+reads of one partition are under way at the same time, each a *stripe*: a stretch that begins at a guessed offset. What
+comes is put in order here, and the copier gets it as if it had been read in one go.
+
+A broker answers with the batch that holds the offset it is asked for. So a stripe ends where the first batch of the
+next one begins, and that is told by offsets, never by sizes. Where a stripe came too short, the hole is read first.
+Where it came too long, planning leaves out what was copied already.
+
+All stripes are asked for under one leader epoch, which the broker checks. Within it a log only grows, so stripes of
+one epoch belong to one log. The first stripe is asked for with the epoch of the record before it: that shows whether
+the log was truncated. Under another leader epoch all stripes are dropped, and reading begins so again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from mm2py.kafka.port import FetchedPartition
+from mm2py.records.batch import (
+    DELTA_AT,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    OFFSET_AND_LENGTH,
+)
+
+SLACK: Final = 1.05
+"""A stripe is asked for with so much more than its range should take."""
+BATCHES_A_STRIPE: Final = 4
+"""A stripe is at least so many batches long: each brings one batch twice, or in part."""
+
+
+class Lease(Protocol):
+    """The memory of a frame; see ``FrameLease``."""
+
+    def release(self, extra_bytes: int) -> None: ...
+
+
+class Extent(NamedTuple):
+    """Which whole batches a stretch of a log has."""
+
+    first_offset: int
+    next_offset: int
+    """Behind the last one."""
+    whole_bytes: int
+    largest_bytes: int
+
+
+def extent_of(records: memoryview) -> Extent | None:
+    """Return what ``records`` hold, by the headers; None if there is no whole batch, or a length is damaged.
+
+    Messages of older formats count as one offset each, or as their last one: what comes of them may begin too early,
+    which planning mends, and never too late.
+    """
+    position, end, first, behind, largest = 0, len(records), -1, 0, 0
+    while position + HEADER_BYTES <= end:
+        offset, length = OFFSET_AND_LENGTH.unpack_from(records, position)
+        size = length + LOG_OVERHEAD_BYTES
+        if length <= 0 or position + size > end:
+            break
+        is_batch = records[position + MAGIC_AT] == MAGIC
+        behind = offset + 1 + (LAST_OFFSET_DELTA.unpack_from(records, position + DELTA_AT)[0] if is_batch else 0)
+        first = offset if first < 0 else first
+        largest = max(largest, size)
+        position += size
+    return Extent(first, behind, position, largest) if first >= 0 else None
+
+
+@dataclass(slots=True, eq=False)
+class Stripe:
+    """One read of a partition: under way, or arrived and waiting for its turn."""
+
+    offset: int
+    """What is asked for. What comes may begin before it, in the middle of no batch."""
+    size_bytes: int
+    fills_hole: bool = False
+    """All that has arrived behind it waits for it."""
+    fetched: FetchedPartition | None = None
+    lease: Lease | None = None
+    extent: Extent | None = None
+
+    def release(self) -> None:
+        """Give back the frame."""
+        if self.lease is not None:
+            self.lease.release(0)
+            self.lease = None
+
+
+class Stripes:
+    """The stripes of one partition, in the order of its log."""
+
+    def __init__(self, next_offset: int, leader_epoch: int, *, bytes_per_offset: float) -> None:
+        """Make it without stripes.
+
+        Args:
+            next_offset: where the copier reads on.
+            leader_epoch: of the source partition, while these stripes are valid.
+            bytes_per_offset: as measured in earlier reads; above 0.
+        """
+        self.next_offset = next_offset
+        """What the copier wants next. If it wants another offset, it has gone back, and the stripes are of no use."""
+        self.leader_epoch = leader_epoch
+        self.is_dropped = False
+        self._is_joined = False
+        """What was asked for at ``next_offset`` has been taken: its answer says that the log was not truncated."""
+        self._bytes_per_offset = bytes_per_offset
+        self._batch_bytes = 0
+        """The largest batch seen."""
+        self._stripes: deque[Stripe] = deque()
+        self._is_over = False
+        """A guess led beyond what may be read, or was refused: guessing begins again with what is there."""
+
+    def __len__(self) -> int:
+        return len(self._stripes)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What has arrived and waits for its turn."""
+        return sum(len(stripe.fetched.records) for stripe in self._stripes if stripe.fetched is not None)
+
+    def open(self, size_bytes: int, end_offset: int) -> Stripe | None:
+        """Add a stripe behind all others, to be read now.
+
+        Args:
+            size_bytes: how much one read should bring.
+            end_offset: what is known to be readable ends here.
+        Returns:
+            None if all up to ``end_offset`` is asked for.
+        """
+        size_bytes = max(size_bytes, BATCHES_A_STRIPE * self._batch_bytes)
+        if not self._stripes:
+            self._is_over = False
+            offset = self.next_offset
+        else:
+            last = self._stripes[-1]
+            offset = max(self.next_offset, last.offset) + max(1, int(last.size_bytes / self._bytes_per_offset))
+        if self._is_over or offset >= end_offset:
+            return None
+        stripe = Stripe(offset, size_bytes)
+        self._stripes.append(stripe)
+        return stripe
+
+    def ask_bytes(self, stripe: Stripe) -> int:
+        """Return how much to ask for, so that the stripe reaches the next one."""
+        return int(stripe.size_bytes * SLACK) + self._batch_bytes
+
+    def arrived(self, stripe: Stripe, fetched: FetchedPartition, lease: Lease) -> None:
+        """Take in the answer to a stripe; the lease is held from now on."""
+        is_wanted_next = stripe.offset == self.next_offset and self._stripes and self._stripes[0] is stripe
+        stripe.extent = extent = extent_of(fetched.records)
+        if extent is not None:
+            self._batch_bytes = max(self._batch_bytes, extent.largest_bytes)
+            offsets = extent.next_offset - extent.first_offset
+            if offsets > 0:
+                self._bytes_per_offset += (extent.whole_bytes / offsets - self._bytes_per_offset) / 4
+        if not is_wanted_next and (fetched.error_code or fetched.diverging_epoch is not None or extent is None):
+            lease.release(0)  # of no use behind others; where it is wanted next, it says the same again
+            self.lost(stripe)
+            self._is_over = True
+            return
+        stripe.fetched, stripe.lease = fetched, lease
+
+    def lost(self, stripe: Stripe) -> None:
+        """No answer came to a stripe. What has arrived behind it stays."""
+        if stripe in self._stripes:
+            self._stripes.remove(stripe)
+
+    def take(self) -> Stripe | None:
+        """Remove and return the stripe that goes on where the copier stands, if it is there. Release it after use."""
+        while self._stripes:
+            first = self._stripes[0]
+            if first.fetched is None:
+                return None
+            if first.offset == self.next_offset:
+                self._is_joined = True
+                return self._stripes.popleft()
+            if self._is_hole_before(first):
+                return None
+            if first.extent is None or first.extent.next_offset <= self.next_offset:
+                self._stripes.popleft().release()  # others have brought all of it
+            else:
+                return self._stripes.popleft()
+        return None
+
+    def hole(self) -> Stripe | None:
+        """Return a stripe for what is missing before the first one that has arrived; it is to be read at once."""
+        first = self._stripes[0] if self._stripes else None
+        if first is None or first.extent is None or not self._is_hole_before(first):
+            return None
+        size = max(0, first.extent.first_offset - self.next_offset) * self._bytes_per_offset
+        stripe = Stripe(self.next_offset, max(self._batch_bytes, int(size)), fills_hole=True)
+        self._stripes.appendleft(stripe)
+        return stripe
+
+    def drop(self) -> None:
+        """Give all up. Answers that are still to come are ignored."""
+        self.is_dropped = True
+        while self._stripes:
+            self._stripes.popleft().release()
+
+    def _is_hole_before(self, first: Stripe) -> bool:
+        """Whether something is missing, or unproven, between the copier and a stripe that has arrived."""
+        if first.extent is None or first.offset == self.next_offset:
+            return False
+        return not self._is_joined or first.extent.first_offset > self.next_offset

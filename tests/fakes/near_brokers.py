@@ -1,0 +1,15 @@
+"""What every fake of ``Brokers`` says that has no distance and keeps its connections."""
+
+from __future__ import annotations
+
+from mm2py.kafka.port import BrokerId
+
+
+class NearBrokers:
+    """Brokers that are read over one connection. A base for fakes that only ``send``."""
+
+    def round_trip_s(self, broker: BrokerId) -> float | None:
+        del broker
+        return None
+
+    def close_channel(self, broker: BrokerId, channel: str) -> None: ...
