@@ -1,7 +1,7 @@
 """The command: ``python -m bench.wan``, or ``make bench-wan``; see docs/benchmarks.md.
 
 The source's broker is in one network namespace; the target's broker and the mirror are in another, as operators are
-told to run it. A link of the rig joins them. The bench itself reaches both without delay. A copy is watched for a fixed
+told to run it (in one row the mirror is beside the source). A link of the rig joins them. The bench itself reaches both without delay. A copy is watched for a fixed
 time after its first record, because some mirrors need an hour for what others do in seconds.
 """
 
@@ -123,7 +123,8 @@ def run_row(row: Row, log: RunLog, options: Arguments) -> None:
     """
 
     async def on(source: Side, target: Side, rig: Rig | None) -> None:
-        sides = Sides(source, target, None if rig is None else rig.target)
+        network = None if rig is None else rig.source if row.mirror_at_source else rig.target
+        sides = Sides(source, target, network)
         try:
             await measure_row(sides, row, log, options)
         finally:

@@ -31,6 +31,8 @@ class Row:
     """None: no link, both clusters on loopback."""
     workload: Workload
     goal: str
+    mirror_at_source: bool = False
+    """The mirror runs beside the source, so the target is the far side."""
 
 
 ROWS: Final = {
@@ -49,6 +51,14 @@ ROWS: Final = {
             Link(round_trip_ms=100, megabits_per_s=GIGABIT),
             ONE_PARTITION,
             "20 times MM2 with defaults",
+        ),
+        Row(
+            "wan-push",
+            "100 ms, 1 Gbit/s, 12 partitions, mirror beside the source",
+            Link(round_trip_ms=100, megabits_per_s=GIGABIT),
+            UNCOMPRESSED,
+            "none",
+            mirror_at_source=True,
         ),
         Row(
             "wan-lossy",

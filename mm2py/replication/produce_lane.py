@@ -2,6 +2,10 @@
 
 A *produce lane* keeps up to five requests in flight to its broker, and fewer if the broker is slow. A request has at
 most one batch of each partition.
+
+A far broker takes little over one connection, as it does not read faster than its own socket buffer allows. Then
+partitions are spread over as many connections as pay (``link_tuning``). All requests with batches of one partition go
+over the same one, since they must arrive in order: it moves to another only when all of them are answered.
 """
 
 from __future__ import annotations
@@ -9,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
+from zlib import crc32
 
 from mm2py.clock import Clock
 from mm2py.errors import FirstErrorGroup
@@ -19,11 +25,14 @@ from mm2py.records.batch import stamp
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
 from mm2py.replication.copying.in_flight import Sending
+from mm2py.replication.reading.link_tuning import LOOK_S, NEAR_S, LinkTuner, Look
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUESTS_ALWAYS: Final = 2
 """So many may always be in flight: a late answer may only be due to a slow network."""
 REQUEST_BYTES: Final = 8 << 20
+FAR_REQUEST_BYTES: Final = 512 << 10
+"""To a far broker. A connection takes some round trips for so much, and the others are not held up by it."""
 OVERDUE: Final = 4
 """If an answer takes so many times longer than the quickest one, our requests wait in the broker's queue."""
 OVERDUE_LEAST_S: Final = 0.002
@@ -31,6 +40,30 @@ WORTHWHILE_BYTES: Final = 1 << 20
 """So much is sent to such a broker at once. Less waits for its next answer, and then goes in fewer requests."""
 QUICKEST_GROWTH: Final = 1.01
 """By how much every slower answer raises the quickest time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendSettings:
+    """How a flow sends."""
+
+    timeout_ms: int
+    """How long the broker waits for its replicas."""
+    retained_after_ms: Callable[[], int]
+    """Returns the oldest record timestamp within producer-state retention (docs/broker-facts.md#c1)."""
+    connections_max: Callable[[], int] = lambda: 1
+    """Returns ``connections.per.broker.max``."""
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """One connection to the broker."""
+
+    name: str
+    maybe_ready: dict[CopiedPartition, None] = field(default_factory=dict)
+    """Partitions that may have a batch to send over it, oldest offer first."""
+    sent_at_s: dict[object, float] = field(default_factory=dict)
+    """When each unanswered request was sent, oldest first."""
+    quickest_s: float = 0.0
 
 
 class ProduceLane:
@@ -41,8 +74,7 @@ class ProduceLane:
         broker: BrokerId,
         brokers: Brokers,
         *,
-        timeout_ms: int,
-        retained_after_ms: Callable[[], int],
+        settings: SendSettings,
         clock: Clock,
         handle: Handler,
         sent: Callable[[CopiedPartition], None],
@@ -51,77 +83,122 @@ class ProduceLane:
         """Make a lane; ``run`` starts it.
 
         Args:
-            retained_after_ms: returns the oldest record timestamp within producer-state retention
-                (docs/broker-facts.md#c1).
             handle: gets every event.
             sent: is called when a batch of a partition was sent, so the partition may be read again.
         """
         self.broker = broker
         self.problem = problem
         self._brokers = brokers
-        self._timeout_ms = timeout_ms
-        self._retained_after_ms = retained_after_ms
+        self._settings = settings
         self._clock = clock
         self._handle = handle
         self._sent = sent
         self._wake = asyncio.Event()
-        self._maybe_ready: dict[CopiedPartition, None] = {}
-        self._sent_at_s: dict[object, float] = {}
-        """When each unanswered request was sent, oldest first."""
-        self._quickest_s = 0.0
+        self._channels = [_Channel("produce")]
+        self._acknowledged_bytes = 0
+        self._is_full = asyncio.Event()
+        """Something waited because enough is in flight."""
+        self.tuner = LinkTuner()
         self.sent_bytes = 0
         """Batches sent since the start, repeats included."""
 
     def offer(self, partition: CopiedPartition) -> None:
         """``partition`` may have a batch to send."""
-        self._maybe_ready[partition] = None
-        self._wake.set()
+        channel = self._channel_of(partition)
+        if channel is not None:  # else it is offered again with the next answer
+            channel.maybe_ready[partition] = None
+            self._wake.set()
 
     async def run(self) -> None:
         """Send until cancelled. Cancelling leaves the outcome of what is in flight unknown."""
         async with FirstErrorGroup() as requests:
+            requests.create_task(self._tune(), name=f"connections to broker {self.broker}")
             while True:
-                while self._may_send() and (batches := self._collect()):
-                    request = object()
-                    self._sent_at_s[request] = self._clock.monotonic()
-                    requests.create_task(self._send(request, batches), name=f"produce broker {self.broker}")
+                for channel in self._channels:
+                    while self._may_send(channel) and (batches := self._collect(channel)):
+                        request = object()
+                        channel.sent_at_s[request] = self._clock.monotonic()
+                        requests.create_task(
+                            self._send(channel, request, batches), name=f"{channel.name} broker {self.broker}"
+                        )
+                    if channel.maybe_ready:
+                        self._is_full.set()
                 await self._wake.wait()
                 self._wake.clear()
 
-    def _may_send(self) -> bool:
+    async def _tune(self) -> None:
+        """Look at the connections while more waits than is sent, until all but one are closed again."""
+        while True:
+            await self._is_full.wait()
+            self._is_full.clear()
+            await asyncio.sleep(LOOK_S)
+            round_trip_s = self._brokers.round_trip_s(self.broker)
+            now_s, is_full = self._clock.monotonic(), self._is_full.is_set()
+            self.tuner.look(
+                Look(now_s, round_trip_s, self._acknowledged_bytes, is_full), self._settings.connections_max()
+            )
+            wanted = self.tuner.connections
+            self._channels += [_Channel(f"produce-{no}") for no in range(len(self._channels), wanted)]
+            for channel in self._channels[wanted:]:
+                if not channel.sent_at_s:
+                    self._brokers.close_channel(self.broker, channel.name)
+            if wanted > 1:
+                self._is_full.set()
+
+    def _is_far(self) -> bool:
+        return self.tuner.connections > 1 or (self._brokers.round_trip_s(self.broker) or 0.0) >= NEAR_S
+
+    def _channel_of(self, partition: CopiedPartition) -> _Channel | None:
+        """Return the connection of a partition; None: it moves to another one when all of its batches are answered."""
+        wanted = 0
+        if self.tuner.connections > 1:
+            wanted = (crc32(partition.target_topic.encode()) + partition.partition) % self.tuner.connections
+        if partition.connection != wanted:
+            if partition.copier.in_flight.unanswered:
+                return None
+            partition.connection = wanted
+        return self._channels[wanted]
+
+    def _may_send(self, channel: _Channel) -> bool:
         """Whether another request makes anything arrive sooner.
 
         The story: a broker that has just started takes 25 ms for a request of ten records. Five requests would only
         wait in its queue. Records that wait here meanwhile go in one request, and are answered as soon.
         """
-        if len(self._sent_at_s) < REQUESTS_ALWAYS:
+        if len(channel.sent_at_s) < REQUESTS_ALWAYS:
             return True
-        if len(self._sent_at_s) >= REQUESTS_IN_FLIGHT:
+        if len(channel.sent_at_s) >= REQUESTS_IN_FLIGHT:
             return False
-        oldest_at_s = next(iter(self._sent_at_s.values()))
-        if self._clock.monotonic() - oldest_at_s <= max(OVERDUE * self._quickest_s, OVERDUE_LEAST_S):
+        oldest_at_s = next(iter(channel.sent_at_s.values()))
+        if self._clock.monotonic() - oldest_at_s <= max(OVERDUE * channel.quickest_s, OVERDUE_LEAST_S):
             return True
         waiting = 0
-        for partition in self._maybe_ready:
+        for partition in channel.maybe_ready:
             waiting += partition.copier.in_flight.ready_bytes
             if waiting >= WORTHWHILE_BYTES:
                 return True
         return False
 
-    def _answered(self, request: object, now_s: float) -> None:
-        took_s = now_s - self._sent_at_s[request]
-        self._quickest_s = min(took_s, self._quickest_s * QUICKEST_GROWTH) if self._quickest_s else took_s
+    def _answered(self, channel: _Channel, request: object, now_s: float) -> None:
+        took_s = now_s - channel.sent_at_s[request]
+        channel.quickest_s = min(took_s, channel.quickest_s * QUICKEST_GROWTH) if channel.quickest_s else took_s
 
-    def _collect(self) -> list[tuple[CopiedPartition, Sending]]:
+    def _collect(self, channel: _Channel) -> list[tuple[CopiedPartition, Sending]]:
         """Take and stamp one batch of each partition that may send one, oldest offer first."""
         batches: list[tuple[CopiedPartition, Sending]] = []
         size = 0
-        retained_after_ms = self._retained_after_ms()
+        retained_after_ms = self._settings.retained_after_ms()
         again: list[CopiedPartition] = []
-        while self._maybe_ready and size < REQUEST_BYTES:
-            partition = next(iter(self._maybe_ready))
-            del self._maybe_ready[partition]
+        most = FAR_REQUEST_BYTES if self._is_far() else REQUEST_BYTES
+        while channel.maybe_ready and size < most:
+            partition = next(iter(channel.maybe_ready))
+            del channel.maybe_ready[partition]
             if partition.target_leader != self.broker:
+                continue
+            if (current := self._channel_of(partition)) is not channel:
+                if current is not None:
+                    current.maybe_ready[partition] = None
+                    self._wake.set()
                 continue
             sending = partition.copier.next_batch(self.broker, retained_after_ms)
             if sending is None:
@@ -135,10 +212,10 @@ class ProduceLane:
             if partition.copier.in_flight.has_batches:
                 again.append(partition)
             self._sent(partition)
-        self._maybe_ready.update(dict.fromkeys(again))
+        channel.maybe_ready.update(dict.fromkeys(again))
         return batches
 
-    async def _send(self, sent: object, batches: list[tuple[CopiedPartition, Sending]]) -> None:
+    async def _send(self, channel: _Channel, sent: object, batches: list[tuple[CopiedPartition, Sending]]) -> None:
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionProduce]] = {}
         for part, sending in batches:
             by_topic.setdefault((part.target_topic, part.target_topic_id), []).append(
@@ -146,10 +223,11 @@ class ProduceLane:
             )
             self.sent_bytes += len(sending.batch.data)
         request = ProduceRequest(
-            [TopicProduce(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()], self._timeout_ms
+            [TopicProduce(name, topic_id, parts) for (name, topic_id), parts in by_topic.items()],
+            self._settings.timeout_ms,
         )
         try:
-            reply = await self._brokers.send(self.broker, request, channel="produce")
+            reply = await self._brokers.send(self.broker, request, channel=channel.name)
         except KafkaError as error:
             self.problem.set(str(error))
             now_s = self._clock.monotonic()
@@ -157,10 +235,10 @@ class ProduceLane:
                 self._handle(part, ProduceLost(sending.token, str(error), now_s))
         else:
             self.problem.set(None)
-            self._answered(sent, self._clock.monotonic())
+            self._answered(channel, sent, self._clock.monotonic())
             self._settle(batches, reply)
         finally:
-            del self._sent_at_s[sent]
+            del channel.sent_at_s[sent]
             self._wake.set()
 
     def _settle(self, batches: list[tuple[CopiedPartition, Sending]], reply: ProduceReply) -> None:
@@ -173,6 +251,7 @@ class ProduceLane:
             elif answer.error_code:
                 self._handle(part, ProduceRefused(token, answer.error_code, answer.error_message, now_s))
             else:
+                self._acknowledged_bytes += len(batch.data)
                 self._handle(part, Acked(token, answer.base_offset, now_s))
                 part.meter.add(
                     batch.max_timestamp_ms,

@@ -26,7 +26,7 @@ from mm2py.replication.copying.copied_partition import (
     why_stalled,
 )
 from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stopped, Storing, Waiting
-from mm2py.replication.produce_lane import ProduceLane
+from mm2py.replication.produce_lane import ProduceLane, SendSettings
 from mm2py.replication.reading.fetch_lane import FetchLane, ReadSettings
 from mm2py.replication.reading.limits import MemoryAccount, RateLimit, ReadLimits
 
@@ -154,8 +154,11 @@ class Lanes:
             lane = ProduceLane(
                 broker,
                 self._context.target.brokers,
-                timeout_ms=max(request_ms // 2, request_ms - 5_000),
-                retained_after_ms=lambda: self._clock.wall_ms() - expiry_ms // 2,
+                settings=SendSettings(
+                    timeout_ms=max(request_ms // 2, request_ms - 5_000),
+                    retained_after_ms=lambda: self._clock.wall_ms() - expiry_ms // 2,
+                    connections_max=lambda: self._context.settings.connections_per_broker_max,
+                ),
                 clock=self._clock,
                 handle=self._handle,
                 sent=self.offer_read,

@@ -62,6 +62,8 @@ class CopiedPartition:
     stored: StoredPosition | None = None
     """The position that it started at; None: nothing was copied of it before. What a newer version keeps in it is
     written back unchanged."""
+    connection: int = 0
+    """Over which of the connections to its target broker it is written."""
     ledger_number: int | None = None
     """The ledger that is written of it; None before it starts."""
     ledger_run: tuple[int, int, bool] | None = None

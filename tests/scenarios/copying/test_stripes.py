@@ -55,6 +55,22 @@ def test_a_backlog_in_stripes_is_copied_exactly_and_all_memory_is_free_again(com
     run_virtual(scenario(), limit_s=600)
 
 
+def test_a_far_target_is_written_over_several_connections_each_partition_over_one() -> None:
+    async def scenario() -> None:
+        world = far_world(2, **{"A->B.copy.mode": "pass"})
+        world.source.create_topic("orders", 12)
+        fill(world, "orders", world.rng, 1_500)
+        world.target.inject(Faults(drop_reply=0.01, reset=0.02, delay=0.05))
+        async with world.worker():
+            await world.copied(TOPICS)
+            await asyncio.sleep(2)
+        used = {channel.split()[-1] for _, _, channel, api, _ in world.target.trace if api == "Produce"}
+        assert {"produce", "produce-1", "produce-2"} <= used
+        assert_legal(world, TOPICS, exact=True)
+
+    run_virtual(scenario(), limit_s=600)
+
+
 def test_without_the_setting_a_far_backlog_is_read_over_one_connection() -> None:
     async def scenario() -> None:
         world = far_world(1, **{"connections.per.broker.max": "1"})
@@ -74,7 +90,7 @@ def test_little_memory_holds_up_no_stripe_for_ever() -> None:
     async def scenario() -> None:
         world = World(3, extra=SMALL_READS, latency_s=FAR, memory_max_bytes=1 << 20)
         world.source.create_topic("orders", 3)
-        fill(world, "orders", world.rng, 2_000)
+        fill(world, "orders", world.rng, 800)
         world.source.inject(Faults(drop_reply=0.02, reset=0.05, delay=0.05))
         async with world.worker():
             await world.copied(TOPICS, deadline_s=900)

@@ -15,7 +15,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
 from mm2py.replication.positions import Position
-from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane
+from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane, SendSettings
 from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
@@ -87,8 +87,7 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
         lane = ProduceLane(
             BROKER,
             world,  # type: ignore[arg-type]
-            timeout_ms=1000,
-            retained_after_ms=lambda: -1,
+            settings=SendSettings(1_000, lambda: -1, lambda: 64),
             clock=world,
             handle=handle,
             sent=lambda partition: world.read_again.append(partition.partition),
