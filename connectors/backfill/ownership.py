@@ -13,7 +13,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
-from mm2py.records.control_record import TopicClaim
+from mm2py.records.control_record import LinkUse, TopicClaim
 
 
 class TaskOwnership:
@@ -33,6 +33,9 @@ class TaskOwnership:
         for topic, number in partitions:
             widths[topic] = max(widths.get(topic, 0), number + 1)
         self.listed: Mapping[str, int] = widths
+
+    def uses(self, link: LinkUse | None) -> None:
+        """Tell no group: Spark shows what its tasks do."""
 
     def may_copy(self, key: TopicPartition) -> bool:
         return key in self._partitions

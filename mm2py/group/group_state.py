@@ -40,6 +40,7 @@ from mm2py.records.control_record import (
     UNDIVIDED,
     Assigned,
     Joined,
+    LinkUse,
     MemberId,
     TaskName,
     TopicClaim,
@@ -253,6 +254,8 @@ class Member:
     """How many times since its last record the log accepted nothing at all for half of its session time-out."""
     held: Mapping[Flow, int] = field(default_factory=dict)
     """As of its last heartbeat, see ``Beat``; no snapshot has it."""
+    links: Mapping[Flow, LinkUse] = field(default_factory=dict)
+    """Likewise."""
 
 
 class GroupState:

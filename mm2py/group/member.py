@@ -56,6 +56,7 @@ from mm2py.records.control_record import (
     Entry,
     Joined,
     Left,
+    LinkUse,
     Listed,
     Loads,
     MemberId,
@@ -112,6 +113,8 @@ class Member:
         """The version of each flow's configuration that this worker runs; heartbeats tell it."""
         self.held: dict[Flow, int] = {}
         """See ``Beat.held``."""
+        self.links: dict[Flow, LinkUse] = {}
+        """See ``Beat.links``."""
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -183,6 +186,12 @@ class Member:
     def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None:
         """Tell what tasks of this member carry now; the group hears of what has changed much."""
         self._loads.update(bytes_per_s)
+
+    def uses(self, flow: Flow, link: LinkUse | None) -> None:
+        """Tell how a flow uses its link; None: one connection to each broker is enough."""
+        self.links = {one: used for one, used in self.links.items() if one != flow}
+        if link is not None:
+            self.links[flow] = link
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
@@ -343,7 +352,9 @@ class Member:
         """
         while True:
             begun_s = self._clock.boottime()
-            await self.say([Beat(self.id, dict(self.applied), dict(self.held)), *self._changed_loads()])
+            await self.say(
+                [Beat(self.id, dict(self.applied), dict(self.held), dict(self.links)), *self._changed_loads()]
+            )
             if isinstance(self.state, Draining) and not self.gate.is_fresh:
                 # What the others did about its silence cannot be read: they may have evicted it.
                 return self._apply(EvictionRead(MemberEvicted()))

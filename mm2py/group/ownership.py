@@ -16,7 +16,7 @@ from mm2py.group.membership import View
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
-from mm2py.records.control_record import Listed, Released, TaskName, TopicClaim, Writer, Writes
+from mm2py.records.control_record import LinkUse, Listed, Released, TaskName, TopicClaim, Writer, Writes
 
 if TYPE_CHECKING:
     from mm2py.group.member import Member
@@ -72,6 +72,7 @@ class OwnershipView(Protocol):
     def claim(self, topic: str) -> TopicClaim | None: ...
     def conflicting_flows(self, topic: str, claim: TopicClaim) -> frozenset[Flow]: ...
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None: ...
+    def uses(self, link: LinkUse | None) -> None: ...
     def load_of(self, key: TopicPartition) -> float | None: ...
     async def list_partitions(
         self,
@@ -181,6 +182,10 @@ class Ownership:
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None:
         """Tell what our partitions carry now: the leader spreads them by that."""
         self._member.measure({self._task(key): rate for key, rate in bytes_per_s.items()})
+
+    def uses(self, link: LinkUse | None) -> None:
+        """See ``Member.uses``."""
+        self._member.uses(self._flow, link)
 
     def load_of(self, key: TopicPartition) -> float | None:
         """Return what a partition carries, in bytes/s, as its owners have told last; None if none has."""

@@ -27,6 +27,7 @@ from mm2py.records.control_record import (
     Fenced,
     Joined,
     Left,
+    LinkUse,
     Listed,
     Loads,
     MemberId,
@@ -255,6 +256,15 @@ _RATES: Final[Codec] = (
     lambda rates: pack({task: round(rate) for task, rate in rates.items()}),
     lambda fields: {task: float(rate) for task, rate in unpack(fields).items()},
 )
+_LINKS: Final[Codec] = (
+    lambda links: {
+        str(flow): [one.connections, one.bytes_per_s, one.percent, one.limit] for flow, one in links.items()
+    },
+    lambda fields: {
+        parse_flow(flow): LinkUse(_count(connections), _count(rate), _count(percent), _text(limit))
+        for flow, (connections, rate, percent, limit) in fields.items()
+    },
+)
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
 _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     Joined: {
@@ -270,7 +280,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "checkpoints": _FLOWS,
         "refused": _TEXTS,
     },
-    Beat: {"applied": _BY_FLOW, "held": _BY_FLOW},
+    Beat: {"applied": _BY_FLOW, "held": _BY_FLOW, "links": _LINKS},
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},
     Listed: {"flow": _FLOW, "partitions": _COUNTS, "widths": _COUNTS, "source_cluster": _TEXT_OR_NONE},

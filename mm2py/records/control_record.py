@@ -173,6 +173,20 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkUse:
+    """How one member uses the link of a flow: over how many connections, and what keeps it from carrying more."""
+
+    connections: int
+    """That read backlogs, or write them, to the farther side."""
+    bytes_per_s: int
+    """In the last half second or so that was measured."""
+    percent: int
+    """Of the most that was measured since these connections were opened."""
+    limit: str
+    """What bounds the rate, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A heartbeat: a member is alive. It may write only while its heartbeats are acknowledged."""
 
@@ -182,6 +196,8 @@ class Beat:
     held: Mapping[Flow, int] = field(default_factory=dict)
     """Flows that operators hold and of which nothing runs there: all was answered. By flow, the offset in its configs
     topic of the record that asks for it."""
+    links: Mapping[Flow, LinkUse] = field(default_factory=dict)
+    """Of flows that use several connections to one broker."""
 
 
 @dataclass(frozen=True, slots=True)

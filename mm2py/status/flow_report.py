@@ -19,7 +19,7 @@ from mm2py.connector import Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.records.control_record import MemberId, TaskName
+from mm2py.records.control_record import LinkUse, MemberId, TaskName
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.secret import HIDDEN, is_hidden, shown_key
@@ -360,6 +360,22 @@ def ranges(numbers: list[int]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkReport:
+    """How a member uses a long link, over several connections."""
+
+    connections: int
+    """How many there are."""
+    bytes_per_s: int
+    """What they carried when it was measured last."""
+    percent_of_best: int
+    """That, beside the most that they have carried."""
+    limit: str
+    """What keeps it from being more."""
+    text: str
+    """All of it in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReport:
     """The partitions of a flow that one member copies."""
 
@@ -371,6 +387,8 @@ class TaskReport:
     """How many of them it may not copy yet, because their previous owner has not released them."""
     bytes_per_s: int
     """What it has measured last."""
+    link: LinkReport | None = None
+    """None: it needs one connection to each broker only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +443,8 @@ class FlowTasks:
         for (flow, member), owned in tasks.items():
             waiting = sum(state.owners[task].waits_for is not None for task in owned)
             load = sum(state.loads.get(task, 0) for task in owned)
-            self._tasks.setdefault(flow, []).append(TaskReport(member, len(owned), waiting, load))
+            link = _link_report(state.members[member].links.get(flow))
+            self._tasks.setdefault(flow, []).append(TaskReport(member, len(owned), waiting, load, link))
 
     def tasks(self, flow: Flow) -> tuple[TaskReport, ...]:
         """Return the members that copy partitions of a flow, most loaded first."""
@@ -434,6 +453,14 @@ class FlowTasks:
 
     def runs(self, flow: Flow) -> bool:
         return flow in self.state.flows
+
+
+def _link_report(use: LinkUse | None) -> LinkReport | None:
+    if use is None:
+        return None
+    rate = f"{use.bytes_per_s / 1e6:.1f} MB/s, {use.percent} % of the best so far"
+    text = f"{use.connections} connections: {rate}; limit: {use.limit}"
+    return LinkReport(use.connections, use.bytes_per_s, use.percent, use.limit, text)
 
 
 def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int) -> FlowReport:

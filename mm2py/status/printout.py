@@ -88,6 +88,9 @@ class _Page:
             self._say(f"{held.connector}: {held.text}{since}")
         for refusal in flow.refused:
             self._say(f"{refusal.connector}: refused by {refusal.worker}: {refusal.why}")
+        for task in flow.tasks:
+            if task.link is not None:
+                self._say(f"{_name(task.member, group)}: {task.link.text}")
         for one in flow.backfills:
             self._say(f"backfill {one.id}, begun {time_text(one.begun_at_ms)}: {one.text}")
         if flow.consumer_groups is not None:

@@ -17,6 +17,7 @@ from typing import Any
 from connectors.source.context import FlowContext
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.port import BrokerId
+from mm2py.records.control_record import LinkUse
 from mm2py.replication.copying.copied_partition import (
     Circumstances,
     CopiedPartition,
@@ -101,6 +102,20 @@ class Lanes:
     def sent_bytes(self) -> int:
         """Sent since the task started, in batches."""
         return sum(lane.sent_bytes for lane in self._produce.values())
+
+    def link_use(self) -> LinkUse | None:
+        """Return how the link is used; None: over one connection to each broker."""
+        tuners = [lane.pool.tuner for lane in self._fetch.values()] + [lane.tuner for lane in self._produce.values()]
+        used = [tuner for tuner in tuners if tuner.connections > 1]
+        if not used:
+            return None
+        most = max(used, key=lambda tuner: tuner.bytes_per_s)
+        return LinkUse(
+            sum(tuner.connections for tuner in used),
+            round(sum(tuner.bytes_per_s for tuner in used)),
+            round(100 * most.part_of_best),
+            str(most.limit),
+        )
 
     def close(self) -> None:
         """Give all memory back."""

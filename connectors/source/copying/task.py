@@ -369,6 +369,7 @@ class SourceTask:
             self._reports.say_transactional()
             self._stalls.look(self.partitions.values(), self._clock.monotonic(), self.lanes.circumstances)
             self._reports.say_repacked()
+            self._context.ownership.uses(self.lanes.link_use())
 
     async def _drain(self, leaving: list[CopiedPartition], *, patience_s: float = 0.0) -> tuple[int, int]:
         """Drain partitions and store their positions.

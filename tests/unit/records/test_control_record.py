@@ -26,6 +26,7 @@ from mm2py.records.control_record import (
     Fenced,
     Joined,
     Left,
+    LinkUse,
     Listed,
     Loads,
     MemberId,
@@ -141,6 +142,8 @@ def test_fields_of_a_younger_version_are_ignored(record: ControlRecord) -> None:
 
 def test_a_beat_of_a_version_before_pauses_holds_no_flow() -> None:
     assert decode(encode(Beat(MEMBER, {})), where=WHERE) == Beat(MEMBER, {}, {})
+    using = Beat(MEMBER, links={Flow(ClusterAlias("A"), ClusterAlias("B")): LinkUse(14, 23_400_000, 92, "the link")})
+    assert decode(encode(using), where=WHERE) == using
 
 
 def test_a_beat_is_small() -> None:

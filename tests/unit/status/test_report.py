@@ -26,6 +26,7 @@ from mm2py.records.control_record import (
     Evicted,
     Fenced,
     Joined,
+    LinkUse,
     Listed,
     Loads,
     MemberId,
@@ -248,6 +249,19 @@ def test_owners_and_tasks_are_told_by_partition() -> None:
     assert (flow.coordinator, flow.heartbeats, flow.unowned) == (W1, W2, 0)
     assert {one.member: one.tasks for one in report.groups[0].members} == {W1: 3, W2: 2}
     assert report.problems == ()
+
+
+def test_over_how_many_connections_a_member_reads_and_what_bounds_it_is_told() -> None:
+    log = two_members({share("orders", 0): W1, share("orders", 1): W2}, {"orders": 2})
+    log.take(Beat(W1, links={A_TO_B: LinkUse(14, 23_400_000, 92, "the link")}))
+    report = reported(of_flow(selected={"orders": 2}), group=log.facts())
+    links = {task.member: task.link for task in report.flows[0].tasks}
+    assert links[W2] is None
+    assert links[W1] is not None
+    assert links[W1].text == "14 connections: 23.4 MB/s, 92 % of the best so far; limit: the link"
+    assert f"host-{W1}: 14 connections: 23.4 MB/s, 92 % of the best so far; limit: the link" in text_of(report)
+    log.take(Beat(W1))
+    assert reported(of_flow(selected={"orders": 2}), group=log.facts()).flows[0].tasks[0].link is None
 
 
 def test_who_runs_a_flows_checkpoints_is_told_where_there_are_any() -> None:
@@ -604,7 +618,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "applied": "is_behind member version",
         "drift": "file setting stored text",
         "guarantee": "level reasons",
-        "task": "bytes_per_s member partitions waiting",
+        "task": "bytes_per_s link member partitions waiting",
         "topic": "ahead is_gone lag not_listed not_started open_gaps owners partitions topic unknown unowned waiting",
         "gap": "at_ms done first_offset kind last_offset partition position text topic topic_id",
     }
