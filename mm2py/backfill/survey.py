@@ -66,7 +66,7 @@ class Survey:
         self._source = source
         self._target = target
 
-    async def look(self, asked: Asked, *, slots: int | None, max_mb_per_second: int | None) -> Found:
+    async def look(self, asked: Asked, *, slots: int | None, bytes_per_second_max: int | None) -> Found:
         """Return what there is to copy.
 
         Raises:
@@ -89,7 +89,7 @@ class Survey:
             first = min(max(firsts[key], starts[key]), ends[key])
             seam = min(max(seams[key], first), ends[key])
             partitions.append(PartitionFacts(*key, starts[key], lasts[key], first, seam, sizes.get(key)))
-        partitions = await self._expiring(partitions, leaders, slots=slots, max_mb_per_second=max_mb_per_second)
+        partitions = await self._expiring(partitions, leaders, slots=slots, bytes_per_second_max=bytes_per_second_max)
         remotes = await self._remotes(sorted(upstream))
         missing = [name for name, topic in remotes.items() if topic is None]
         return Found(tuple(partitions), tuple(missing), await self.positions())
@@ -200,16 +200,13 @@ class Survey:
         leaders: Leaders,
         *,
         slots: int | None,
-        max_mb_per_second: int | None,
+        bytes_per_second_max: int | None,
     ) -> list[PartitionFacts]:
-        """Note up to where retention may delete records while the backfill runs."""
-        sizes = [one.bytes for one in partitions]
-        if None in sizes:
-            return list(partitions)
+        """Note up to where retention may delete records while the backfill runs: at once, if no size is known."""
         takes_s = expected_seconds(
-            sum(filter(None, sizes)),
+            sum(one.bytes or 0 for one in partitions),
             tasks_at_once=max(1, min(slots or SLOTS_ASSUMED, len(partitions))),
-            max_mb_per_second=max_mb_per_second,
+            bytes_per_second_max=bytes_per_second_max,
         )
         topics = sorted({one.topic for one in partitions})
         keys = ["retention.ms", "cleanup.policy"]

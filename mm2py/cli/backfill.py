@@ -141,6 +141,12 @@ class _Driver:
             return await self._resume(self._options.resume)
         return await self._begin()
 
+    @property
+    def _bytes_per_second_max(self) -> int | None:
+        """What all tasks together may read; None: no limit."""
+        rate = self._options.max_mb_per_second
+        return self._settings.bytes_per_second_max if rate is None else rate * MB
+
     # Begin, resume, abandon
 
     async def _begin(self) -> int:
@@ -150,14 +156,14 @@ class _Driver:
         refuse_held(topics, list(self._configs.records.backfills.values()))
         asked = Asked(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
         slots = slots_of(options.master)
-        work = self._survey.look(asked, slots=slots, max_mb_per_second=options.max_mb_per_second)
+        work = self._survey.look(asked, slots=slots, bytes_per_second_max=self._bytes_per_second_max)
         found = await within_deadline(self._settings.flow.source, work, "looking at the topics")
         await self._survey.refuse_copied(topics, found.positions)
         plan = make_plan(
             found.partitions,
             slots=slots,
             missing_topics=found.missing_topics,
-            max_mb_per_second=options.max_mb_per_second,
+            bytes_per_second_max=self._bytes_per_second_max,
             memory_bytes_a_task=self._file.configuration().memory_max_bytes,
             is_filtered=bool(expressions),
         )
@@ -256,10 +262,10 @@ class _Driver:
         if self._options.parquet is not None:
             check_folder(self._options.parquet)
         spark = await asyncio.to_thread(self._start_spark, backfill)
-        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))
+        await asyncio.to_thread(check_executors, spark, self._orders(backfill, 1), backfill_task.check)
+        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))  # executors are there now
         orders = self._orders(backfill, at_once)
         frame = await self._frame(spark, backfill, orders)
-        await asyncio.to_thread(check_executors, spark, orders, backfill_task.check)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         hold = Hold(self._configs, backfill, self._clock)
@@ -358,8 +364,7 @@ class _Driver:
         """Return the orders of all tasks; ``at_once`` of them divide the rate."""
         path = self._options.file.absolute()  # a mounted secret is a link, and leads elsewhere on each machine
         ranges, config = backfill.ranges(), self._configs.config
-        rate = self._options.max_mb_per_second
-        most = self._settings.bytes_per_second_max if rate is None else rate * MB
+        most = self._bytes_per_second_max
         return [
             TaskOrder(
                 str(path),
