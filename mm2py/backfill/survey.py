@@ -94,6 +94,16 @@ class Survey:
         missing = [name for name, topic in remotes.items() if topic is None]
         return Found(tuple(partitions), tuple(missing), await self.positions())
 
+    async def bytes_an_offset(self, topics: Sequence[str]) -> float | None:
+        """Return how many bytes an offset of these topics has on average; None: not known. Raises: as ``look``."""
+        upstream = await self._upstream(topics)
+        leaders: Leaders = {
+            (name, number): part.leader for name, topic in upstream.items() for number, part in topic.partitions.items()
+        }
+        starts, ends = await self._offsets(leaders, EARLIEST), await self._offsets(leaders, LATEST)
+        sizes, offsets = await self._sizes(upstream), sum(ends.values()) - sum(starts.values())
+        return sum(sizes.values()) / offsets if sizes and offsets > 0 else None
+
     async def positions(self) -> dict[TopicPartition, StoredPosition]:
         """Return the positions that are stored of the flow."""
         name = self._settings.offsets_topic

@@ -25,7 +25,7 @@ from mm2py.backfill.hold import Hold, NotHeld, refuse_held, refuse_living_driver
 from mm2py.backfill.job_failure import JobFailed
 from mm2py.backfill.pipeline.expressions import SESSION_SETTINGS, Expressions
 from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
-from mm2py.backfill.plan import MB, Plan, make_plan
+from mm2py.backfill.plan import MB, make_plan
 from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, keep
 from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey
 from mm2py.cli import backfill_task
@@ -182,7 +182,7 @@ class _Driver:
             if expressions:
                 await self._check_expressions(backfill)
             return EXIT_DONE
-        return await self._copy(backfill, plan)
+        return await self._copy(backfill, plan.bytes_an_offset)
 
     async def _check_expressions(self, backfill: Backfill) -> None:
         """Raises: ConfigError, if an expression cannot be used."""
@@ -245,7 +245,9 @@ class _Driver:
         refuse_held(list(backfill.topics), others)
         self._refuse_strangers(backfill, await self._survey.positions())
         resumed = replace(backfill, run=backfill.run + 1, state=State.COPYING, by=driver_name())
-        return await self._copy(resumed, None)
+        work = self._survey.bytes_an_offset(sorted(backfill.topics))
+        size = await within_deadline(self._settings.flow.source, work, "looking at the topics")
+        return await self._copy(resumed, size)
 
     def _refuse_strangers(self, backfill: Backfill, positions: Mapping[TopicPartition, StoredPosition]) -> None:
         """Raises: AlreadyCopied, if the live flow has gone on with a topic of the backfill."""
@@ -258,7 +260,7 @@ class _Driver:
 
     # Copy
 
-    async def _copy(self, backfill: Backfill, plan: Plan | None) -> int:
+    async def _copy(self, backfill: Backfill, bytes_an_offset: float | None) -> int:
         if self._options.parquet is not None:
             check_folder(self._options.parquet)
         spark = await asyncio.to_thread(self._start_spark, backfill)
@@ -272,7 +274,7 @@ class _Driver:
         try:
             await hold.begin()
             positions = await self._survey.positions()
-            if plan is not None:
+            if not backfill.run:
                 await self._survey.refuse_copied(list(backfill.topics), positions)
             else:
                 self._refuse_strangers(backfill, positions)
@@ -284,7 +286,7 @@ class _Driver:
             await hold.end(State.STOPPED, str(error))
             raise
         try:
-            outcome = await self._run_job(hold, spark, frame, None if plan is None else plan.bytes_an_offset)
+            outcome = await self._run_job(hold, spark, frame, bytes_an_offset)
         except NotHeld:
             raise
         except BaseException as error:
