@@ -91,10 +91,10 @@ class Plan:
         return found
 
 
-def expected_seconds(size_bytes: int, *, tasks_at_once: int, max_mb_per_second: int | None) -> float:
+def expected_seconds(size_bytes: int, *, tasks_at_once: int, bytes_per_second_max: int | None) -> float:
     """Return how long copying may take: by the limit, or by what a task is assumed to copy."""
-    rate = ASSUMED_MB_PER_SECOND * tasks_at_once
-    return size_bytes / (MB * (rate if max_mb_per_second is None else min(rate, max_mb_per_second)))
+    rate = ASSUMED_MB_PER_SECOND * MB * tasks_at_once
+    return size_bytes / (rate if bytes_per_second_max is None else min(rate, bytes_per_second_max))
 
 
 def make_plan(
@@ -102,7 +102,7 @@ def make_plan(
     *,
     slots: int | None,
     missing_topics: Sequence[str],
-    max_mb_per_second: int | None,
+    bytes_per_second_max: int | None,
     memory_bytes_a_task: int,
     is_filtered: bool = False,
 ) -> Plan:
@@ -123,7 +123,7 @@ def make_plan(
     seconds = (
         None
         if size is None
-        else expected_seconds(size, tasks_at_once=tasks_at_once, max_mb_per_second=max_mb_per_second)
+        else expected_seconds(size, tasks_at_once=tasks_at_once, bytes_per_second_max=bytes_per_second_max)
     )
     return Plan(
         tuple(ordered),

@@ -39,9 +39,9 @@ def no_pyspark() -> SparkMissing:
 def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, str] = NO_SETTINGS) -> SparkSession:
     """Return the active session of this process, as it is, or a new one.
 
-    A new one with a local master listens on loopback only, and runs this Python; JAVA_HOME and PYSPARK_PYTHON of this
-    process are set for that. With another master PYSPARK_PYTHON is left to the caller, as executors have paths of their
-    own.
+    A new one with a local master listens on loopback only, its page too, and runs this Python; JAVA_HOME,
+    PYSPARK_PYTHON and SPARK_LOCAL_IP of this process are set for that, the last one unless it is set. With another
+    master PYSPARK_PYTHON is left to the caller, as executors have paths of their own.
 
     Args:
         name: what Spark's page shows.
@@ -61,6 +61,7 @@ def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, 
     chosen = {}
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # the only one that Spark's page heeds
         chosen = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**chosen, **settings}.items():

@@ -66,7 +66,7 @@ class Survey:
         self._source = source
         self._target = target
 
-    async def look(self, asked: Asked, *, slots: int | None, max_mb_per_second: int | None) -> Found:
+    async def look(self, asked: Asked, *, slots: int | None, bytes_per_second_max: int | None) -> Found:
         """Return what there is to copy.
 
         Raises:
@@ -89,10 +89,20 @@ class Survey:
             first = min(max(firsts[key], starts[key]), ends[key])
             seam = min(max(seams[key], first), ends[key])
             partitions.append(PartitionFacts(*key, starts[key], lasts[key], first, seam, sizes.get(key)))
-        partitions = await self._expiring(partitions, leaders, slots=slots, max_mb_per_second=max_mb_per_second)
+        partitions = await self._expiring(partitions, leaders, slots=slots, bytes_per_second_max=bytes_per_second_max)
         remotes = await self._remotes(sorted(upstream))
         missing = [name for name, topic in remotes.items() if topic is None]
         return Found(tuple(partitions), tuple(missing), await self.positions())
+
+    async def bytes_an_offset(self, topics: Sequence[str]) -> float | None:
+        """Return how many bytes an offset of these topics has on average; None: not known. Raises: as ``look``."""
+        upstream = await self._upstream(topics)
+        leaders: Leaders = {
+            (name, number): part.leader for name, topic in upstream.items() for number, part in topic.partitions.items()
+        }
+        starts, ends = await self._offsets(leaders, EARLIEST), await self._offsets(leaders, LATEST)
+        sizes, offsets = await self._sizes(upstream), sum(ends.values()) - sum(starts.values())
+        return sum(sizes.values()) / offsets if sizes and offsets > 0 else None
 
     async def positions(self) -> dict[TopicPartition, StoredPosition]:
         """Return the positions that are stored of the flow."""
@@ -200,16 +210,13 @@ class Survey:
         leaders: Leaders,
         *,
         slots: int | None,
-        max_mb_per_second: int | None,
+        bytes_per_second_max: int | None,
     ) -> list[PartitionFacts]:
-        """Note up to where retention may delete records while the backfill runs."""
-        sizes = [one.bytes for one in partitions]
-        if None in sizes:
-            return list(partitions)
+        """Note up to where retention may delete records while the backfill runs: at once, if no size is known."""
         takes_s = expected_seconds(
-            sum(filter(None, sizes)),
+            sum(one.bytes or 0 for one in partitions),
             tasks_at_once=max(1, min(slots or SLOTS_ASSUMED, len(partitions))),
-            max_mb_per_second=max_mb_per_second,
+            bytes_per_second_max=bytes_per_second_max,
         )
         topics = sorted({one.topic for one in partitions})
         keys = ["retention.ms", "cleanup.policy"]

@@ -25,7 +25,7 @@ from mm2py.backfill.hold import Hold, NotHeld, refuse_held, refuse_living_driver
 from mm2py.backfill.job_failure import JobFailed
 from mm2py.backfill.pipeline.expressions import SESSION_SETTINGS, Expressions
 from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
-from mm2py.backfill.plan import MB, Plan, make_plan
+from mm2py.backfill.plan import MB, make_plan
 from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, keep
 from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey
 from mm2py.cli import backfill_task
@@ -141,6 +141,12 @@ class _Driver:
             return await self._resume(self._options.resume)
         return await self._begin()
 
+    @property
+    def _bytes_per_second_max(self) -> int | None:
+        """What all tasks together may read; None: no limit."""
+        rate = self._options.max_mb_per_second
+        return self._settings.bytes_per_second_max if rate is None else rate * MB
+
     # Begin, resume, abandon
 
     async def _begin(self) -> int:
@@ -150,14 +156,14 @@ class _Driver:
         refuse_held(topics, list(self._configs.records.backfills.values()))
         asked = Asked(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
         slots = slots_of(options.master)
-        work = self._survey.look(asked, slots=slots, max_mb_per_second=options.max_mb_per_second)
+        work = self._survey.look(asked, slots=slots, bytes_per_second_max=self._bytes_per_second_max)
         found = await within_deadline(self._settings.flow.source, work, "looking at the topics")
         await self._survey.refuse_copied(topics, found.positions)
         plan = make_plan(
             found.partitions,
             slots=slots,
             missing_topics=found.missing_topics,
-            max_mb_per_second=options.max_mb_per_second,
+            bytes_per_second_max=self._bytes_per_second_max,
             memory_bytes_a_task=self._file.configuration().memory_max_bytes,
             is_filtered=bool(expressions),
         )
@@ -176,7 +182,7 @@ class _Driver:
             if expressions:
                 await self._check_expressions(backfill)
             return EXIT_DONE
-        return await self._copy(backfill, plan)
+        return await self._copy(backfill, plan.bytes_an_offset)
 
     async def _check_expressions(self, backfill: Backfill) -> None:
         """Raises: ConfigError, if an expression cannot be used."""
@@ -239,7 +245,9 @@ class _Driver:
         refuse_held(list(backfill.topics), others)
         self._refuse_strangers(backfill, await self._survey.positions())
         resumed = replace(backfill, run=backfill.run + 1, state=State.COPYING, by=driver_name())
-        return await self._copy(resumed, None)
+        work = self._survey.bytes_an_offset(sorted(backfill.topics))
+        size = await within_deadline(self._settings.flow.source, work, "looking at the topics")
+        return await self._copy(resumed, size)
 
     def _refuse_strangers(self, backfill: Backfill, positions: Mapping[TopicPartition, StoredPosition]) -> None:
         """Raises: AlreadyCopied, if the live flow has gone on with a topic of the backfill."""
@@ -252,21 +260,21 @@ class _Driver:
 
     # Copy
 
-    async def _copy(self, backfill: Backfill, plan: Plan | None) -> int:
+    async def _copy(self, backfill: Backfill, bytes_an_offset: float | None) -> int:
         if self._options.parquet is not None:
             check_folder(self._options.parquet)
         spark = await asyncio.to_thread(self._start_spark, backfill)
-        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))
+        await asyncio.to_thread(check_executors, spark, self._orders(backfill, 1), backfill_task.check)
+        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))  # executors are there now
         orders = self._orders(backfill, at_once)
         frame = await self._frame(spark, backfill, orders)
-        await asyncio.to_thread(check_executors, spark, orders, backfill_task.check)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         hold = Hold(self._configs, backfill, self._clock)
         try:
             await hold.begin()
             positions = await self._survey.positions()
-            if plan is not None:
+            if not backfill.run:
                 await self._survey.refuse_copied(list(backfill.topics), positions)
             else:
                 self._refuse_strangers(backfill, positions)
@@ -278,7 +286,7 @@ class _Driver:
             await hold.end(State.STOPPED, str(error))
             raise
         try:
-            outcome = await self._run_job(hold, spark, frame, None if plan is None else plan.bytes_an_offset)
+            outcome = await self._run_job(hold, spark, frame, bytes_an_offset)
         except NotHeld:
             raise
         except BaseException as error:
@@ -358,8 +366,7 @@ class _Driver:
         """Return the orders of all tasks; ``at_once`` of them divide the rate."""
         path = self._options.file.absolute()  # a mounted secret is a link, and leads elsewhere on each machine
         ranges, config = backfill.ranges(), self._configs.config
-        rate = self._options.max_mb_per_second
-        most = self._settings.bytes_per_second_max if rate is None else rate * MB
+        most = self._bytes_per_second_max
         return [
             TaskOrder(
                 str(path),

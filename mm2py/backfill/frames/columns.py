@@ -37,7 +37,7 @@ RECORD_COLUMNS: Final = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 """As Spark's own connector has them. ``timestampType``: 0 create time, 1 log append time."""
-PAIRED_COLUMNS: Final = f"{RECORD_COLUMNS}, source_offset BIGINT, target_offset BIGINT"
+_PAIR_COLUMNS: Final = ", source_offset BIGINT, target_offset BIGINT"
 BATCH_COLUMNS: Final = (
     "topic STRING, partition INT, base_offset BIGINT, next_offset BIGINT, record_count INT, codec STRING, batch BINARY"
 )
@@ -58,7 +58,7 @@ _RECORD_FIELDS: Final = (
     ("headers", _HEADERS),
 )
 RECORD_SCHEMA: Final = pa.schema(_RECORD_FIELDS)
-PAIRED_SCHEMA: Final = pa.schema([*_RECORD_FIELDS, ("source_offset", pa.int64()), ("target_offset", pa.int64())])
+_PAIR_FIELDS: Final = (pa.field("source_offset", pa.int64()), pa.field("target_offset", pa.int64()))
 _BATCH_TYPES: Final = (pa.int64(), pa.int64(), pa.int32(), pa.string(), pa.binary())
 BATCH_SCHEMA: Final = pa.schema(
     [
@@ -80,11 +80,18 @@ class Layout(NamedTuple):
 
 def layout_of(*, batches: bool, offsets: OffsetColumns) -> Layout:
     """Return the columns that a reader with these options has."""
-    if batches:
-        return Layout(BATCH_COLUMNS, BATCH_SCHEMA)
-    if offsets is OffsetColumns.BOTH:
-        return Layout(PAIRED_COLUMNS, PAIRED_SCHEMA)
-    return Layout(RECORD_COLUMNS, RECORD_SCHEMA)
+    own = Layout(BATCH_COLUMNS, BATCH_SCHEMA) if batches else Layout(RECORD_COLUMNS, RECORD_SCHEMA)
+    return Layout(own.ddl + _PAIR_COLUMNS, _paired(own.schema)) if offsets is OffsetColumns.BOTH else own
+
+
+def _paired(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([*schema, *_PAIR_FIELDS])
+
+
+def _pair(pairing: Pairing, offsets: Sequence[int]) -> list[pa.Array]:
+    """Return the columns of offsets on both sides: own ones, and those of the other side."""
+    own, others = pa.array(offsets, pa.int64()), pa.array(pairing.others(offsets), pa.int64())
+    return [own, others] if pairing.side is ClusterSide.SOURCE else [others, own]
 
 
 class RecordChunk:
@@ -149,10 +156,8 @@ class RecordChunk:
         ]
         schema = RECORD_SCHEMA
         if self._pairing is not None:
-            others = pa.array(self._pairing.others(self._offsets), pa.int64())
-            is_source = self._pairing.side is ClusterSide.SOURCE
-            columns += [columns[2], others] if is_source else [others, columns[2]]
-            schema = PAIRED_SCHEMA
+            columns += _pair(self._pairing, self._offsets)
+            schema = _paired(schema)
         self._clear()
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -160,8 +165,10 @@ class RecordChunk:
 class BatchChunk:
     """Raw batches of one range on their way into columns: those that begin in it."""
 
-    def __init__(self, wanted: LogRange) -> None:
+    def __init__(self, wanted: LogRange, pairing: Pairing | None = None) -> None:
+        """Args: ``pairing`` knows the offset of a batch's first record on the other side; None: it is not wanted."""
         self._range = wanted
+        self._pairing = pairing
         self.size_bytes = 0
         self._rows: list[tuple[int, int, int, str, bytes]] = []
 
@@ -189,7 +196,10 @@ class BatchChunk:
             pa.repeat(pa.scalar(self._range.partition, pa.int32()), len(rows)),
             *(pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _BATCH_TYPES, strict=True)),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=BATCH_SCHEMA)
+        if self._pairing is None:
+            return pa.RecordBatch.from_arrays(columns, schema=BATCH_SCHEMA)
+        columns += _pair(self._pairing, [row[0] for row in rows])
+        return pa.RecordBatch.from_arrays(columns, schema=_paired(BATCH_SCHEMA))
 
 
 class _Decoded(NamedTuple):

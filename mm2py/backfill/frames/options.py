@@ -105,18 +105,14 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         if options.has(name):
             raise ConfigError(f"Option {name} means nothing to {_kind(is_stream)}.", remedy="Leave it out.")
     options.check_known()
-    offsets_both = OffsetColumns(options.choice("offsets", *OffsetColumns))
-    batches = options.choice("batches", "false", "true") == "true"
-    if batches and offsets_both is OffsetColumns.BOTH:
-        raise ConfigError("Raw batches have no offsets of the other side.", remedy="Leave out offsets, or batches.")
     return ReadOptions(
         place=options.place(),
         partitions=options.numbers("partitions"),
         starting=options.bound("starting", EARLIEST),
         ending=Bound(LATEST) if is_stream else options.bound("ending", LATEST),
         read_committed=options.choice("isolation", "read_committed", "read_uncommitted") == "read_committed",
-        batches=batches,
-        offset_columns=offsets_both,
+        batches=options.choice("batches", "false", "true") == "true",
+        offset_columns=OffsetColumns(options.choice("offsets", *OffsetColumns)),
         min_partitions=options.number("minPartitions", least=1) or 1,
         max_offsets_per_trigger=options.number("maxOffsetsPerTrigger", least=1),
     )

@@ -69,7 +69,7 @@ def read_range(options: ReadOptions, wanted: LogRange) -> Iterator[pa.RecordBatc
         pairing = None
         if options.offset_columns is OffsetColumns.BOTH:
             pairing = runner.run(pairing_of(options.place, settings, wanted))
-        chunk = BatchChunk(wanted) if options.batches else RecordChunk(wanted, pairing)
+        chunk = BatchChunk(wanted, pairing) if options.batches else RecordChunk(wanted, pairing)
         cluster = open_cluster(settings, options.place.side)
         try:
             rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)

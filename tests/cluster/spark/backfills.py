@@ -80,6 +80,30 @@ def held(process: subprocess.Popen[str]) -> str:
     raise AssertionError("".join(lines))
 
 
+def command_lines(*ancestors: int) -> dict[int, bytes]:
+    """Return the command lines of processes and of all that they have started, by process id."""
+    parents, lines = {}, {}
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                stat, line = (process / "stat").read_text(), (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            parents[int(process.name)], lines[int(process.name)] = int(stat.rpartition(")")[2].split()[1]), line
+    family = set(ancestors)
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return {pid: lines[pid] for pid in family & lines.keys()}
+
+
+def python_tasks(driver: int) -> list[int]:
+    """Return the Python processes in which tasks of a local master run: what Spark's daemon has forked."""
+    daemons = [
+        pid for pid, line in command_lines(driver).items() if b"pyspark.daemon" in line or b"pyspark/daemon" in line
+    ]
+    return [pid for pid in daemons if any(pid in command_lines(other) for other in daemons if other != pid)]
+
+
 def finished(process: subprocess.Popen[str], code: int = 0) -> str:
     output, _ = process.communicate(timeout=JOB_S)
     assert process.returncode == code, output

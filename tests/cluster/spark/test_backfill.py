@@ -21,7 +21,16 @@ from tests.cluster.judged_offsets import Flow
 from tests.cluster.kafka_client import new_name
 from tests.cluster.loads import Loads
 from tests.cluster.running import Mm2py, wait_until
-from tests.cluster.spark.backfills import EXECUTORS, JOB_S, assert_results, backfill, finished, held, worker
+from tests.cluster.spark.backfills import (
+    EXECUTORS,
+    JOB_S,
+    assert_results,
+    backfill,
+    finished,
+    held,
+    python_tasks,
+    worker,
+)
 
 
 def test_history_is_backfilled_while_records_come_and_the_live_flow_goes_on_at_the_seam(
@@ -173,6 +182,28 @@ def test_a_dead_driver_is_resumed(source_cluster: KafkaCluster, target_cluster: 
         output = wait_until(resumed, "the backfill is resumed", deadline_s=JOB_S)
         attempts = {row["attempt"] for row in assert_results(output, loads.topics)}
         assert None in attempts and attempts - {None} == {ATTEMPTS_A_RUN}, "the dead driver's results are lost"
+        loads.wait_for_copies(target_cluster, run, 2_000)
+    judge(loads, target_cluster, run)
+
+
+@pytest.mark.slow
+def test_a_task_that_is_killed_is_tried_again_on_a_local_master(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """F82 on ``local[2,4]``: the Python process of a task dies, and its next attempt goes on where it stood."""
+    loads = Loads(source_cluster, new_name("task"))
+    run = worker(source_cluster, target_cluster, loads.topics)
+    with loads:
+        loads.wait_for(6_000)
+        arguments = ("--master", "local[2,4]", "--max-mb-per-second", "1", "--topics", *loads.topics)
+        with backfill(run.file, *arguments) as process:
+            held(process)
+            run.start()
+            loads.wait_for_copies(target_cluster, run, 500)
+            os.kill(python_tasks(process.pid)[0], signal.SIGKILL)
+            output = finished(process)
+        assert {1, None} <= {row["attempt"] for row in assert_results(output, loads.topics)}
+        run.wait_for_event("topics.copying")
         loads.wait_for_copies(target_cluster, run, 2_000)
     judge(loads, target_cluster, run)
 

@@ -151,6 +151,10 @@ def test_the_ledger_tells_the_offset_on_the_other_side(spark: SparkSession, flow
     rows = flow.read(spark, remote, "target", offsets="both").orderBy("offset").collect()
     assert [row.source_offset for row in rows] == [None, 0, 1, 2, 3, None, 5, 6, 7]
     assert [row.target_offset for row in rows] == list(range(9))
+    batches = flow.read(spark, remote, "target", offsets="both", batches="true").orderBy("base_offset").collect()
+    assert [row.target_offset for row in batches] == [row.base_offset for row in batches]
+    others = {row.target_offset: row.source_offset for row in rows}
+    assert [row.source_offset for row in batches] == [others[row.base_offset] for row in batches]
 
 
 def test_conditions_leave_ranges_out_if_spark_allows_it(spark: SparkSession, flow: FlowFile) -> None:

@@ -19,7 +19,7 @@ from tests.checker.traffic import Traffic
 from tests.cluster.copies import make_topic, now_ms, send
 from tests.cluster.rest.canaries import Canaries
 from tests.cluster.running import wait_until
-from tests.cluster.spark.backfills import EXECUTORS, backfill, finished, held, worker
+from tests.cluster.spark.backfills import EXECUTORS, backfill, command_lines, finished, held, worker
 
 pytest.importorskip("pyspark", reason="Run `make venv-spark`.")
 
@@ -69,22 +69,6 @@ def pages(*starts: str) -> Iterator[str]:
             if is_new and not re.search(r"/kill/|/static/|\?.*sort|/log\?", target):
                 seen.add(target)
                 waiting.append(target)
-
-
-def command_lines(*ancestors: int) -> dict[str, bytes]:
-    """Return the command lines of processes and of all that they have started."""
-    parents, lines = {}, {}
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                stat, line = (process / "stat").read_text(), (process / "cmdline").read_bytes()
-            except OSError:
-                continue
-            parents[int(process.name)], lines[int(process.name)] = int(stat.rpartition(")")[2].split()[1]), line
-    family = set(ancestors)
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return {str(pid): lines[pid] for pid in family & lines.keys()}
 
 
 @pytest.mark.slow

@@ -41,6 +41,38 @@ def test_a_local_session_is_on_loopback_and_is_given_again(spark: SparkSession) 
     assert spark.sparkContext.pythonExec == sys.executable
 
 
+LISTENS = """
+import os
+from pathlib import Path
+from mm2py.backfill.session import open_session
+session = open_session("listens", master="local[1]", settings={"spark.ui.port": "0"})
+java = Path("/proc", str(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()))
+links = {os.readlink(one) for one in (java / "fd").iterdir() if one.is_symlink()}
+for family in ("tcp", "tcp6"):
+    for line in (java / "net" / family).read_text().splitlines()[1:]:
+        _, here, _, state, *_, = fields = line.split()
+        if state == "0A" and f"socket:[{fields[9]}]" in links:
+            print(here.partition(":")[0])
+session.stop()
+"""
+
+
+def test_spark_s_page_of_a_local_session_is_not_for_other_machines() -> None:
+    """S31: it shows paths, topics and who runs it. Without SPARK_LOCAL_IP Spark serves it on all addresses."""
+    environment = {key: value for key, value in os.environ.items() if key != "SPARK_LOCAL_IP"}
+    done = subprocess.run(
+        [sys.executable, "-c", LISTENS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100 * PATIENCE,
+        check=False,
+    )
+    addresses = set(done.stdout.split())
+    assert addresses, done.stderr[-3_000:]
+    assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, "not on loopback only"
+
+
 def test_executors_of_a_standalone_cluster_run_our_python() -> None:
     environment = {"PYSPARK_PYTHON": sys.executable}
     with SparkCluster() as cluster:

@@ -70,6 +70,21 @@ def test_other_batches_and_another_codec_make_no_difference() -> None:
     assert (found.passed_records, found.decoded_records) == (0, 100)
 
 
+def test_small_batches_that_are_decoded_at_once_stay_apart_where_a_run_ends() -> None:
+    """Single records on the source, with markers between runs and a header key that is no text."""
+    records = [record(number) for number in range(60)]
+    records[20] = records[20]._replace(headers=[("\udcff", b"1")])
+    source = [*records[:30], None, *records[30:]]
+    target = [*records[:10], None, *records[10:]]
+    pairs = [(at + (at >= 30), at + (at >= 10)) for at in range(60)]
+    logs = logs_of(source, target, pairs, ([1] * 60, [10, 40, 10]))
+    found = compare(logs)
+    assert is_equal(found)
+    assert (found.passed_records, found.decoded_records) == (0, 60)
+    records[45] = record(45, "other")
+    assert not is_equal(compare(logs_of(source, [*records[:10], None, *records[10:]], pairs, ([1] * 60, [10, 40, 10]))))
+
+
 def test_batches_are_passed_again_behind_some_that_were_repacked() -> None:
     records = [record(number) for number in range(100)]
     found = compare(logs_of(records, records, [(at, at) for at in range(100)], ([1] * 10 + [30] * 3, [10, 30, 30, 30])))

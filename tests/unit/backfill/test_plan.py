@@ -17,7 +17,11 @@ TB = 10**12
 
 def planned(*partitions: PartitionFacts, slots: int = 2, rate: int | None = None) -> Plan:
     return make_plan(
-        partitions, slots=slots, missing_topics=["A.orders"], max_mb_per_second=rate, memory_bytes_a_task=96 << 20
+        partitions,
+        slots=slots,
+        missing_topics=["A.orders"],
+        bytes_per_second_max=None if rate is None else rate * 10**6,
+        memory_bytes_a_task=96 << 20,
     )
 
 
@@ -34,7 +38,7 @@ def test_each_partition_is_in_exactly_one_task(sizes: list[int], slots: int) -> 
 
 def test_on_a_cluster_each_partition_has_a_task_up_to_a_bound() -> None:
     facts = [PartitionFacts("t", number, 0, 100, 0, 100, 1_000) for number in range(TASKS_MOST + 100)]
-    make = {"missing_topics": [], "max_mb_per_second": None, "memory_bytes_a_task": 1}
+    make = {"missing_topics": [], "bytes_per_second_max": None, "memory_bytes_a_task": 1}
     assert len(make_plan(facts[:30], slots=None, **make).tasks) == 30
     assert len(make_plan(facts, slots=None, **make).tasks) == TASKS_MOST
 
@@ -77,7 +81,9 @@ def test_the_ranges_are_those_of_the_partitions() -> None:
 
 def test_a_filtered_backfill_has_a_task_for_each_partition() -> None:
     facts = [PartitionFacts("t", number, 0, 100, 0, 100) for number in (2, 0, 1)]
-    plan = make_plan(facts, slots=1, missing_topics=[], max_mb_per_second=None, memory_bytes_a_task=1, is_filtered=True)
+    plan = make_plan(
+        facts, slots=1, missing_topics=[], bytes_per_second_max=None, memory_bytes_a_task=1, is_filtered=True
+    )
     assert plan.tasks == ((("t", 0),), (("t", 1),), (("t", 2),))
 
 

@@ -35,7 +35,6 @@ def test_names_count_in_any_case() -> None:
         ({"isolation": "committed"}, "Option isolation is 'committed'"),
         ({"partitions": "0-"}, "Option partitions is '0-'"),
         ({"minPartitions": "0"}, "Option minPartitions is '0'"),
-        ({"batches": "true", "offsets": "both"}, "Raw batches have no offsets of the other side"),
         ({"maxOffsetsPerTrigger": "5"}, "means nothing to a batch read"),
         ({"topic": ""}, "Option topic is missing"),
         ({"side": "left"}, "Option side is 'left'"),
