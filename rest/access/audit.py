@@ -1,4 +1,4 @@
-"""What was asked to be changed, by whom, and what came of it: a line in the log, and a record on the target.
+"""What was asked to be changed, the user who asked, and the outcome: a line in the log, and a record on the target.
 
 The record is written behind the answer, so that the answer does not wait for it. The line comes first, and is there in
 any case.

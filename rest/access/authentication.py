@@ -34,7 +34,7 @@ WAITING_MOST: Final = 16
 """Passwords that wait for being checked; with more, callers are sent away."""
 HEADER_MAX_BYTES: Final = 4096
 CHALLENGE: Final = 'Basic realm="mm2py", charset="UTF-8", Bearer realm="mm2py"'
-_NOBODYS: Final = hash_of_nothing()
+_HASH_OF_NOTHING: Final = hash_of_nothing()
 """Checked for users that there are not, so that the time tells nothing."""
 
 
@@ -108,7 +108,7 @@ class Authentication:
                     return known
                 self._check_wait(address)
                 generation = self._generation
-                wanted, user = users.passwords.get(name, (_NOBODYS, None))
+                wanted, user = users.passwords.get(name, (_HASH_OF_NOTHING, None))
                 is_right = await asyncio.to_thread(wanted.matches, Secret(password))
         finally:
             self._waiting -= 1
@@ -150,7 +150,7 @@ def user_of_token(users: Users, token: Secret) -> User | None:
 
 
 def user_of_certificate(users: Users, certificate: bytes) -> User | None:
-    """Return the user to whom a certificate belongs, by its subject or by one of its names."""
+    """Return the user that a certificate belongs to, by its subject or by one of its names."""
     try:
         parsed = x509.load_der_x509_certificate(certificate)
         subject = parsed.subject.rfc4514_string()

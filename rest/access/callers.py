@@ -14,7 +14,7 @@ from mm2py.connector import Flow
 class Role(IntEnum):
     """What a user may do; each role may do what those before it may."""
 
-    NOBODY = 0
+    NONE = 0
     """Ask for the health."""
     READER = 1
     """See everything, no secrets: they are never shown."""
@@ -58,4 +58,4 @@ EVERYONE = User("anonymous", Role.ADMIN)
 """All who reach a listener that asks for no proof, as with Connect."""
 PROBE = User("anonymous", Role.READER)
 """All who reach a listener for probes."""
-NOBODY = User("anonymous", Role.NOBODY)
+ANONYMOUS = User("anonymous", Role.NONE)

@@ -19,7 +19,7 @@ from mm2py.config.rest import Exposure
 from mm2py.secret import shown_name
 from rest.access.audit import Audit, shown_body
 from rest.access.authentication import Authentication
-from rest.access.callers import EVERYONE, NOBODY, PROBE, Caller
+from rest.access.callers import ANONYMOUS, EVERYONE, PROBE, Caller
 from rest.access.hosts import is_own_host, is_own_page
 from rest.access.json_bodies import BadBody, parse_json
 from rest.access.roles import ADMIT_AGAIN_KEY, CALLER_KEY, flow_of_path
@@ -110,10 +110,10 @@ class Gate:
                     raise RestError(
                         403, f"Only /health is served here, as other machines reach this listener. {self._missing}."
                     )
-                return Caller(NOBODY, address, "none")
+                return Caller(ANONYMOUS, address, "none")
             case Exposure.USERS:
                 if is_health:
-                    return Caller(NOBODY, address, "none")
+                    return Caller(ANONYMOUS, address, "none")
                 assert self._authentication is not None  # noqa: S101
                 certificate = scope.get("state", {}).get(CERTIFICATE_KEY)
                 try:

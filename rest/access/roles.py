@@ -40,7 +40,7 @@ class Requires:
 
     async def __call__(self, request: Request) -> None:
         """Raises: RestError, 401 no user is known, or 403 this caller may not."""
-        if self.role is not Role.NOBODY:  # none of this waits: what is async here runs in the loop, and in no thread
+        if self.role is not Role.NONE:  # none of this waits: what is async here runs in the loop, and in no thread
             self.check(caller_of(request), request.path_params)
 
     def check(self, caller: Caller, parameters: Mapping[str, object]) -> None:
@@ -74,7 +74,7 @@ class Requires:
 
 
 _A: Final = {Role.READER: "a reader", Role.OPERATOR: "an operator", Role.ADMIN: "an admin"}
-OPEN: Final = Depends(Requires(Role.NOBODY))
+OPEN: Final = Depends(Requires(Role.NONE))
 READS: Final = Requires(Role.READER)
 READER: Final = Depends(READS)
 ANY_READER: Final = Depends(Requires(Role.READER, any_flow=True))

@@ -1,4 +1,4 @@
-"""Events out of ``mm2-configs.A.internal``: what was changed or asked of a flow, by whom, and what came of it.
+"""Events out of ``mm2-configs.A.internal``: what was changed or asked of a flow, the user who asked, and the outcome.
 
 One record is one event. A call over REST leaves its own record and, behind it, that of its audit.
 """

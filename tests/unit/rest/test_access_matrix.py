@@ -91,7 +91,7 @@ def test_a_user_of_one_flow_gets_at_that_flow_and_no_other(
     worker: Guarded, method: str, path: str, stated: list[Requires]
 ) -> None:
     """S02."""
-    if least(stated) is Role.NOBODY:
+    if least(stated) is Role.NONE:
         return
     names_flow = re.search(r"\{(flow|name|connector)\b", path) is not None
     is_open = names_flow or any(one.any_flow for one in stated)
