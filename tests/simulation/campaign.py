@@ -28,6 +28,7 @@ KINDS: Final = (
     "broker_kill",
     "requests reordered",
     "replies reordered",
+    "stripe read",
     "worker killed",
     "worker stopped in order",
     "worker paused",

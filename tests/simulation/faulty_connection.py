@@ -89,6 +89,8 @@ class FaultyConnection:
         """See ``Brokers.send``."""
         api = type(request).__name__.removesuffix("Request")
         loop = asyncio.get_running_loop()
+        if channel.startswith("pool-"):
+            self._counts["stripe read"] += 1
         fatal = self._effects.begins(api)
         if fatal:
             self._effects.die_if(End.CRASH_BEFORE)
