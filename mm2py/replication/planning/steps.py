@@ -172,7 +172,9 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
     return Merged(compressed, batch_count, plain_bytes)
 
 
-_NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError)
+_NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
+"""The last two if a length in a record is near 2^63: aiokafka's reader adds to it, which wraps around, and then asks for
+so many bytes."""
 
 
 def are_alike(one: memoryview, other: memoryview) -> bool:
