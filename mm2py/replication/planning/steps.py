@@ -173,8 +173,8 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
 
 
 _NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
-"""The last two if a length in a record is near 2^63: aiokafka's reader adds to it, which wraps around, and then asks for
-so many bytes."""
+"""The last two if a length in a record is near 2^63: aiokafka's reader adds to it, which wraps around, and then it asks
+for so many bytes."""
 
 
 def are_alike(one: memoryview, other: memoryview) -> bool:

@@ -1,0 +1,76 @@
+//! The compiled core of mm2py: what its pure modules do with record batches, only faster.
+//!
+//! Those modules are the specification. A function here answers only what is laid out as every writer does it, and
+//! says None to anything else: then Python looks, and only Python knows faults. So both plan the same.
+
+pub mod batch;
+pub mod merge;
+pub mod walk;
+
+#[cfg(feature = "python")]
+mod buffers;
+
+#[cfg(feature = "python")]
+#[pyo3::pymodule]
+mod mm2py_native {
+    use pyo3::prelude::*;
+    use pyo3::types::{PyByteArray, PyBytes};
+
+    use crate::buffers::{Input, filled, without_lock};
+    use crate::merge;
+    use crate::walk::{Rules, Walk};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    type Group<'py> = (usize, u32, i64, i64, i32, Bound<'py, PyBytes>);
+    type Walked<'py> = (usize, i64, bool, bool, Bound<'py, PyBytes>, Option<Group<'py>>);
+
+    /// See `mm2py/native.py`.
+    #[pyfunction]
+    fn walk<'py>(
+        py: Python<'py>,
+        records: Input,
+        position: usize,
+        log_offset: i64,
+        rules: (i64, i64, u8, i64, [i64; 8], i64, i64),
+    ) -> Walked<'py> {
+        let rules = Rules {
+            passed_from: rules.0,
+            max_message_bytes: rules.1,
+            takes: rules.2,
+            wanted_codec: rules.3,
+            mergeable: rules.4,
+            records_max: rules.5,
+            merged_max_bytes: rules.6,
+        };
+        let bytes = records.bytes();
+        let walked = without_lock(py, bytes.len(), || {
+            let mut walk = Walk::from(position, log_offset);
+            walk.go(bytes, &rules);
+            walk
+        });
+        let group = walked.group.map(|group| {
+            (
+                group.begin,
+                group.batch_count,
+                group.first_offset,
+                group.next_offset,
+                group.leader_epoch,
+                PyBytes::new(py, &group.jumps),
+            )
+        });
+        let rows = PyBytes::new(py, &walked.rows);
+        (walked.position, walked.log_offset, walked.transactional, walked.is_closed, rows, group)
+    }
+
+    /// See `mm2py/native.py`.
+    #[pyfunction]
+    fn merge_batches<'py>(py: Python<'py>, pieces: Vec<Input>) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let bytes: Vec<&[u8]> = pieces.iter().map(Input::bytes).collect();
+        let Some(most) = merge::bound(&bytes) else { return Ok(None) };
+        let merged = filled(py, most, |out| Some((merge::merge(&bytes, out)?, ())))?;
+        Ok(merged.map(|(array, ())| array))
+    }
+}
