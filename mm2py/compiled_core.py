@@ -72,6 +72,23 @@ class Core(Protocol):
         """Make one plain batch of the batches in ``pieces``, which are plain, whole and checked; None: Python must."""
         ...
 
+    def survey(
+        self, data: Bytes, record_count: int, last_delta: int, wanted_delta: int, refuse_null_keys: bool, /
+    ) -> tuple[int, int, int | None] | None:
+        """Check decompressed records, and return what is ``Kept`` of them; None: Python must look at them."""
+        ...
+
+    def renumber(
+        self, data: Bytes, position: int, record_count: int, base_offset: int, one_timestamp: bool, /
+    ) -> tuple[bytearray, int, int, int, int, bytes] | None:
+        """Copy surveyed records, with new offset deltas, and with ``one_timestamp`` without timestamp deltas.
+
+        Returns:
+            The fields of ``Renumbered``, but the greatest timestamp delta in place of the timestamp, and the jumps as
+            in ``WalkedGroup``; None: Python must do it.
+        """
+        ...
+
 
 class CoreRequired(ConfigError):
     """``MM2PY_NATIVE=require``, and the core cannot be used."""

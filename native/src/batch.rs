@@ -143,6 +143,10 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
+    pub fn new(out: &'a mut [u8]) -> Self {
+        Self { out, at: 0 }
+    }
+
     pub fn behind_header(out: &'a mut [u8]) -> Self {
         Self { out, at: HEADER_BYTES }
     }

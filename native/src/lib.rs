@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod merge;
+pub mod rebuild;
 pub mod walk;
 
 #[cfg(feature = "python")]
@@ -18,6 +19,7 @@ mod mm2py_native {
 
     use crate::buffers::{Input, filled, without_lock};
     use crate::merge;
+    use crate::rebuild::{self, Renumbered};
     use crate::walk::{Rules, Walk};
 
     #[pymodule_export]
@@ -27,7 +29,7 @@ mod mm2py_native {
     type Group<'py> = (usize, u32, i64, i64, i32, Bound<'py, PyBytes>);
     type Walked<'py> = (usize, i64, bool, bool, Bound<'py, PyBytes>, Option<Group<'py>>);
 
-    /// See `mm2py/native.py`.
+    /// See `mm2py/compiled_core.py`.
     #[pyfunction]
     fn walk<'py>(
         py: Python<'py>,
@@ -65,12 +67,61 @@ mod mm2py_native {
         (walked.position, walked.log_offset, walked.transactional, walked.is_closed, rows, group)
     }
 
-    /// See `mm2py/native.py`.
+    /// See `mm2py/compiled_core.py`.
     #[pyfunction]
     fn merge_batches<'py>(py: Python<'py>, pieces: Vec<Input>) -> PyResult<Option<Bound<'py, PyByteArray>>> {
         let bytes: Vec<&[u8]> = pieces.iter().map(Input::bytes).collect();
         let Some(most) = merge::bound(&bytes) else { return Ok(None) };
         let merged = filled(py, most, |out| Some((merge::merge(&bytes, out)?, ())))?;
         Ok(merged.map(|(array, ())| array))
+    }
+
+    /// See `mm2py/compiled_core.py`.
+    #[pyfunction]
+    fn survey(
+        py: Python<'_>,
+        data: Input,
+        record_count: i64,
+        last_delta: i64,
+        wanted_delta: i64,
+        refuse_null_keys: bool,
+    ) -> Option<(usize, i64, Option<i64>)> {
+        let bytes = data.bytes();
+        let kept = without_lock(py, bytes.len(), || {
+            rebuild::survey(bytes, record_count, last_delta, wanted_delta, refuse_null_keys)
+        })?;
+        Some((kept.position, kept.record_count, kept.null_key_delta))
+    }
+
+    type Copied<'py> = (Bound<'py, PyByteArray>, usize, i64, i64, i64, Bound<'py, PyBytes>);
+
+    /// See `mm2py/compiled_core.py`.
+    #[pyfunction]
+    fn renumber<'py>(
+        py: Python<'py>,
+        data: Input,
+        position: usize,
+        record_count: i64,
+        base_offset: i64,
+        one_timestamp: bool,
+    ) -> PyResult<Option<Copied<'py>>> {
+        let bytes = data.bytes();
+        let Some(end_position) = rebuild::end_of(bytes, position, record_count) else { return Ok(None) };
+        let Some(records) = bytes.get(position..end_position) else { return Ok(None) };
+        let copied = filled(py, records.len(), |out| {
+            let mut found = Renumbered::default();
+            let size = rebuild::renumber(records, record_count, one_timestamp, out, &mut found)?;
+            Some((size, found))
+        })?;
+        let Some((array, found)) = copied else { return Ok(None) };
+        let mut jumps = Vec::with_capacity(16 * found.jumps.len());
+        for (index, delta) in found.jumps {
+            jumps.extend(index.to_ne_bytes());
+            jumps.extend(base_offset.wrapping_add(delta).to_ne_bytes());
+        }
+        let first_offset = base_offset.wrapping_add(found.first_delta);
+        let last_offset = base_offset.wrapping_add(found.last_delta);
+        let jumps = PyBytes::new(py, &jumps);
+        Ok(Some((array, end_position, first_offset, last_offset, found.max_timestamp_delta, jumps)))
     }
 }

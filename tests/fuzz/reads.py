@@ -43,6 +43,8 @@ class Read:
     aborted: tuple[tuple[int, int], ...]
     rules: TargetRules
     merging: MergeRule
+    cut_until: int = -1
+    sent_before: tuple[tuple[int, int], ...] = ()
 
     def planned(self, core: Core | None) -> Plan:
         """Plan it from a buffer of its own, which must stay as it is."""
@@ -55,6 +57,8 @@ class Read:
             aborted=self.aborted,
             rules=self.rules,
             merging=self.merging,
+            cut_until=self.cut_until,
+            sent_before=self.sent_before,
             core=core,
         )
         assert records == data, "what was read was written to"
@@ -93,14 +97,21 @@ def read_of(seed: int) -> Read:
         merged_max_bytes=rng.choice([MERGED_MAX_BYTES, 1_000, 300]),
         decode_budget_bytes=rng.choice([8 << 20, 500]),
     )
-    return Read(
+    read = Read(
         tuple(batches),
         rng.choice([begin, begin, rng.randint(max(0, begin - 3), at)]),
         rng.random() < 0.5,
         rng.choice([(), (), ((9, rng.randint(begin, at)),)]),
         rules,
         rng.choice([MERGE_ALL, MERGE_ALL, MERGE_SMALL, PASS_ALL, MergeRule(200, 100, "tests", 4)]),
+        rng.choice([-1] * 5 + [rng.randint(begin, at)]),
     )
+    if rng.random() < 0.1:
+        sent = [
+            (step.first_offset, step.next_offset) for step in read.planned(None).steps if isinstance(step, Outgoing)
+        ]
+        read = replace(read, sent_before=tuple(sent[rng.randint(0, 2) :]), merging=MERGE_ALL)
+    return read
 
 
 def _batch(rng: random.Random, kind: str, at: int, codec: int) -> bytearray:

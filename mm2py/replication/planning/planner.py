@@ -89,10 +89,10 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         It never raises for ``records``: what is wrong there is the plan's ``fault``.
     """
-    planner = _Planner(records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before)
+    planner = _Planner(
+        records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before, core=core
+    )
     planner.rebuilder.cut_until = cut_until
-    if not sent_before and not (read_committed and aborted):
-        planner.core = core
     return planner.run()
 
 
@@ -113,6 +113,7 @@ class _Planner:
         "sent_before",
         "together",
         "waits",
+        "walks_by_core",
         "wanted_offset",
     )
 
@@ -126,12 +127,14 @@ class _Planner:
         *,
         merging: MergeRule,
         sent_before: Sequence[tuple[int, int]],
+        core: Core | None,
     ) -> None:
         self.records = records
         self.merging = merging
         self.sent_before = deque(sent_before)
-        self.core: Core | None = None
-        """It decides first. None also if the read has aborted transactions, or batches to be cut as before."""
+        self.core = core
+        self.walks_by_core = core is not None and not sent_before and not (read_committed and aborted)
+        """The core decides first. It knows nothing of aborted transactions, and of batches to be cut as before."""
         self.together: list[memoryview] = []
         """Batches that may be merged with those that follow, all of one codec and one leader epoch."""
         self.group: WalkedGroup | None = None
@@ -143,7 +146,7 @@ class _Planner:
         self.aborted = AbortedTransactions(aborted if read_committed else ())
         self.rules = rules
         self.plan = Plan(next_offset=wanted_offset)
-        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before)
+        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before, core)
         self.log_offset = 0
         """Where the last batch seen ended: offsets never fall within a log."""
 
@@ -189,7 +192,7 @@ class _Planner:
         room = before_codec = before_epoch = 0
         position = 0
         while position + MAGIC_AT < end:
-            if self.core is not None and not together:
+            if self.core is not None and self.walks_by_core and not together:
                 position = self._walk_by_core(self.core, position, walk_rules)
                 if self.rebuilder.is_spent:
                     return
@@ -400,7 +403,8 @@ class _Planner:
         codec = waiting[0][ATTRIBUTES_AT] & CODEC_MASK
         as_codec = codec if rules.compression is None else rules.compression
         plain_max_bytes = max_bytes if as_codec == Codec.NONE else MERGED_PLAIN_MAX_BYTES
-        merged = merge(waiting, codec, as_codec=as_codec, max_bytes=min(plain_max_bytes, rules.decompressed_max_bytes))
+        room = min(plain_max_bytes, rules.decompressed_max_bytes)
+        merged = merge(waiting, codec, as_codec=as_codec, max_bytes=room, core=self.core)
         self.rebuilder.decoded_bytes += merged.plain_bytes
         if merged.data is None:
             return False
