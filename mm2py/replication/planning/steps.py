@@ -161,7 +161,7 @@ def merge(
             batch_count += 1
     except DecompressionBomb:
         room = 0
-    except _NOT_TAKEN_APART:
+    except NOT_TAKEN_APART:
         pass
     plain_bytes = max_bytes - room if is_compressed else sum(map(len, batches))
     if batch_count < 2:
@@ -208,9 +208,9 @@ def _compressed(merged: Merged, codec: int) -> Merged:
     return merged._replace(data=compressed)
 
 
-_NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
-"""The last two if a length in a record is near 2^63: aiokafka's reader adds to it, which wraps around, and then it asks
-for so many bytes."""
+NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
+"""What reading a batch with aiokafka raises. The last two if a length in a record is near 2^63: its reader adds to it,
+which wraps around, and then it asks for so many bytes."""
 
 
 def are_alike(one: memoryview, other: memoryview) -> bool:

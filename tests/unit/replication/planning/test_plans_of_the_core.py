@@ -18,7 +18,7 @@ from mm2py.compiled_core import CHOICE, WalkRules
 from mm2py.records.batch import HEADER_BYTES, Codec, NewRecord, build_batch, place, read_header
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import MERGE_ALL, MergeRule, Outgoing, TargetRules, merge
-from tests.fuzz.reads import Read, compare, difference
+from tests.fuzz.reads import Read, compare, damaged, difference
 from tests.unit.replication.planning.test_repack import MERGING, ROWS, RULES, Log, Row, batch_of, logs
 
 if CHOICE.core is None:
@@ -43,6 +43,14 @@ def test_any_log_is_planned_the_same(
     wanted = data.draw(st.integers(max(0, log.begin - 3), log.end), label="wanted offset")
     fetched = log.fetch(wanted, data.draw(st.none() | st.integers(0, 3_000), label="cut"))
     assert difference(Read((fetched,), wanted, read_committed, (), rules, merging), CORE) == ""
+
+
+@given(logs(), RULES, MERGING, st.booleans(), st.integers(0, 10**6))
+def test_any_damaged_log_is_planned_the_same(
+    log: Log, rules: TargetRules, merging: MergeRule, read_committed: bool, seed: int
+) -> None:
+    read = Read(tuple(piece.data for piece in log.pieces), log.begin, read_committed, (), rules, merging)
+    assert difference(damaged(read, str(seed)), CORE) == ""
 
 
 @given(st.lists(ROWS, min_size=2, max_size=6))
