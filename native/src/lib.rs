@@ -125,3 +125,82 @@ mod mm2py_native {
         Ok(Some((array, end_position, first_offset, last_offset, found.max_timestamp_delta, jumps)))
     }
 }
+
+/// `cargo test` checks all sums for overflow, so this says more than that nothing is read beyond its end.
+#[cfg(test)]
+#[allow(clippy::indexing_slicing)]
+mod tests {
+    use crate::batch::{HEADER_BYTES, Writer};
+    use crate::walk::{Rules, Walk};
+    use crate::{merge, rebuild};
+
+    fn batch(records: u8) -> Vec<u8> {
+        let mut out = vec![0; 500];
+        let mut writer = Writer::behind_header(&mut out);
+        for index in 0..records {
+            // length, attributes, timestamp, offset, key, value, a header
+            assert!(writer.bytes(&[28, 0, 0, 2 * index, 2, b'k', 4, b'v', b'w', 2, 4, b'h', b'h', 2, b'x']).is_some());
+        }
+        let size = writer.close(i32::from(records), 1 << 40, 1 << 40);
+        out.truncate(size.unwrap_or(0));
+        out
+    }
+
+    fn rules() -> Rules {
+        let mergeable = [1 << 20, 0, 0, 0, 0, 0, 0, 0];
+        let (passed_from, wanted_codec, most) = (0, -1, 1 << 20);
+        Rules {
+            passed_from,
+            max_message_bytes: most,
+            takes: 0x1f,
+            wanted_codec,
+            mergeable,
+            records_max: i64::MAX,
+            merged_max_bytes: most,
+        }
+    }
+
+    #[test]
+    fn batches_are_walked_and_merged() {
+        let mut second = batch(3);
+        second[7] = 2;
+        let read = [batch(2), second].concat();
+        let mut walk = Walk::from(0, 0);
+        walk.go(&read, &rules());
+        assert_eq!((walk.position, walk.log_offset), (read.len(), 5));
+        let most = merge::bound(&[&read]).unwrap_or(0);
+        let mut out = vec![0; most];
+        let size = merge::merge(&[&read], &mut out).unwrap_or(0);
+        assert_eq!(out[..size], batch(5));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        let mut state = 88_172_645_463_325_252_u64;
+        let mut next = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap_or(0)
+        };
+        for _ in 0..30_000 {
+            let mut bytes = [batch(2), batch(1)].concat();
+            for _ in 0..=next(4) {
+                let at = next(bytes.len());
+                bytes[at] = [0, 1, 0x7f, 0x80, 0xff, next(256).to_le_bytes()[0]][next(6)];
+            }
+            bytes.truncate(bytes.len() - if next(4) == 0 { next(bytes.len()) } else { 0 });
+            Walk::from(next(9), 0).go(&bytes, &rules());
+            if let Some(most) = merge::bound(&[&bytes]) {
+                assert!(most < 1_000);
+                merge::merge(&[&bytes], &mut vec![0; most]);
+            }
+            let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
+            rebuild::survey(body, 3, i64::from(i32::MAX), 1, next(2) == 0);
+            if let Some(end) = rebuild::end_of(body, 0, 2) {
+                let mut found = rebuild::Renumbered::default();
+                rebuild::renumber(&body[..end], 2, next(2) == 0, &mut vec![0; end], &mut found);
+            }
+        }
+    }
+}
