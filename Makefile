@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify
+.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -14,9 +14,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 INSTALLED_SPARK := $(VENV)/installed-spark
+# The compiled core is built where cargo is. Without it the name differs, so that a cargo that comes later is noticed.
+CARGO := $(shell sh -c 'command -v cargo')
+INSTALLED_NATIVE := $(VENV)/installed-native$(if $(CARGO),,-not)
 PIP := -m pip --disable-pip-version-check --quiet
 PYTEST := $(PY) -m pytest
+OF_NATIVE := --manifest-path native/Cargo.toml
 FAULTS_ELSEWHERE := $(patsubst %,tests/cluster/copying/test_%.py,crash foreign_writers gaps proxy_faults quarantine)
+OF_BATCHES := $(patsubst %,tests/scenarios/copying/test_%.py,copying_under_faults damaged_reads quarantine repacking_under_faults replay)
 USUAL := -m "not slow and not compat"
 SECOND_PYTHON := -m 'not slow and not compat and not one_python'
 ON_ALL_CORES := --numprocesses auto
@@ -40,7 +45,7 @@ endif
 help: ## show this list
 	@sed -n 's/^\([a-z0-9.-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 27
 
-venv: $(INSTALLED) ## make .venv, with all that development needs (PYTHON=... chooses another Python)
+venv: $(INSTALLED) $(INSTALLED_NATIVE) ## make .venv, with all that development needs (PYTHON=... chooses another Python)
 	@:
 
 # Redone when the dependencies change. A .venv whose Python has gone is made anew.
@@ -72,6 +77,17 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PY) $(PIP) install --constraint constraints.txt --editable '.[dev]'; \
 	touch $@
 
+# A cargo that cannot build it, as one that is too old, is no reason to stop: all works without the core.
+$(INSTALLED_NATIVE): $(INSTALLED) $(wildcard native/*.toml native/src/*.rs)
+	@slower="mm2py runs without its compiled core: small batches take several times the CPU."; \
+	if [ -z "$(CARGO)" ]; then \
+	  echo "No cargo here. $$slower Install Rust 1.85 or later (https://rustup.rs), then: make venv"; \
+	elif echo "Building native/."; ! $(PY) $(PIP) install --force-reinstall --no-deps ./native; then \
+	  $(PY) $(PIP) uninstall --yes mm2py-native; \
+	  echo "native/ cannot be built here, see above. $$slower To try again: rm $@; make venv"; \
+	fi; \
+	touch $@
+
 venv-spark: $(INSTALLED_SPARK) ## add PySpark to .venv, for the tests of mm2py.backfill: a minute and 450 MB once
 	@:
 
@@ -98,6 +114,7 @@ NEED_ARROW := $(wildcard tests/unit/backfill tests/scenarios/backfill)
 test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
 	@failed=0; \
 	$(PYTEST) tests/unit $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	$(MAKE) --no-print-directory test-native || failed=1; \
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
@@ -106,6 +123,18 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 
 test-unit: venv ## the unit tests alone: under a minute
 	$(PYTEST) tests/unit $(USUAL) $(ON_ALL_CORES)
+
+# The tests of batches without the core: where it is not installed, that is how they ran before.
+test-native: venv ## the tests of native/, where cargo is, and again those of batches without the compiled core
+	@failed=0; \
+	if [ -n "$(CARGO)" ]; then "$(CARGO)" test $(OF_NATIVE) --quiet --no-default-features || failed=1; fi; \
+	if $(PY) -c 'import mm2py_native' 2>/dev/null; then \
+	  MM2PY_NATIVE=0 $(PYTEST) tests/unit/replication $(OF_BATCHES) $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	fi; \
+	exit $$failed
+
+fuzz: venv ## damaged reads, planned with the compiled core and without it: hours, goes on where it stopped (ARGS="--seconds 60")
+	@$(PY) -m tests.fuzz $(ARGS)
 
 # pyenv's python3.13 runs only if that version is chosen; elsewhere the variable means nothing.
 test-unit-3.13: venv ## the unit tests on Python 3.13 as well, where it is installed
@@ -128,10 +157,20 @@ lint: venv ## style, types, and which package may import which
 	$(PY) -m mypy --explicit-package-bases --package deploy.local
 	$(PY) -m mypy --explicit-package-bases --package bench
 	$(VENV)/bin/lint-imports
+	@if [ -n "$(CARGO)" ]; then \
+	  "$(CARGO)" fmt $(OF_NATIVE) --check && "$(CARGO)" clippy $(OF_NATIVE) --quiet --all-targets -- --deny warnings; \
+	else \
+	  echo "No cargo here: native/ is not looked at."; \
+	fi
 
 format: venv ## put the source into the shape that lint asks for
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
+	@if [ -n "$(CARGO)" ]; then "$(CARGO)" fmt $(OF_NATIVE); fi
+
+wheels: venv ## dist/: mm2py, pure, and mm2py-native for this platform (takes cargo)
+	$(PY) -m build --wheel --outdir dist .
+	$(PY) $(PIP) wheel --no-deps --wheel-dir dist ./native
 
 compat: venv jars ## against older brokers: fetches their jars as well
 	$(PYTEST) tests/cluster -m compat
@@ -216,5 +255,5 @@ constraints: ## rewrite constraints.txt with today's versions, from an empty env
 	mv constraints.new constraints.txt
 
 clean: ## remove what the other targets made here; the shared cache of jars stays
-	rm -rf $(VENV) .venv-3.13 build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.13 build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

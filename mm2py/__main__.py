@@ -1,14 +1,20 @@
 """``python -m mm2py`` and the command ``mm2py``."""
 
 import signal
+import sys
 from typing import NoReturn
 
 
 def run() -> NoReturn:
     """Start the command; Ctrl-C while it still loads ends it without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from mm2py.cli.main import main  # noqa: PLC0415  (takes half a second)
+    from mm2py.errors import ConfigError  # noqa: PLC0415
 
+    try:
+        from mm2py.cli.main import main  # noqa: PLC0415  (takes half a second)
+    except ConfigError as error:  # MM2PY_NATIVE asks for what there is not
+        sys.stderr.write(f"mm2py: {error}\n")
+        sys.exit(2)
     main()
 
 

@@ -1,8 +1,9 @@
 """The command: ``python -m bench.wan``, or ``make bench-wan``; see docs/benchmarks.md.
 
 The source's broker is in one network namespace; the target's broker and the mirror are in another, as operators are
-told to run it (in one row the mirror is beside the source). A link of the rig joins them. The bench itself reaches both without delay. A copy is watched for a fixed
-time after its first record, because some mirrors need an hour for what others do in seconds.
+told to run it (in one row the mirror is beside the source). A link of the rig joins them. The bench itself reaches both
+without delay. A copy is watched for a fixed time after its first record, because some mirrors need an hour for what
+others do in seconds.
 """
 
 from __future__ import annotations

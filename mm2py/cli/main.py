@@ -36,6 +36,7 @@ from mm2py.cli.command import (
 )
 from mm2py.cli.rest_process import Bound, RestProcess
 from mm2py.clock import SystemClock
+from mm2py.compiled_core import CHOICE
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings, Configuration
@@ -125,7 +126,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         "service has it: each restart of it undoes what was changed meanwhile",
     )
     supervisor.add_arguments(parser)
-    parser.add_argument("--version", action="version", version=f"mm2py {__version__}")
+    parser.add_argument("--version", action="version", version=f"mm2py {__version__}, {CHOICE}")
     return parser.parse_args(arguments, namespace=Arguments())
 
 
@@ -330,6 +331,7 @@ def run(arguments: Sequence[str]) -> int:
     log.info(
         "worker.starting",
         version=__version__,
+        core=str(CHOICE),
         flows=" ".join(map(str, sorted(flows))),
         only_heartbeats=" ".join(map(str, sorted(beyond))),
         pid=os.getpid(),

@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py import __version__
 from mm2py.clock import Clock
+from mm2py.compiled_core import CHOICE
 from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import ConnectorName, Flow, Kind, Side
 from mm2py.errors import Mm2Error
@@ -87,6 +88,7 @@ class Group:
             cluster_id=None,
             election=settings.election,
             session_timeout_ms=int(settings.session_timeout_s * 1000),
+            core=str(CHOICE),
         )
         self._whole = self._joined
         """With all flows of the worker, also those that it has left to others."""

@@ -279,6 +279,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "session_timeout_ms": _COUNT,
         "checkpoints": _FLOWS,
         "refused": _TEXTS,
+        "core": _TEXT,
     },
     Beat: {"applied": _BY_FLOW, "held": _BY_FLOW, "links": _LINKS},
     Loads: {"bytes_per_s": _RATES},

@@ -165,6 +165,8 @@ class Joined:
     """The flows whose checkpoints it may emit."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Connectors that must not run there, and why; named as ``A->B.MirrorSourceConnector``."""
+    core: str = ""
+    """Whether it runs with the compiled core, and why not, as a few words. Older versions do not say it."""
 
     @property
     def undivided(self) -> Mapping[Kind, tuple[Flow, ...]]:

@@ -229,16 +229,21 @@ def renumber(body: RecordBody, position: int, record_count: int) -> Renumbered:
         out += number
         out += data[position:end]
         position = end
-    newest_ms = body.base_timestamp_ms + (0 if one_timestamp else max_timestamp_delta or 0)
     return Renumbered(
         out,
         position,
         base_offset + (first_delta or 0),
         base_offset + expected - 1,
-        # Java's sums wrap around beyond 64 bits. Such timestamps are never meant; the target computes its own maximum.
-        min(max(newest_ms, NO_TIMESTAMP), INT64_MAX),
+        newest_timestamp_ms(body, 0 if one_timestamp else max_timestamp_delta or 0),
         jumps,
     )
+
+
+def newest_timestamp_ms(body: RecordBody, max_timestamp_delta: int) -> int:
+    """Return the newest timestamp of records. Java's sums wrap around beyond 64 bits; such timestamps are never meant,
+    and the target computes its own maximum.
+    """
+    return min(max(body.base_timestamp_ms + max_timestamp_delta, NO_TIMESTAMP), INT64_MAX)
 
 
 _ENTRY: Final = struct.Struct(">qiIbb")

@@ -9,7 +9,7 @@ from mm2py.connector import Kind
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
-from mm2py.status.report import GroupReport, Report, ago, time_text
+from mm2py.status.report import GroupReport, MemberState, Report, ago, time_text
 
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
@@ -72,6 +72,12 @@ class _Page:
         ]
         head = ("MEMBER", "ID", "STATE", "LAST SEEN", "VERSION", "TASKS", "BYTES/S", "FLOWS")
         self._table(head, rows, right=(5, 6))
+        by_core: dict[str, list[str]] = {}
+        for member in group.members:
+            if member.state is MemberState.ALIVE and member.core:
+                by_core.setdefault(member.core, []).append(member.name)
+        for core, names in sorted(by_core.items()):
+            self._say(f"{core}: {', '.join(names[:NAMES_MOST])}{', ...' if len(names) > NAMES_MOST else ''}")
         for producer_id, why in list(group.unfenced.items())[-NAMES_MOST:]:
             self._say(f"producer id {producer_id} could not be fenced: {why}")
 

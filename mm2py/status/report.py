@@ -75,6 +75,8 @@ class MemberReport:
     """For people: its host and process."""
     version: str
     """Of mm2py."""
+    core: str
+    """Whether it runs with the compiled core, and why not; empty if it is too old to say."""
     url: str
     """Where its REST interface is; empty if it has none."""
     state: MemberState
@@ -200,6 +202,7 @@ def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
             name,
             member.joined.name,
             member.joined.runs,
+            member.joined.core,
             _without_user(member.joined.url),
             MemberState.STOPPED if not runs else MemberState.EXPIRED if member.expired else MemberState.ALIVE,
             name == state.leader,

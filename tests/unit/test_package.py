@@ -24,6 +24,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_three_packages_and_nothing_else(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl"), "the compiled core is a package of its own"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}

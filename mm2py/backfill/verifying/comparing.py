@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
-from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 from crc32c import crc32c
 
@@ -24,7 +23,7 @@ from mm2py.backfill.verifying.merkle import DIGEST_BYTES, digest
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange, holds
 from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, assemble, read_header, read_records
 from mm2py.records.compression import Codec, decompress
-from mm2py.replication.planning.steps import Outgoing, Step
+from mm2py.replication.planning.steps import NOT_TAKEN_APART, Outgoing, Step
 
 SOURCE: Final = 0
 TARGET: Final = 1
@@ -406,7 +405,7 @@ def _decoded(steps: Sequence[Outgoing]) -> Columns:
     plain = [_plain(step.data) if step.data[ATTRIBUTES_AT] & CODEC_MASK else step.data for step in steps]
     try:
         records = [*chain.from_iterable(map(DefaultRecordBatch, plain))]
-    except (CorruptRecordException, UnicodeError):
+    except NOT_TAKEN_APART:
         ours = [one for data in plain for one in read_records(data)]
         return Columns(
             [],

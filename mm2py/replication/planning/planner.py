@@ -8,12 +8,15 @@ repacked where many small ones wait (``repack``), and decoded only where it must
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from crc32c import crc32c
 
+from mm2py.compiled_core import CORE, Core, WalkedGroup, WalkRules
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import (
     ATTRIBUTES_AT,
@@ -33,6 +36,7 @@ from mm2py.records.batch import (
     AbortedTransactions,
     BatchHeader,
     read_header,
+    split,
 )
 from mm2py.records.compression import Codec
 from mm2py.records.record_formats import CorruptMessage, Message, MessageGroup, RecordBody, read_message, unwrap
@@ -54,7 +58,7 @@ from mm2py.replication.planning.steps import (
 )
 
 
-def plan(
+def plan(  # noqa: PLR0913  (tests alone name the core)
     records: memoryview,
     *,
     wanted_offset: int,
@@ -64,6 +68,7 @@ def plan(
     merging: MergeRule = PASS_ALL,
     sent_before: Sequence[tuple[int, int]] = (),
     cut_until: int = -1,
+    core: Core | None = CORE,
 ) -> Plan:
     """Decide what becomes of each batch in ``records``.
 
@@ -79,11 +84,14 @@ def plan(
             is not here whole is left for a larger read.
         cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
             target refused one of them.
+        core: looks at batches first and does what it can; None: all is done here. The plan is the same.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         It never raises for ``records``: what is wrong there is the plan's ``fault``.
     """
-    planner = _Planner(records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before)
+    planner = _Planner(
+        records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before, core=core
+    )
     planner.rebuilder.cut_until = cut_until
     return planner.run()
 
@@ -93,6 +101,8 @@ class _Planner:
 
     __slots__ = (
         "aborted",
+        "core",
+        "group",
         "log_offset",
         "merging",
         "plan",
@@ -103,6 +113,7 @@ class _Planner:
         "sent_before",
         "together",
         "waits",
+        "walks_by_core",
         "wanted_offset",
     )
 
@@ -116,12 +127,18 @@ class _Planner:
         *,
         merging: MergeRule,
         sent_before: Sequence[tuple[int, int]],
+        core: Core | None,
     ) -> None:
         self.records = records
         self.merging = merging
         self.sent_before = deque(sent_before)
+        self.core = core
+        self.walks_by_core = core is not None and not sent_before and not (read_committed and aborted)
+        """The core decides first. It knows nothing of aborted transactions, and of batches to be cut as before."""
         self.together: list[memoryview] = []
         """Batches that may be merged with those that follow, all of one codec and one leader epoch."""
+        self.group: WalkedGroup | None = None
+        """The same, found by the core: then the only element of ``together`` is the stretch that they take."""
         self.waits = False
         """Not all messages of an old format that were sent as one batch are here."""
         self.wanted_offset = wanted_offset
@@ -129,7 +146,7 @@ class _Planner:
         self.aborted = AbortedTransactions(aborted if read_committed else ())
         self.rules = rules
         self.plan = Plan(next_offset=wanted_offset)
-        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before)
+        self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before, core)
         self.log_offset = 0
         """Where the last batch seen ended: offsets never fall within a log."""
 
@@ -163,9 +180,25 @@ class _Planner:
             ]
         merged_max_bytes = min(max_message_bytes, rules.merged_max_bytes)
         records_max = merging.records_max if wanted_codec is None else INT64_MAX  # taken apart anyhow
+        walk_rules = WalkRules(
+            passed_from,
+            max_message_bytes,
+            sum(takes[codec] << codec for codec in range(8)),
+            -1 if wanted_codec is None else wanted_codec,
+            mergeable,
+            records_max,
+            merged_max_bytes,
+        )
         room = before_codec = before_epoch = 0
         position = 0
         while position + MAGIC_AT < end:
+            if self.core is not None and self.walks_by_core and not together:
+                position = self._walk_by_core(self.core, position, walk_rules)
+                if self.rebuilder.is_spent:
+                    return
+                if position + MAGIC_AT >= end:
+                    break
+                before_codec = -1  # nothing joins what the core found together
             magic = records[position + MAGIC_AT]
             if magic != MAGIC:
                 if together and not self._make_one():
@@ -270,6 +303,50 @@ class _Planner:
         if position == 0 and end > 0:
             self._note_cut()
 
+    def _walk_by_core(self, core: Core, position: int, rules: WalkRules) -> int:
+        """Plan what the core can decide from ``position`` on, and return the position of the batch that it cannot."""
+        records, append, wanted_offset = self.records, self.plan.steps.append, self.wanted_offset
+        while True:
+            position, self.log_offset, transactional, is_closed, rows, group = core.walk(
+                records, position, self.log_offset, rules
+            )
+            self.plan.transactional |= transactional
+            for begin, batch_end, first_offset, next_offset, max_timestamp_ms, count, epoch in _ROWS(rows):
+                if batch_end > begin:
+                    batch = records[begin:batch_end]
+                    append(Outgoing(first_offset, next_offset, count, max_timestamp_ms, epoch, batch))
+                else:
+                    append(Dropped(max(next_offset, wanted_offset), count, "control", epoch))
+            if group is not None:
+                self.group = WalkedGroup._make(group)
+                self.together.append(records[self.group.begin : position])
+            if not is_closed or not self._make_one():
+                return position
+
+    def _merge_by_core(self, group: WalkedGroup, stretch: memoryview) -> bool:
+        """Plan a group of plain batches as one, if the core can make it."""
+        if self.core is None or group.batch_count < 2 or self.rules.compression not in (None, Codec.NONE):
+            return False
+        merged = self.core.merge_batches((stretch,))
+        if merged is None:
+            return False
+        self.rebuilder.decoded_bytes += len(stretch)
+        one = read_header(merged)
+        jumps = array("q", group.jumps) if group.jumps else ()
+        self.plan.steps.append(
+            Outgoing(
+                group.first_offset,
+                group.next_offset,
+                one.record_count,
+                one.max_timestamp_ms,
+                group.leader_epoch,
+                merged,
+                "repack",
+                jumps,
+            )
+        )
+        return True
+
     def _is_as_before(self, batch: memoryview, base_offset: int, next_offset: int) -> bool:
         """Plan a batch that may be part of one that was sent before, and that must end where it ended then.
 
@@ -301,7 +378,14 @@ class _Planner:
             Whether planning may continue. If not, those that are not planned yet still stand together.
         """
         rules, together = self.rules, self.together
-        waiting = deque(together)
+        group, self.group = self.group, None
+        if group is None:
+            waiting = deque(together)
+        elif self._merge_by_core(group, together[0]):
+            together.clear()
+            return not self.rebuilder.is_spent
+        else:
+            waiting = deque(split(together[0]))
         together.clear()  # planning a batch that stands alone may end in a fault, behind which nothing comes
         while waiting:
             if not self._make_one_of(waiting, min(max_bytes or rules.merged_max_bytes, rules.max_message_bytes)):
@@ -319,7 +403,8 @@ class _Planner:
         codec = waiting[0][ATTRIBUTES_AT] & CODEC_MASK
         as_codec = codec if rules.compression is None else rules.compression
         plain_max_bytes = max_bytes if as_codec == Codec.NONE else MERGED_PLAIN_MAX_BYTES
-        merged = merge(waiting, codec, as_codec=as_codec, max_bytes=min(plain_max_bytes, rules.decompressed_max_bytes))
+        room = min(plain_max_bytes, rules.decompressed_max_bytes)
+        merged = merge(waiting, codec, as_codec=as_codec, max_bytes=room, core=self.core)
         self.rebuilder.decoded_bytes += merged.plain_bytes
         if merged.data is None:
             return False
@@ -467,5 +552,6 @@ class _Planner:
         return stopped(Fault(kind, offset, next_offset, text), self.plan.steps, self.wanted_offset)
 
 
+_ROWS: Final = struct.Struct("=7q").iter_unpack
 _KNOWN_CODECS: Final = frozenset(codec.value for codec in Codec)
 _OLD_MAGICS: Final = (0, 1)

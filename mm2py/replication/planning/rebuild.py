@@ -8,18 +8,29 @@ Answers to the consumer and the producer inside MM2, which do so with every batc
 
 If the target refuses a record of a batch, the batch is cut into batches of 1, 2, 4, ... records. Those before the
 refused record are stored, and the next read starts closer to it, so after a few reads it is alone. Keys, values and
-headers are copied as bytes.
+headers are copied as bytes. The compiled core walks and copies records that are laid out as every writer does it.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from mm2py.compiled_core import Core
 from mm2py.records.batch import HEADER_BYTES, INT64_MAX, BatchHeader, CorruptBatch, assemble
 from mm2py.records.compression import CompressedDataCorrupt, DecompressionBomb, UnknownCodec, decompress
-from mm2py.records.record_formats import RecordBody, WrongCrc, offsets_of, renumber, survey
+from mm2py.records.record_formats import (
+    Kept,
+    RecordBody,
+    Renumbered,
+    WrongCrc,
+    newest_timestamp_ms,
+    offsets_of,
+    renumber,
+    survey,
+)
 from mm2py.replication.planning.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
 
 UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)
@@ -59,7 +70,16 @@ def kind_of(error: Exception) -> FaultKind:
 class Rebuilder:
     """Decodes batches, and appends their steps to one plan."""
 
-    __slots__ = ("_part_records", "_rules", "_sent_before", "_steps", "_wanted_offset", "cut_until", "decoded_bytes")
+    __slots__ = (
+        "_core",
+        "_part_records",
+        "_rules",
+        "_sent_before",
+        "_steps",
+        "_wanted_offset",
+        "cut_until",
+        "decoded_bytes",
+    )
 
     def __init__(
         self,
@@ -67,7 +87,9 @@ class Rebuilder:
         wanted_offset: int,
         steps: list[Step],
         sent_before: Sequence[tuple[int, int]] = (),
+        core: Core | None = None,
     ) -> None:
+        self._core = core
         self.decoded_bytes = 0
         """How many bytes were decoded for this plan."""
         self._rules = rules
@@ -148,7 +170,7 @@ class Rebuilder:
         """
         steps = self._steps
         try:
-            kept = survey(body, self._wanted_offset - body.base_offset, self._rules.refuses_null_keys)
+            kept = self._survey(body)
         except CorruptBatch as error:
             raise self._stop("corrupt records", body.base_offset, body.next_offset, error.what) from error
         if kept.null_key_delta is None and reason is None and batch is not None:
@@ -170,6 +192,24 @@ class Rebuilder:
             raise self._stop(
                 "null key on compacted target", refused_offset, refused_offset + 1, text, body.leader_epoch
             )
+
+    def _survey(self, body: RecordBody) -> Kept:
+        wanted_delta, refuse_null_keys = self._wanted_offset - body.base_offset, self._rules.refuses_null_keys
+        if self._core is not None:
+            last_delta = body.next_offset - body.base_offset - 1
+            found = self._core.survey(body.data, body.record_count, last_delta, wanted_delta, refuse_null_keys)
+            if found is not None:
+                return Kept._make(found)
+        return survey(body, wanted_delta, refuse_null_keys)
+
+    def _renumber(self, body: RecordBody, position: int, record_count: int) -> Renumbered:
+        if self._core is not None:
+            copied = self._core.renumber(body.data, position, record_count, body.base_offset, body.one_timestamp)
+            if copied is not None:
+                data, end, first, last, max_timestamp_delta, jumps = copied
+                newest_ms = newest_timestamp_ms(body, max_timestamp_delta)
+                return Renumbered(data, end, first, last, newest_ms, array("q", jumps))
+        return renumber(body, position, record_count)
 
     def _emit_parts(self, body: RecordBody, position: int, record_count: int, next_offset: int) -> None:
         """Plan records in batches of 1, 2, 4, ... records; what was sent before ends where it ended then."""
@@ -195,7 +235,7 @@ class Rebuilder:
         Returns:
             The position after them.
         """
-        copied = renumber(body, position, record_count)
+        copied = self._renumber(body, position, record_count)
         end_position, first_offset = copied.end_position, copied.first_offset
         batch = assemble(
             copied.data,

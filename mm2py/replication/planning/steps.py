@@ -20,6 +20,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 
+from mm2py.compiled_core import Core
 from mm2py.records.batch import (
     DELTA_AT,
     HEADER_BYTES,
@@ -119,7 +120,9 @@ class Merged(NamedTuple):
     """How much was decoded for it."""
 
 
-def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: int, max_bytes: int) -> Merged:
+def merge(
+    batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: int, max_bytes: int, core: Core | None = None
+) -> Merged:
     """Make one batch of the records of ``batches``, in order: of the first two at least, and of as many as fit.
 
     It ends before a batch that cannot be taken apart: such a one is better passed as it is, for the target's broker to
@@ -130,7 +133,12 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
         batches: whole batches of magic 2, of data, with create times, checked, all compressed with ``codec``.
         as_codec: how the new one is compressed.
         max_bytes: the most that it may hold before that, if they are compressed. The size of others is known before.
+        core: merges them if it can. The result is the same.
     """
+    if core is not None:
+        merged = _merged_by_core(core, batches, codec, max_bytes)
+        if merged is not None:
+            return _compressed(merged, as_codec)
     builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     append = builder.append
     room = max_bytes - HEADER_BYTES
@@ -153,26 +161,56 @@ def merge(batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: in
             batch_count += 1
     except DecompressionBomb:
         room = 0
-    except _NOT_TAKEN_APART:
+    except NOT_TAKEN_APART:
         pass
     plain_bytes = max_bytes - room if is_compressed else sum(map(len, batches))
     if batch_count < 2:
         return Merged(None, 0, plain_bytes)
-    merged = builder.build()
-    if as_codec == Codec.NONE:
-        return Merged(merged if isinstance(merged, bytearray) else bytearray(merged), batch_count, plain_bytes)
-    header = read_header(merged)
+    built = builder.build()
+    data = built if isinstance(built, bytearray) else bytearray(built)
+    return _compressed(Merged(data, batch_count, plain_bytes), as_codec)
+
+
+def _merged_by_core(core: Core, batches: Sequence[memoryview | bytearray], codec: int, max_bytes: int) -> Merged | None:
+    """Make one plain batch as ``merge`` does, or return None if that must do it."""
+    if codec == Codec.NONE:
+        data = core.merge_batches(batches)
+        return None if data is None else Merged(data, len(batches), sum(map(len, batches)))
+    room = max_bytes - HEADER_BYTES
+    opened: list[bytearray] = []
+    try:
+        for batch in batches:
+            plain = _decompressed(batch, codec, room)
+            room -= len(plain) - HEADER_BYTES + GROWTH_BYTES * read_header(plain).record_count
+            opened.append(plain)
+    except DecompressionBomb:
+        room = 0
+    except CompressedDataCorrupt:
+        pass
+    if len(opened) < 2:
+        return None
+    data = core.merge_batches(opened)
+    return None if data is None else Merged(data, len(opened), max_bytes - room)
+
+
+def _compressed(merged: Merged, codec: int) -> Merged:
+    """Compress a merged batch."""
+    if codec == Codec.NONE or merged.data is None:
+        return merged
+    header = read_header(merged.data)
     compressed = assemble(
-        memoryview(merged)[HEADER_BYTES:],
-        codec=as_codec,
-        record_count=index,
+        memoryview(merged.data)[HEADER_BYTES:],
+        codec=codec,
+        record_count=header.record_count,
         base_timestamp_ms=header.base_timestamp_ms,
         max_timestamp_ms=header.max_timestamp_ms,
     )
-    return Merged(compressed, batch_count, plain_bytes)
+    return merged._replace(data=compressed)
 
 
-_NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError)
+NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
+"""What reading a batch with aiokafka raises. The last two if a length in a record is near 2^63: its reader adds to it,
+which wraps around, and then it asks for so many bytes."""
 
 
 def are_alike(one: memoryview, other: memoryview) -> bool:

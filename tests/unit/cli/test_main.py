@@ -16,6 +16,7 @@ from mm2py import __version__
 from mm2py.cli import main as cli
 from mm2py.cli.command import LineFile
 from mm2py.cli.main import main, parse_arguments, recopies_of
+from mm2py.compiled_core import CHOICE
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
 
@@ -224,7 +225,7 @@ def test_a_file_may_be_called_almost_like_a_command(run: Run, tmp_path: Path, mo
 
 
 def test_the_version_goes_to_standard_output(run: Run) -> None:
-    assert run("--version") == (0, f"mm2py {__version__}\n", "")
+    assert run("--version") == (0, f"mm2py {__version__}, {CHOICE}\n", "")
 
 
 def test_the_help_names_every_option(run: Run) -> None:

@@ -285,6 +285,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "stall_timeout_s": 30.0,
         "tasks_max": None,
         "bytes_per_second_max": None,
+        "connections_per_broker_max": 64,
         "many_to_one": False,
         "exactly_once": "disabled",
         "quarantines": False,

@@ -236,6 +236,16 @@ def test_a_password_in_a_members_address_is_not_shown(url: str, shown: str) -> N
     assert report.groups[0].members[0].url == shown
 
 
+def test_each_worker_says_whether_it_runs_with_the_compiled_core() -> None:
+    with_it, without = "with the compiled core", "without the compiled core: MM2PY_NATIVE=0"
+    log = Log().take(replace(joined(W1), core=with_it), replace(joined(W2), core=without), joined(W3))
+    log.take(Claim(W1, 1, "c"))
+    report = reported(group=log.facts())
+    assert {one.member: one.core for one in report.groups[0].members} == {W1: with_it, W2: without, W3: ""}
+    lines = [line.strip() for line in text_of(report).splitlines()]
+    assert [line for line in lines if "compiled" in line] == [f"{with_it}: host-{W1}", f"{without}: host-{W2}"]
+
+
 # Owners
 
 
@@ -605,7 +615,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "problem": "kind text where",
         "group": "being_fenced generation last_append_ms_ago leader leader_epoch members name runs target topic"
         " unfenced unread",
-        "member": "bytes_per_s flows last_seen_ms_ago leads member name state tasks url version",
+        "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
         " lag_is_partial open_gaps refused settings tasks tasks_max topics unowned unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",

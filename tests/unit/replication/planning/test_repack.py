@@ -135,6 +135,8 @@ NOT_TAKEN_APART = {
     "fewer records than it says": lambda codec: body_of(codec, ONE_RECORD, 2),
     "bytes behind its last record": lambda codec: body_of(codec, ONE_RECORD + b"\x00", 1),
     "a record that is longer than it says": lambda codec: body_of(codec, ONE_RECORD[:-1] + b"\x02", 1),
+    "a key of nearly 2^63 bytes": lambda codec: body_of(codec, b"\x20\0\0\0" + varint(2**63 - 2) + b"\x01\0", 1),
+    "a value of nearly 2^63 bytes": lambda codec: body_of(codec, b"\x20\0\0\0\1" + varint(2**63 - 50) + b"\0", 1),
     "a record count beyond all reason": lambda codec: body_of(codec, ONE_RECORD, 2**31 - 1),
     "more than may be decompressed": lambda codec: batch_of([(0, b"k", bytes(3 << 20), ())], codec=codec or ZSTD),
 }
