@@ -22,7 +22,7 @@ from typing import Final
 from bench.filling import fill, read_through, warm_up
 from bench.machine import commit, hardware, versions
 from bench.measure import Reading, RunFailed, copy_measures, read
-from bench.mirrors import Launch, Options, Running, running
+from bench.mirrors import MM2PY, Launch, Options, Running, running
 from bench.paced import measure_paced, rehearse
 from bench.processes import peak_mb
 from bench.rounds import WARM_RECORDS, said
@@ -98,14 +98,21 @@ async def measure_row(sides: Sides, row: Row, log: RunLog, options: Arguments) -
     await fill(sides.source, workload)
     await read_through(sides.source, workload)
     await warm_up(sides.target, workload.with_records(min(workload.records, WARM_RECORDS)))
+    topics = [workload.topic]
+    if row.beside is not None:
+        await fill(sides.source, row.beside)
+        topics.append(row.beside.topic)
     if workload.pace is not None:
         await rehearse(sides, workload)
+    settings = Options(settings={"{flow}.topics": ",".join(topics)})
     for number in range(options.rounds):
         for at, mirror in enumerate(options.mirrors):
+            if row.beside is not None and mirror != MM2PY:
+                continue
             if log.has((workload.name, mirror, number), workload.records):
                 continue
             sides.wait_until_quiet()
-            launch = Launch(mirror, workload, f"{number}x{at}", Options())
+            launch = Launch(mirror, workload, f"{number}x{at}", settings)
             if workload.pace is None:
                 run = await measure_for(sides, launch, number=number, seconds=options.seconds)
             else:
@@ -113,7 +120,7 @@ async def measure_row(sides: Sides, row: Row, log: RunLog, options: Arguments) -
             log.add(run)
             print(said(run), flush=True)
             sides.target.delete_all_but([])
-            sides.source.delete_all_but([workload.topic])
+            sides.source.delete_all_but(topics)
 
 
 def run_row(row: Row, log: RunLog, options: Arguments) -> None:
