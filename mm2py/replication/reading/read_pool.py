@@ -206,7 +206,7 @@ class ReadPool:
             is_valid = self._is_valid(part, stripes) and part.copier.fetch_offset > offset
         if not is_valid:
             self._give_up(part)
-        elif (hole := stripes.hole()) is not None:
+        elif (hole := stripes.hole(self._stripe_bytes(part))) is not None:
             self._start(part, stripes, hole, None)
 
     def _fill(self) -> None:
