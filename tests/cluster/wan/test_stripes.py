@@ -7,6 +7,7 @@ import random
 import time
 import pytest
 
+from bench.processes import resident_mb
 from bench.wan.link import BOTH_WAYS, Link, Way
 from tests.cluster.running import Value
 from tests.cluster.wan.far import Far
@@ -64,4 +65,25 @@ def test_a_link_that_is_cut_under_stripes_costs_no_record(far: Far, ways: frozen
         far.rig.restore()
         assert copied < backlog.records, "nothing was left to be read"
         worker.run.wait_for_event("broker.lost", after=before, cluster="A")
+        worker.conclude()
+
+
+# Links that are bad
+
+
+@pytest.mark.slow
+def test_a_narrow_link_is_read_without_time_outs_and_in_flat_memory(far: Far) -> None:
+    """F36: 1 Mbit/s. What is asked for at once has to arrive before requests time out, or nothing ever does."""
+    far.rig.change(Link(round_trip_ms=100, megabits_per_s=1, queue_bytes=200_000))
+    backlog = far.backlog(2_500)
+    with backlog.read_in_stripes() as worker:
+        passed = far.rig.counts()[Way.FROM_SOURCE].bytes_passed
+        worker.wait_for(400)
+        resident = resident_mb(worker.run.pid)
+        worker.wait_for(backlog.records)
+        grown = resident_mb(worker.run.pid) - resident
+        passed = far.rig.counts()[Way.FROM_SOURCE].bytes_passed - passed
+        print(f"{passed / 1e6:.1f} MB passed, {grown:.1f} MB grown")
+        assert grown < 20
+        assert not worker.run.events("broker.lost"), worker.run.tail()
         worker.conclude()
