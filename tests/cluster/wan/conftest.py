@@ -11,10 +11,7 @@ from bench.wan.link import Link
 from bench.wan.rig import Rig
 from deploy.local.errors import StarterError
 from deploy.local.kafka import KafkaCluster, start_clusters
-from tests.cluster.wan.far import Far
-
-LINK = Link(round_trip_ms=100, megabits_per_s=40)
-"""Five million bytes a second: a backlog lasts for some seconds, and one connection carries less than half of it."""
+from tests.cluster.wan.far import LINK, Far
 
 
 def rig_or_skip(link: Link) -> Rig:

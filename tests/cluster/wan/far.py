@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from bench.processes import peak_mb
+from bench.wan.link import Link
 from bench.wan.rig import Rig
 from deploy.local.kafka import KafkaCluster
 from tests.checker.traffic import Traffic
@@ -19,6 +20,8 @@ from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, send
 from tests.cluster.kafka_client import record_count
 from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties
 
+LINK: Final = Link(round_trip_ms=100, megabits_per_s=40)
+"""Five million bytes a second: a backlog lasts for some seconds, and one connection carries less than half of it."""
 PARTITIONS: Final = 4
 BATCH_BYTES: Final = 16_384
 """A producer's default."""
