@@ -27,6 +27,8 @@ class Link:
         queue_bytes: how much may wait before each direction; what comes then is dropped. Without a rate nothing waits.
         loss: the share of packets that get lost, 0 to 1.
         jitter_ms: by how much a packet may be later, evenly distributed. Packets keep their order.
+        overtaken: the share of packets that come a tenth of a round trip late, so that later ones overtake them.
+        twice: the share of packets that come twice.
         seed: chooses what gets lost and what is late.
     """
 
@@ -35,12 +37,13 @@ class Link:
     queue_bytes: int = 12_500_000
     loss: float = 0.0
     jitter_ms: float = 0.0
+    overtaken: float = 0.0
+    twice: float = 0.0
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if (
-            min(self.round_trip_ms, self.megabits_per_s, self.queue_bytes, self.jitter_ms) < 0
-            or not 0 <= self.loss <= 1
+        if min(self.round_trip_ms, self.megabits_per_s, self.queue_bytes, self.jitter_ms) < 0 or not all(
+            0 <= share <= 1 for share in (self.loss, self.overtaken, self.twice)
         ):
             raise ValueError(f"no link is like this: {self}")
 
@@ -50,6 +53,10 @@ class Link:
             parts.append(f"up to {self.jitter_ms:g} ms more")
         if self.loss:
             parts.append(f"{self.loss * 100:g} % loss")
+        if self.overtaken:
+            parts.append(f"{self.overtaken * 100:g} % overtaken")
+        if self.twice:
+            parts.append(f"{self.twice * 100:g} % twice")
         if self.megabits_per_s:
             parts.append(f"{self.megabits_per_s:g} Mbit/s, queue of {self.queue_bytes / 1e6:g} MB")
         return ", ".join(parts)
@@ -75,6 +82,9 @@ def relay_line(link: Link, cut: frozenset[Way] = frozenset()) -> str:
             "delay_ns": round(link.round_trip_ms * 1e6 / 2),
             "jitter_ns": round(link.jitter_ms * 1e6),
             "loss": link.loss,
+            "overtaken": link.overtaken,
+            "overtaken_ns": round(link.round_trip_ms * 1e6 / 10),
+            "twice": link.twice,
             "cut": [way in cut for way in Way],
         }
     )

@@ -1,8 +1,8 @@
 // A long link between two TUN devices, whose file descriptors are the arguments after the seed: source's, target's.
 //
 // Each direction is a queue of limited size in front of a link of limited rate, then a delay with jitter. Packets keep
-// their order. Standard input has one line of JSON for each change of the link; each is answered by one line with what
-// was counted so far. The relay ends with its standard input.
+// their order, but for a share that others overtake; a share comes twice. Standard input has one line of JSON for each
+// change of the link; each is answered by one line with what was counted so far. The relay ends with its standard input.
 package main
 
 import (
@@ -25,6 +25,9 @@ type link struct {
 	DelayNs        int64   `json:"delay_ns"`
 	JitterNs       int64   `json:"jitter_ns"`
 	Loss           float64 `json:"loss"`
+	Overtaken      float64 `json:"overtaken"` // a share of packets, by those of the next OvertakenNs
+	OvertakenNs    int64   `json:"overtaken_ns"`
+	Twice          float64 `json:"twice"` // a share of packets
 	Cut            [2]bool `json:"cut"` // from the source, from the target
 }
 
@@ -44,7 +47,7 @@ var (
 	spare = sync.Pool{New: func() any { return make([]byte, 2048) }}
 )
 
-func take(from int, way int, seed int64, out chan<- packet) {
+func take(from int, to int, way int, seed int64, out chan<- packet) {
 	random := rand.New(rand.NewSource(seed))
 	var freeNs, lastNs int64
 	for {
@@ -57,6 +60,7 @@ func take(from int, way int, seed int64, out chan<- packet) {
 		}
 		is := now.Load()
 		lost, jitter := random.Float64() < is.Loss, random.Float64()
+		overtaken, twice := random.Float64() < is.Overtaken, random.Float64() < is.Twice
 		atNs := int64(time.Since(start))
 		freeNs = max(freeNs, atNs)
 		waiting := float64(freeNs-atNs) / 1e9 * is.BytesPerSecond
@@ -72,27 +76,39 @@ func take(from int, way int, seed int64, out chan<- packet) {
 				freeNs += int64(float64(size) / is.BytesPerSecond * 1e9)
 			}
 			lastNs = max(lastNs, freeNs+is.DelayNs+int64(jitter*float64(is.JitterNs)))
-			out <- packet{lastNs, buffer[:size]}
+			if twice {
+				out <- packet{lastNs, append(spare.Get().([]byte)[:0], buffer[:size]...)}
+			}
+			if overtaken {
+				one := packet{lastNs + is.OvertakenNs, buffer[:size]}
+				time.AfterFunc(time.Duration(one.dueNs)-time.Since(start), func() { give(to, way, one) })
+			} else {
+				out <- packet{lastNs, buffer[:size]}
+			}
 			continue
 		}
 		spare.Put(buffer)
 	}
 }
 
-func give(to int, way int, in <-chan packet) {
+func give(to int, way int, one packet) {
+	if now.Load().Cut[way] { // what is on a link when it is cut is lost
+		seen[way].Cut.Add(1)
+	} else if _, err := syscall.Write(to, one.bytes); err != nil {
+		log.Print("writing to a TUN device: ", err)
+	} else {
+		seen[way].Passed.Add(1)
+		seen[way].Bytes.Add(int64(len(one.bytes)))
+	}
+	spare.Put(one.bytes[:2048])
+}
+
+func giveInOrder(to int, way int, in <-chan packet) {
 	for one := range in {
 		if wait := time.Duration(one.dueNs) - time.Since(start); wait > 0 {
 			time.Sleep(wait)
 		}
-		if now.Load().Cut[way] { // what is on a link when it is cut is lost
-			seen[way].Cut.Add(1)
-		} else if _, err := syscall.Write(to, one.bytes); err != nil {
-			log.Print("writing to a TUN device: ", err)
-		} else {
-			seen[way].Passed.Add(1)
-			seen[way].Bytes.Add(int64(len(one.bytes)))
-		}
-		spare.Put(one.bytes[:2048])
+		give(to, way, one)
 	}
 }
 
@@ -112,8 +128,8 @@ func main() {
 		if first {
 			for way := range 2 {
 				between := make(chan packet, 1<<17)
-				go take(devices[way], way, seed+int64(way), between)
-				go give(devices[1-way], way, between)
+				go take(devices[way], devices[1-way], way, seed+int64(way), between)
+				go giveInOrder(devices[1-way], way, between)
 			}
 		}
 		for way := range 2 {

@@ -32,7 +32,6 @@ from kio.static.primitive import f64, i16, i32, i32Timedelta
 from kio.static.protocol import Payload
 
 from deploy.local.kafka import Broker, KafkaCluster
-from deploy.local.ports import HOST
 from tests.cluster.running import wait_until
 
 ANSWER_S: Final = 20.0
@@ -48,7 +47,7 @@ def ask(broker: Broker, request: Payload, reply: type[R]) -> R:
     Raises:
         OSError: the broker is unreachable, or does not answer in time.
     """
-    with socket.create_connection((HOST, broker.port), timeout=ANSWER_S) as connection:
+    with socket.create_connection((broker.address.host, broker.port), timeout=ANSWER_S) as connection:
         header = RequestHeader(
             request_api_key=i16(request.__api_key__),
             request_api_version=i16(request.__version__),

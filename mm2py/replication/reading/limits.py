@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mm2py.kafka.port import BrokerId
+from mm2py.replication.reading.stripes import STRIPE_BYTES_MOST
 
 TAIL_READS: Final = 3
 """Reads of one lane that may wait at the end of logs at the same time."""
@@ -28,8 +29,6 @@ IDLE_READS: Final = 2
 TAIL_BYTES_MOST: Final = 1 << 20
 READ_BYTES_LEAST: Final = 64 << 10
 BACKLOG_BYTES_MOST: Final = 8 << 20
-STRIPE_BYTES_MOST: Final = 256 << 10
-"""A far connection takes more than a round trip for so much; with a second read behind it, larger ones gain nothing."""
 
 
 @dataclass(slots=True, eq=False)

@@ -34,6 +34,11 @@ IDLE_S: Final = 10.0
 TRY_AGAIN_S: Final = 60.0
 """How long a number that was found stays. The link may carry more later; each try without gain doubles the pause."""
 TRY_AGAIN_MOST_S: Final = 600.0
+ASKED_FOR_S: Final = 10.0
+"""No more is asked for at once than comes in so long.
+
+The story: over 1 Mbit/s 64 connections were opened to see whether they pay. What they had asked for would have taken
+four minutes, so each request timed out, and next to nothing was copied."""
 
 
 class Limit(StrEnum):
@@ -60,6 +65,8 @@ class Look:
     """Since the start."""
     backlog: bool
     """There was something to catch up."""
+    asked_bytes: int = 0
+    """All that is under way now, or waits at the broker."""
     held_up_by: Limit | None = None
     """What kept most reads from being sent, other than the number of connections."""
 
@@ -112,6 +119,12 @@ class LinkTuner:
             return
         self._measure(look, round_trip_s, most)
 
+    def timed_out(self) -> None:
+        """Answers did not come in time: begin again with few connections, which time out least."""
+        if self.connections > FIRST:
+            self.connections, self._before = FIRST, None
+        self.limit, self._smaller = Limit.GROWING, None
+
     def _measure(self, look: Look, round_trip_s: float, most: int) -> None:
         if look.at_s < self._settled_at_s + SETTLE_ROUND_TRIPS * round_trip_s:
             return
@@ -123,6 +136,8 @@ class LinkTuner:
             return
         if look.at_s - self._before.at_s < max(LOOK_S, LOOK_ROUND_TRIPS * round_trip_s):
             return
+        if look.received_bytes - self._before.received_bytes < look.asked_bytes / 2:
+            return  # most connections have not answered yet, so the rate says nothing
         self._note_rate(look)
         self._before = look
         smaller = self._smaller
@@ -130,8 +145,8 @@ class LinkTuner:
             number, rate = smaller
             due = (self.connections / number - 1) * FOLLOWS
             if rate and self.bytes_per_s / rate - 1 < due:
-                grown = self.connections / number
-                needed = math.ceil(SPARE * number * self.bytes_per_s / rate) if grown > TRY_GROWTH else number
+                was_tried = self.connections <= math.ceil(number * TRY_GROWTH)
+                needed = number if was_tried else math.ceil(SPARE * number * self.bytes_per_s / rate)
                 self._smaller = None
                 self._try_again_at_s = look.at_s + self._pause_s
                 self._pause_s = min(2 * self._pause_s, TRY_AGAIN_MOST_S)
@@ -143,8 +158,15 @@ class LinkTuner:
             self.limit = Limit.CONNECTIONS
             return
         growth = GROWTH if self.limit is not Limit.LINK else TRY_GROWTH
+        more = min(most, math.ceil(self.connections * growth))
+        if look.asked_bytes:
+            more = min(more, int(self.connections * self.bytes_per_s * ASKED_FOR_S / look.asked_bytes))
+        if more <= self.connections:
+            self._smaller, self.limit = None, Limit.LINK
+            self._try_again_at_s = look.at_s + TRY_AGAIN_S
+            return
         self._smaller = (self.connections, self.bytes_per_s)
-        self._change(min(most, math.ceil(self.connections * growth)), look, Limit.GROWING)
+        self._change(more, look, Limit.GROWING)
 
     def _note_rate(self, look: Look) -> None:
         before = self._before

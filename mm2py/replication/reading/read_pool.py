@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mm2py.clock import Clock
-from mm2py.kafka.errors import Backoff, KafkaError
+from mm2py.kafka.errors import Backoff, KafkaError, RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.states import Copying
-from mm2py.replication.reading.limits import FrameLease, ReadLimits
-from mm2py.replication.reading.link_tuning import NEAR_S, Limit, LinkTuner, Look
+from mm2py.replication.reading.limits import READ_BYTES_LEAST, FrameLease, ReadLimits
+from mm2py.replication.reading.link_tuning import ASKED_FOR_S, NEAR_S, Limit, LinkTuner, Look
 from mm2py.replication.reading.stripes import Stripe, Stripes
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class ReadPool:
         self._busy: Counter[int] = Counter()
         """Reads under way, by connection."""
         self._open: set[int] = set()
+        self._asked_bytes = 0
+        """Of the reads that were sent and are not answered."""
         self._waits_for_memory = 0
         self._waits_for_rate = 0
         self._throttled_until_s = 0.0
@@ -144,7 +146,8 @@ class ReadPool:
         now_s = self._clock.monotonic()
         round_trip_s = self._brokers.round_trip_s(self._broker)
         backlog = backlog or bool(self._partitions)
-        self.tuner.look(Look(now_s, round_trip_s, self.read_bytes, backlog, self._held_up_by(now_s)), most)
+        held_up_by = self._held_up_by(now_s)
+        self.tuner.look(Look(now_s, round_trip_s, self.read_bytes, backlog, self._asked_bytes, held_up_by), most)
         self._close_spare()
         self._fill()
 
@@ -178,6 +181,9 @@ class ReadPool:
         assert part.target_leader is not None  # noqa: S101  (see _is_plain)
         settings = self._lane.settings()
         most = min(settings.partition_max_bytes, settings.max_bytes)
+        if self.tuner.bytes_per_s:  # all that is asked for should come long before requests time out
+            reads = READS_A_CONNECTION * self.tuner.connections
+            most = min(most, max(READ_BYTES_LEAST, int(self.tuner.bytes_per_s * ASKED_FOR_S / reads)))
         return min(most, self._limits.account(part.target_leader).stripe_bytes(self.tuner.connections))
 
     def _give_up(self, part: CopiedPartition) -> None:
@@ -206,7 +212,7 @@ class ReadPool:
             is_valid = self._is_valid(part, stripes) and part.copier.fetch_offset > offset
         if not is_valid:
             self._give_up(part)
-        elif (hole := stripes.hole()) is not None:
+        elif (hole := stripes.hole(self._stripe_bytes(part))) is not None:
             self._start(part, stripes, hole, None)
 
     def _fill(self) -> None:
@@ -254,6 +260,8 @@ class ReadPool:
         except KafkaError as error:
             self._problem.set(str(error))
             stripes.lost(stripe)
+            if isinstance(error, RequestTimedOut):
+                self.tuner.timed_out()
             await asyncio.sleep(self._backoff.next_s())
         finally:
             if connection is not None:
@@ -289,7 +297,12 @@ class ReadPool:
         try:
             if stripes.is_dropped or not self._is_valid(part, stripes):
                 return stripes.lost(stripe)
-            reply = await self._brokers.send(self._broker, self._request(part, stripes, stripe, size), channel=channel)
+            self._asked_bytes += size
+            try:
+                request = self._request(part, stripes, stripe, size)
+                reply = await self._brokers.send(self._broker, request, channel=channel)
+            finally:
+                self._asked_bytes -= size
             reserved = 0
             now_s = self._clock.monotonic()
             lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes, read_at_s=now_s)

@@ -30,6 +30,8 @@ from mm2py.records.batch import (
     OFFSET_AND_LENGTH,
 )
 
+STRIPE_BYTES_MOST: Final = 256 << 10
+"""A far connection takes more than a round trip for so much; with a second read behind it, larger ones gain nothing."""
 SLACK: Final = 1.05
 """A stripe is asked for with so much more than its range should take."""
 BATCHES_A_STRIPE: Final = 4
@@ -188,13 +190,19 @@ class Stripes:
                 return self._stripes.popleft()
         return None
 
-    def hole(self) -> Stripe | None:
-        """Return a stripe for what is missing before the first one that has arrived; it is to be read at once."""
+    def hole(self, most_bytes: int = STRIPE_BYTES_MOST) -> Stripe | None:
+        """Return a stripe for what is missing before the first one that has arrived; it is to be read at once.
+
+        Args:
+            most_bytes: a larger hole is read in pieces. The story: a link was cut under 64 connections, and single
+                stripes arrived from far ahead. All before them, megabytes of each partition, was asked for at once
+                over one connection; that timed out, again and again.
+        """
         first = self._stripes[0] if self._stripes else None
         if first is None or first.extent is None or not self._is_hole_before(first):
             return None
         size = max(0, first.extent.first_offset - self.next_offset) * self._bytes_per_offset
-        stripe = Stripe(self.next_offset, max(self._batch_bytes, int(size)), fills_hole=True)
+        stripe = Stripe(self.next_offset, max(self._batch_bytes, int(min(size, most_bytes))), fills_hole=True)
         self._stripes.appendleft(stripe)
         return stripe
 

@@ -118,6 +118,22 @@ def test_the_seed_chooses_what_gets_lost(make_rig: MakeRig) -> None:
     assert seen[0] == sorted(seen[0]), "packets keep their order"
 
 
+def test_some_packets_are_overtaken_and_some_come_twice(make_rig: MakeRig) -> None:
+    rig = make_rig(Link(round_trip_ms=20, overtaken=0.1, twice=0.1))
+    with datagrams(rig.target) as receiver:
+        send_all(rig, 1_000)
+        wait_until(lambda: rig.counts()[Way.FROM_SOURCE].passed > 1_000, "some came twice")
+        seen: list[int] = []
+
+        def all_came() -> bool:
+            seen.extend(arrived(receiver))
+            return set(seen) == set(range(1_000))
+
+        wait_until(all_came, "all came")
+    assert seen != sorted(seen)
+    assert 1_010 < len(seen) < 1_500
+
+
 def test_a_cut_direction_passes_nothing_until_it_is_restored(make_rig: MakeRig) -> None:
     rig = make_rig(Link())
     with datagrams(rig.target) as receiver:

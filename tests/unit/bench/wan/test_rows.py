@@ -35,7 +35,7 @@ def test_the_relay_is_told_what_a_link_is_like_and_counts_each_direction() -> No
     told = relay_line(Link(round_trip_ms=100, megabits_per_s=8, loss=0.5), frozenset({Way.FROM_TARGET}))
     assert told == (
         '{"bytes_per_s": 1000000.0, "queue_bytes": 12500000, "delay_ns": 50000000, "jitter_ns": 0, "loss": 0.5,'
-        ' "cut": [false, true]}'
+        ' "overtaken": 0.0, "overtaken_ns": 10000000, "twice": 0.0, "cut": [false, true]}'
     )
     found = counts_of("1 2 3 4 5 6 7 8 9 10")
     assert (found[Way.FROM_SOURCE].passed, found[Way.FROM_TARGET].cut) == (1, 10)

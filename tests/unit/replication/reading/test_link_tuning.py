@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mm2py.replication.reading.link_tuning import IDLE_S, TRY_AGAIN_S, Limit, LinkTuner, Look
+from mm2py.replication.reading.link_tuning import FIRST, IDLE_S, TRY_AGAIN_S, Limit, LinkTuner, Look
 
 MB = 1e6
 WINDOW_BYTES = 180_000
@@ -33,6 +33,10 @@ class _Link:
         free = min(self.tuner.connections * WINDOW_BYTES / self.round_trip_s, self.bytes_per_s)
         return min(free, self.target_bytes_per_s)
 
+    def asked(self) -> int:
+        """Return what is under way: two reads of 256 KB on each connection."""
+        return 2 * 262_144 * self.tuner.connections
+
     def run(self, seconds: float, *, backlog: bool = True) -> None:
         rng = random.Random(self.seed)
         for _ in range(int(2 * seconds)):
@@ -40,7 +44,7 @@ class _Link:
             self.received += backlog * self.rate() * 0.5 * (1 + self.noise * rng.uniform(-1, 1))
             free = self.rate() < self.target_bytes_per_s
             held_up_by = None if free else Limit.TARGET
-            look = Look(self.now_s, self.round_trip_s, int(self.received), backlog, held_up_by)
+            look = Look(self.now_s, self.round_trip_s, int(self.received), backlog, self.asked(), held_up_by)
             self.tuner.look(look, self.most)
             self.numbers.append(self.tuner.connections)
 
@@ -83,6 +87,24 @@ def test_a_link_that_becomes_faster_is_used_after_the_next_try() -> None:
     link.bytes_per_s = 60 * MB
     link.run(200)
     assert link.rate() >= 0.9 * link.bytes_per_s
+
+
+@pytest.mark.parametrize("kilobytes", [60, 125, 250])
+def test_over_a_narrow_link_no_more_is_asked_for_than_comes_before_requests_time_out(kilobytes: int) -> None:
+    """F36: 64 connections asked for 33 MB over 1 Mbit/s, and every request timed out."""
+    link = _Link(0.1, kilobytes * 1e3)
+    link.run(600)
+    assert max(link.numbers) * 2 * 262_144 / link.bytes_per_s <= max(FIRST * 2 * 262_144 / link.bytes_per_s, 20)
+
+
+def test_after_a_time_out_few_connections_show_again_what_the_link_carries() -> None:
+    """The link was cut and is as wide as before; or it has become narrow."""
+    link = _Link(0.1, 125 * MB)
+    link.run(20)
+    link.tuner.timed_out()
+    assert link.tuner.connections == FIRST
+    link.run(20)
+    assert link.tuner.connections == 64
 
 
 def test_connections_are_closed_when_there_is_nothing_to_catch_up() -> None:

@@ -174,3 +174,22 @@ def test_dropped_stripes_give_back_what_has_arrived() -> None:
         log.answer(stripes, stripe)
     stripes.drop()
     assert [lease.released for lease in log.leases] == [1, 1]
+
+
+def test_a_large_hole_is_read_in_pieces() -> None:
+    """F26: the link was cut, and what arrived is far ahead. All before it, asked for at once, never came in time."""
+    log = log_of([(10, 100, 0)] * 100)
+    stripes = Stripes(100, EPOCH, bytes_per_offset=110.0)
+    under_way = [stripe for _ in range(20) if (stripe := stripes.open(4_000, log.end)) is not None]
+    for stripe in under_way[:-1]:
+        stripes.lost(stripe)
+    log.answer(stripes, under_way[-1])
+    copied: list[int] = []
+    pieces = 0
+    while (hole := stripes.hole(4_000)) is not None:
+        assert hole.size_bytes <= 4_000
+        log.answer(stripes, hole)
+        copy_some(stripes, copied)
+        pieces += 1
+    assert pieces > 5
+    assert copied == list(range(100, stripes.next_offset, 10))
