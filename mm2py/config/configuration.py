@@ -32,8 +32,8 @@ from mm2py.connector import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.secret import may_hold_secret, setting_within, shown_key, without
 
-_SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id", "client.rack"})
-"""They leave the process as they are, once mm2py has a use for them."""
+_SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id"})
+"""They leave the process as they are, once mm2py has a use for them in each client."""
 
 
 def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configuration:

@@ -355,6 +355,7 @@ class FlowsReading:
             fetch_partition_max_bytes=value(consumer, keys.FETCH_PARTITION_MAX_BYTES),
             fetch_min_bytes=value(consumer, keys.FETCH_MIN_BYTES),
             fetch_max_wait_ms=value(consumer, keys.FETCH_MAX_WAIT),
+            client_rack=value(consumer, keys.CLIENT_RACK),
             source_request_timeout_s=value(consumer, keys.REQUEST_TIMEOUT) / 1000,
             target_request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
             linger_s=value(producer, keys.LINGER) / 1000,

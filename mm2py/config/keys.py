@@ -91,6 +91,7 @@ POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
 POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.enabled", boolean, True)
 
 CLIENT_ID: Key[str | None] = Key("client.id", string, None)
+CLIENT_RACK = Key("client.rack", string, "")
 REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000)
 ISOLATION_LEVEL = Key("isolation.level", one_of("read_committed", "read_uncommitted"), "read_uncommitted")
 AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = Key(
@@ -364,7 +365,8 @@ CONSUMER = table_of(
     FETCH_PARTITION_MAX_BYTES,
     FETCH_MIN_BYTES,
     FETCH_MAX_WAIT,
-    not_yet("client.rack default.api.timeout.ms"),
+    CLIENT_RACK,
+    not_yet("default.api.timeout.ms"),
     superseded("check.crcs", "every batch is checked", agrees=is_one_of("true")),
     superseded("max.poll.records max.poll.interval.ms", "nothing is polled"),
     superseded("enable.auto.commit", "positions are stored with the copy", agrees=is_one_of("false")),

@@ -349,6 +349,8 @@ class FlowSettings:
     fetch_partition_max_bytes: int
     fetch_min_bytes: int
     fetch_max_wait_ms: int
+    client_rack: str
+    """Where this worker stands, in the words of the source's ``broker.rack``; empty: it reads from leaders only."""
     source_request_timeout_s: float
     target_request_timeout_s: float
     linger_s: float

@@ -65,6 +65,8 @@ class FetchRequest:
     read_committed: bool
     answer_all: bool = False
     """The reply is to name every partition, also those of which there is nothing new since the last one."""
+    rack: str = ""
+    """Where the reader stands: a leader may name a replica that is nearer, instead of records. Empty: it does not."""
 
 
 class FetchedPartition(NamedTuple):
@@ -81,6 +83,8 @@ class FetchedPartition(NamedTuple):
     """(producer id, first offset) of each aborted transaction in reach; only under ``read_committed``."""
     diverging_epoch: tuple[int, int] | None = None
     """(epoch, end offset) where the log differs from what was last fetched: the source was truncated."""
+    preferred_replica: int = -1
+    """The broker from which this reader should read it instead; -1: none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,17 +54,33 @@ class Lanes:
         self._part_of_rate = 1.0
 
     def lead(self, partitions: Collection[CopiedPartition]) -> None:
-        """Put every partition into the lanes of the brokers that lead it now."""
+        """Put every partition into the lanes of the brokers that lead it now, or that it is read from."""
         for part in partitions:
-            for broker, lane in self._fetch.items():
-                if broker != part.source_leader:
-                    lane.partitions.pop(part.key, None)
-            if part.source_leader is not None:
-                self._fetch_lane(part.source_leader).partitions[part.key] = part
+            self._place(part)
             if part.target_leader is not None:
                 self._produce_lane(part.target_leader).offer(part)
-        for fetch_lane in self._fetch.values():
+        for fetch_lane in list(self._fetch.values()):
             fetch_lane.wake()
+
+    def _place(self, part: CopiedPartition) -> FetchLane | None:
+        """Put a partition into the lane of the broker that it is read from, and return that."""
+        for broker, lane in self._fetch.items():
+            if broker != part.read_from:
+                lane.partitions.pop(part.key, None)
+        if part.read_from is None:
+            return None
+        lane = self._fetch_lane(part.read_from)
+        lane.partitions[part.key] = part
+        return lane
+
+    def _move(self, part: CopiedPartition) -> None:
+        """Read a partition from another broker now, and wait for no answer of the old one."""
+        part.reading = None
+        if lane := self._place(part):
+            lane.offer(part)
+        self._context.log.debug(
+            "partition.read_from", topic=part.source_topic, partition=part.partition, broker=part.read_from
+        )
 
     def take_part_of_rate(self, part: float) -> None:
         """Read at most this part of ``bytes.per.second.max``: other workers of the flow have the rest."""
@@ -80,8 +96,8 @@ class Lanes:
 
     def offer_read(self, part: CopiedPartition) -> None:
         """Take in that it may be read."""
-        if part.source_leader is not None:
-            self._fetch[part.source_leader].offer(part)
+        if part.read_from is not None:
+            self._fetch[part.read_from].offer(part)
 
     def offer_batches(self, part: CopiedPartition) -> None:
         """Take in that it may have batches to send."""
@@ -90,8 +106,8 @@ class Lanes:
 
     def forget(self, part: CopiedPartition) -> None:
         """Stop reading it."""
-        if part.source_leader in self._fetch:
-            self._fetch[part.source_leader].partitions.pop(part.key, None)
+        if part.read_from in self._fetch:
+            self._fetch[part.read_from].partitions.pop(part.key, None)
 
     @property
     def read_bytes(self) -> int:
@@ -125,7 +141,7 @@ class Lanes:
     def circumstances(self, part: CopiedPartition) -> Circumstances:
         """Return what is known of a partition just now."""
         copier = part.copier
-        source = None if part.source_leader is None else self._fetch.get(part.source_leader)
+        source = None if part.read_from is None else self._fetch.get(part.read_from)
         target = None if part.target_leader is None else self._produce.get(part.target_leader)
         account = None if part.target_leader is None else self._accounts.get(part.target_leader)
         return Circumstances(
@@ -156,6 +172,7 @@ class Lanes:
                     self._reporter(self._context.source.alias, broker), self._context.state.metadata_wanted.set
                 ),
             )
+            lane.move = self._move
             self._fetch[broker] = lane
             for account in self._accounts.values():
                 account.lanes = len(self._fetch)
@@ -209,6 +226,7 @@ def _reading(settings: FlowSettings) -> ReadSettings:
         copy_modes=settings.copy_modes,
         connections_max=settings.connections_per_broker_max,
         linger_s=settings.linger_s,
+        rack=settings.client_rack,
     )
 
 

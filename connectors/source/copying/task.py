@@ -48,6 +48,7 @@ from mm2py.replication.copying.events import (
 )
 from mm2py.replication.copying.states import Copying, Drained, Waiting
 from mm2py.replication.positions import PositionStore
+from mm2py.replication.reading.read_replica import LEADER
 
 PARTITIONS_DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer the batches in flight."""
@@ -243,9 +244,12 @@ class SourceTask:
         for part in self.partitions.values():
             found = _found(metadata, part.source_topic, part.source_topic_id, part.partition)
             if found is not None and found.leader_epoch >= part.source_leader_epoch:
-                if found.leader != part.source_leader:
-                    part.reading = None  # do not wait for the old leader's answer
+                before, known = part.read_from, (part.source_leader, part.source_leader_epoch)
+                if known != (found.leader, found.leader_epoch):
+                    part.replica = LEADER
                 part.source_leader, part.source_leader_epoch = found.leader, found.leader_epoch
+                if part.read_from != before:
+                    part.reading = None  # do not wait for the old broker's answer
         self._lead_lanes()
 
     def learn_target(self, metadata: ClusterMetadata) -> None:

@@ -230,7 +230,8 @@ def encode_fetch(request: FetchRequest, version: int, sent: SessionFetch | None 
         out += uvarint(len(numbers) + 1)
         out += struct.pack(f">{len(numbers)}i", *numbers)
         out.append(0)
-    out += b"\x01\x00"  # no rack, no tags
+    out += _compact_string(request.rack)
+    out.append(0)  # no tags
     return [out]
 
 
@@ -365,7 +366,7 @@ def _fetched_partition(reader: _Reader, topic: str) -> FetchedPartition:
         producer_id, first_offset = reader.unpack(_ABORTED)
         aborted.append((producer_id, first_offset))
         reader.tags()
-    reader.int32()  # preferred read replica: only sent to clients that name a rack
+    preferred_replica = reader.int32()
     size = reader.uvarint() - 1
     records = reader.take(max(0, size))
     diverging = reader.tags().get(_DIVERGING_EPOCH_TAG)
@@ -381,6 +382,7 @@ def _fetched_partition(reader: _Reader, topic: str) -> FetchedPartition:
         records,
         aborted,
         None if diverging is None else _epoch_end(diverging),
+        preferred_replica,
     )
 
 

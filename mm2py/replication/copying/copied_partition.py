@@ -22,6 +22,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import Event
 from mm2py.replication.copying.states import Copying, Storing
 from mm2py.replication.planning.steps import PASS_ALL, MergeRule, TargetRules
+from mm2py.replication.reading.read_replica import LEADER, ReadReplica
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +38,8 @@ class CopiedPartition:
     target_topic_id: uuid.UUID | None = None
     source_leader: BrokerId | None = None
     source_leader_epoch: int = -1
+    replica: ReadReplica = LEADER
+    """Whether it is read from a follower; valid under this leader and leader epoch."""
     target_leader: BrokerId | None = None
     reading: object | None = None
     """The current read of it; None: it may be read."""
@@ -73,6 +76,11 @@ class CopiedPartition:
     """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
     ends_at: int | None = None
     """The source offset behind the last batch before the seam; None as long as it was not seen."""
+
+    @property
+    def read_from(self) -> BrokerId | None:
+        """The source broker that it is read from; None while it has no leader."""
+        return self.source_leader if self.replica.follower is None else self.replica.follower
 
     @property
     def has_reached_seam(self) -> bool:

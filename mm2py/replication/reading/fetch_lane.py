@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -24,6 +24,7 @@ from mm2py.replication.planning.steps import PASS_REFUSED, before_seam, merge_ru
 from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, ReadLimits
 from mm2py.replication.reading.link_tuning import LOOK_S
 from mm2py.replication.reading.read_pool import PoolPort, ReadPool
+from mm2py.replication.reading.read_replica import LEADER, ReadReplica, after_failure, named_by_leader
 from mm2py.topics.filters import CopyModes
 
 IDLE_AFTER_S: Final = 10.0
@@ -63,10 +64,12 @@ class ReadSettings:
     """To one source broker, for backlogs."""
     linger_s: float = 0.0
     """How long a partition at the end of its log rests after it got records, so that the next read brings more."""
+    rack: str = ""
+    """Where this worker stands; empty: it reads from leaders only."""
 
 
 class FetchLane:
-    """Reads the partitions that one source broker leads."""
+    """Reads the partitions that one source broker leads, and those that it follows and is nearer for."""
 
     def __init__(
         self,
@@ -93,6 +96,8 @@ class FetchLane:
         self._clock = clock
         self._backoff = Backoff(rng)
         self._handle = handle
+        self.move: Callable[[CopiedPartition], None] = lambda _: None
+        """Puts a partition into the lane of the broker that it is to be read from now."""
         self._wake = asyncio.Event()
         self._channels: dict[_Queue, list[str]] = {}
         """Free channels, by queue."""
@@ -103,11 +108,17 @@ class FetchLane:
         """Partitions that may be read, in the order of the next request."""
         self._backlog_seen = asyncio.Event()
         """Some partition has a backlog, or had one a while ago."""
-        port = PoolPort(lambda: self.settings, self._is_read_here, self._take_stripe, self.offer)
+        port = PoolPort(
+            lambda: self.settings, self._is_read_here, self._take_stripe, self.offer, self._rack, self._lost_replica
+        )
         self.pool = ReadPool(broker, brokers, limits, port, clock=clock, rng=rng, problem=problem)
 
     def offer(self, partition: CopiedPartition) -> None:
         """``partition`` may be ready to be read."""
+        is_idle = partition.reading is None or self.pool.has(partition)
+        if is_idle and self._is_read_here(partition) and partition.replica.is_over(self._clock.monotonic()):
+            self._read_from(partition, LEADER)
+            return
         if self.pool.has(partition):
             self.pool.offer(partition)
             self._wake.set()
@@ -115,7 +126,7 @@ class FetchLane:
         target = partition.target_leader
         if partition.reading is not None or target is None or not partition.copier.wants_fetch:
             return
-        if partition.has_reached_seam:
+        if partition.has_reached_seam or not self._is_read_here(partition):
             return
         queue: _Queue = (target, "backlog")
         if partition.copier.is_at_end:
@@ -137,7 +148,7 @@ class FetchLane:
 
     def wake(self) -> None:
         """Look at all partitions again."""
-        for partition in self.partitions.values():
+        for partition in list(self.partitions.values()):
             self.offer(partition)
 
     async def run(self) -> None:
@@ -230,6 +241,9 @@ class FetchLane:
         except KafkaError as error:
             self.problem.set(str(error))
             self._brief -= brief
+            for part in partitions:
+                if part.reading is read:
+                    self._lost_replica(part)
             self._end(read, partitions)  # another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
@@ -283,7 +297,7 @@ class FetchLane:
             ]
             if not wanted:
                 return set()
-            asked = {part.key: (part, part.copier.fetch_offset) for part in wanted}
+            asked = {part.key: (part, part.copier.fetch_offset, part.replica) for part in wanted}
             request = self._request(wanted, size, wait_ms)
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
@@ -295,8 +309,11 @@ class FetchLane:
                 part.read_at_s = now_s
             try:
                 for fetched in reply.partitions:
-                    if (key := (fetched.topic, fetched.partition)) in asked:
-                        self._take(*asked[key], fetched, lease)
+                    if (key := (fetched.topic, fetched.partition)) not in asked:
+                        continue
+                    part, fetch_offset, replica = asked[key]
+                    if part.replica is replica:  # else this broker may have answered as a follower, and leads now
+                        self._take(part, fetch_offset, fetched, lease)
             finally:
                 lease.release(0)
         finally:
@@ -304,7 +321,7 @@ class FetchLane:
                 account.give_back(reserved)
         if reply.error_code:
             for part in wanted:
-                self._handle(part, FetchRefused(reply.error_code, self._clock.monotonic()))
+                self._refused(part, FetchRefused(reply.error_code, self._clock.monotonic()))
         got = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
         return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
 
@@ -342,7 +359,29 @@ class FetchLane:
             max_bytes=max(size, *(part.fetch_bytes for part in partitions)),  # one that was cut has to come whole
             read_committed=settings.read_committed,
             answer_all=any(part.copier.end_offset is None for part in partitions),
+            rack=self._rack(partitions),
         )
+
+    def _rack(self, partitions: Iterable[CopiedPartition]) -> str:
+        """Return the rack of a read. A read has one for all its partitions, so each of them has to be allowed it."""
+        now_s = self._clock.monotonic()
+        return self.settings.rack if all(part.replica.may_ask(now_s) for part in partitions) else ""
+
+    def _read_from(self, part: CopiedPartition, replica: ReadReplica) -> None:
+        part.replica = replica
+        self.move(part)
+
+    def _lost_replica(self, part: CopiedPartition) -> bool:
+        """Read a partition from its leader, if it was read from a follower here. Returns whether it was."""
+        if part.replica.follower is None or not self._is_read_here(part):
+            return False
+        self._read_from(part, after_failure(self._clock.monotonic()))
+        return True
+
+    def _refused(self, part: CopiedPartition, event: FetchRefused | Diverged) -> None:
+        """Tell the copier what a leader says. A follower that lags says the same, and it means nothing."""
+        if not self._lost_replica(part):
+            self._handle(part, event)
 
     def _take_stripe(
         self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
@@ -362,9 +401,11 @@ class FetchLane:
             return  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
         if fetched.error_code:
-            self._handle(part, FetchRefused(fetched.error_code, now_s))
+            self._refused(part, FetchRefused(fetched.error_code, now_s))
         elif fetched.diverging_epoch is not None:
-            self._handle(part, Diverged(*fetched.diverging_epoch))
+            self._refused(part, Diverged(*fetched.diverging_epoch))
+        elif replica := named_by_leader(fetched, leader=self.broker, now_s=now_s):
+            self._read_from(part, replica)
         elif part.copier.fetch_offset == fetch_offset:
             records, part.merging = fetched.records, PASS_REFUSED
             if part.seam is not None and fetched.high_watermark > part.seam:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +51,10 @@ class PoolPort:
     """Plans what was read from an offset on, and gives it to the copier."""
     give_back: Callable[[CopiedPartition], None]
     """The partition is read without the pool again."""
+    rack: Callable[[Iterable[CopiedPartition]], str]
+    """Of a read of these partitions."""
+    lost: Callable[[CopiedPartition], bool]
+    """No answer came to a read of the partition. Returns whether it is read from another broker now."""
 
 
 class ReadPool:
@@ -262,6 +266,8 @@ class ReadPool:
             stripes.lost(stripe)
             if isinstance(error, RequestTimedOut):
                 self.tuner.timed_out()
+            if part.reading is stripes:
+                self._lane.lost(part)
             await asyncio.sleep(self._backoff.next_s())
         finally:
             if connection is not None:
@@ -331,6 +337,7 @@ class ReadPool:
             max_bytes=size,
             read_committed=self._lane.settings().read_committed,
             answer_all=True,
+            rack=self._lane.rack([part]),
         )
 
     def _close_spare(self) -> None:

@@ -50,6 +50,8 @@ class Node:
     reachable: bool = True
     incarnation: int = 0
     metadata_lag_s: float = 0.0
+    rack: str = ""
+    """``broker.rack``."""
 
 
 @dataclass(slots=True)
@@ -174,6 +176,8 @@ class ClusterState:
         """Rights on the cluster itself that are revoked: DESCRIBE, ALTER, CLUSTER_ACTION."""
         self.groups = ConsumerGroups()
         self.transactions_available = True
+        self.follower_error = ErrorCode.none
+        """What brokers answer to reads of partitions that they follow."""
         self.coordinator = Coordinator(
             first_producer_id=1000 + self._choices.randrange(1000),
             expiration_ms=int(self.broker_config["transactional.id.expiration.ms"]),

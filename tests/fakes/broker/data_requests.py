@@ -282,6 +282,7 @@ class _Read:
     size: int = 0
     aborted: list[tuple[int, int]] = field(default_factory=list)
     diverging_epoch: tuple[int, int] | None = None
+    preferred_replica: int = -1
 
 
 class PendingFetch(Pending):
@@ -331,7 +332,7 @@ class PendingFetch(Pending):
             self._request.max_wait_ms <= 0
             or not reads
             or size >= self._request.min_bytes
-            or any(read.code or read.diverging_epoch for read in reads)
+            or any(read.code or read.diverging_epoch or read.preferred_replica >= 0 for read in reads)
         ):
             self._finish(_fetch_reply(reads))
 
@@ -366,9 +367,17 @@ class PendingFetch(Pending):
             read.code = partition
             return
         read.code = check_leader_epoch(partition, want.current_leader_epoch)
+        if not read.code and partition.leader != self._node:
+            read.code = self._state.follower_error
         if read.code:
             return
         replica, log = partition.replicas[self._node], partition.log
+        read.preferred_replica = self._preferred_replica(partition, want)
+        if read.preferred_replica >= 0:  # the leader names it instead of reading
+            read.high_watermark = replica.high_watermark
+            read.last_stable_offset = log.last_stable_offset(replica.high_watermark)
+            read.log_start_offset = log.log_start_offset
+            return
         end_offset = min(replica.end_offset, log.end_offset)
         diverging = None
         if want.last_fetched_epoch >= 0:
@@ -388,6 +397,24 @@ class PendingFetch(Pending):
         if diverging is None:
             limit = read.last_stable_offset if self._request.read_committed else read.high_watermark
             self._collect(partition, want, read, limit, min(want.max_bytes, left), at_least_one=at_least_one)
+
+    def _preferred_replica(self, partition: Partition, want: PartitionFetch) -> int:
+        """Return which replica a ``RackAwareReplicaSelector`` names; -1: the leader, or it has no say.
+
+        Source: ReplicaManager.findPreferredReadReplica, RackAwareReplicaSelector.
+        """
+        rack, nodes = self._request.rack, self._state.nodes
+        selects = str(self._state.broker_config["replica.selector.class"]).endswith("RackAwareReplicaSelector")
+        if not selects or not rack or partition.leader != self._node or nodes[self._node].rack == rack:
+            return -1
+        near = [
+            node
+            for node in partition.isr
+            if nodes[node].rack == rack
+            and nodes[node].registered
+            and partition.log.log_start_offset <= want.fetch_offset <= partition.replicas[node].end_offset
+        ]
+        return max(near, key=lambda node: partition.replicas[node].end_offset, default=-1)
 
     def _collect(
         self, partition: Partition, want: PartitionFetch, read: _Read, limit: int, max_bytes: int, *, at_least_one: bool
@@ -433,6 +460,7 @@ def _fetch_reply(reads: Sequence[_Read]) -> FetchReply:
                 view[begin:at],
                 read.aborted,
                 read.diverging_epoch,
+                read.preferred_replica,
             )
         )
     return FetchReply(partitions, size_bytes=len(frame))

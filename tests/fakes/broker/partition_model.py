@@ -156,13 +156,14 @@ class Partition:
         if self.leader == NO_LEADER:
             return False
         leader = self.replicas[self.leader]
+        known = [replica.high_watermark for replica in self.replicas.values()]
         for node in self.isr:
             if node != self.leader and node in alive:
                 self.catch_up(node, now_ms=now_ms)
         high_watermark = min(self.replicas[node].end_offset for node in self.isr)
         moved = high_watermark > leader.high_watermark
         leader.high_watermark = max(leader.high_watermark, high_watermark)
-        if moved:
+        if known != [replica.high_watermark for replica in self.replicas.values()]:
             self.notify()
         return moved
 

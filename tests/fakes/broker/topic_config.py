@@ -52,6 +52,7 @@ BROKER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "num.partitions": "1",
         "producer.id.expiration.check.interval.ms": "600000",
         "producer.id.expiration.ms": "86400000",
+        "replica.selector.class": "",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
         "transaction.max.timeout.ms": "900000",
         "transactional.id.expiration.ms": "604800000",

@@ -146,6 +146,7 @@ A->B.bytes.per.second.max = 200
 topics.watch.interval.ms = 300
 tasks.max = 4
 A.client.id = me
+A.consumer.client.rack = here
 B.ssl.truststore.password = hunter2
 memory.max.bytes = 99999999
 B.mm2py.group = g
@@ -201,8 +202,9 @@ def test_addresses_and_credentials_stay_those_of_the_file(read: Read) -> None:
         "sasl.require.tls": "true",
         "mm2py.group": "other",
     }
-    file = read("B.mm2py.group = g")
+    file = read("B.mm2py.group = g\nA.consumer.client.rack = here")
     assert told(only(file, stored)) == told(only(file))
+    assert only(file, stored).client_rack == "here"
 
 
 def test_what_is_not_stored_has_its_default_whatever_the_file_says(read: Read) -> None:

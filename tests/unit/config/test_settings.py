@@ -288,6 +288,8 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "connections_per_broker_max": 64,
         "many_to_one": False,
         "exactly_once": "disabled",
+        "client_rack": "",
+        "connections_per_broker_max": 64,
         "quarantines": False,
         "mm2_group_id": "A-mm2",
         "configs_topic": "mm2-configs.A.internal",
@@ -759,10 +761,10 @@ def test_a_wrong_value_beside_a_refusal_is_still_told(problem: Callable[..., str
 
 def test_settings_that_do_nothing_yet_are_named_in_one_warning(load: Load) -> None:
     text = set_line(
-        "admin.timeout.ms=9\nmetric.names.formats=new\nA.consumer.client.rack=r\nB.worker.sync.timeout.ms=9\n"
+        "admin.timeout.ms=9\nmetric.names.formats=new\nA.consumer.default.api.timeout.ms=9\nB.worker.sync.timeout.ms=9\n"
     )
     assert list(load(text).warnings) == [
-        "these settings do nothing yet: admin.timeout.ms, metric.names.formats, A.consumer.client.rack,"
+        "these settings do nothing yet: admin.timeout.ms, metric.names.formats, A.consumer.default.api.timeout.ms,"
         " B.worker.sync.timeout.ms"
     ]
 

@@ -51,6 +51,7 @@ fetch_requests = st.builds(
     min_bytes=counts,
     max_bytes=counts,
     read_committed=st.booleans(),
+    rack=st.just("") | st.text(max_size=200),
 )
 partition_produces = st.builds(PartitionProduce, counts, st.binary(max_size=300))
 produce_requests = st.builds(
@@ -116,7 +117,7 @@ def test_a_fetch_request_is_read_by_others_as_we_meant_it(version: int, request:
             for topic in request.topics
         ),
         forgotten_topics_data=(),
-        rack_id="",
+        rack_id=request.rack,
     )
 
 
@@ -288,6 +289,7 @@ def test_a_fetch_reply_is_read_as_others_wrote_it(version: int, data: st.DataObj
             None
             if (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (-1, -1)
             else (part.diverging_epoch.epoch, part.diverging_epoch.end_offset),
+            part.preferred_read_replica,
         )
         for name, topic in zip(topic_names, reply.responses, strict=True)
         for part in topic.partitions
@@ -303,6 +305,7 @@ def test_a_fetch_reply_is_read_as_others_wrote_it(version: int, data: st.DataObj
             bytes(part.records),
             list(part.aborted),
             part.diverging_epoch,
+            part.preferred_replica,
         )
         for part in ours.partitions
     ] == theirs

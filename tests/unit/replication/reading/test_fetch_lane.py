@@ -17,6 +17,7 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
 from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit, ReadLimits
+from mm2py.replication.reading.read_replica import LEADER, ReadReplica
 from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
@@ -150,6 +151,50 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
 
     asyncio.run(run())
     assert sizes[:4] == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
+
+
+def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
+    """It lagged, and its answer came when it was known to lead: it had become whole before it was elected."""
+    handled: list[Event] = []
+    asked = asyncio.Event()
+    answers = asyncio.Event()
+
+    class Brokers(NearBrokers):
+        async def send(self, _broker: BrokerId, _request: Any, *, channel: str = "") -> Any:
+            del channel
+            asked.set()
+            await answers.wait()
+            answers.clear()
+            return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
+
+    async def run() -> None:
+        account = MemoryBudget(96 << 20).open()
+        lane = FetchLane(
+            BROKER,
+            Brokers(),  # type: ignore[arg-type]
+            SETTINGS,
+            ReadLimits(lambda _: account, RateLimit(None)),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda _, event: handled.append(event),
+            problem=LaneProblem(lambda _: None),
+        )
+        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+        copier.handle(PositionStored(copier.identity))
+        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+        part.replica = ReadReplica(BROKER, until_s=1_000.0)
+        lane.partitions[part.key] = part
+        lane.offer(part)
+        running = asyncio.create_task(lane.run())
+        await asked.wait()
+        part.replica = LEADER
+        answers.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(run())
+    assert handled == []
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
