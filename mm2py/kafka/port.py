@@ -169,7 +169,7 @@ class Brokers(Protocol):
         ...
 
     def round_trip_s(self, broker: BrokerId) -> float | None:
-        """Return how long a broker's shortest answer took; None before the first."""
+        """Return how long the first answer on a connection to a broker took, the shortest of all; None before one."""
         ...
 
     def close_channel(self, broker: BrokerId, channel: str) -> None:

@@ -41,6 +41,8 @@ FAR_TAIL_READS: Final = 12
 """So many reads wait at a far broker for new records. Each answer then fits into what one connection carries at once.
 
 The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. Answers of that size took two of them."""
+FAR_READS: Final = {"tail": FAR_TAIL_READS, "backlog": 8}
+"""Reads of a far broker at the same time. Those of backlogs are for partitions that have too little for the pool."""
 FAR_PARTITION_BYTES: Final = 64 << 10
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
@@ -168,7 +170,9 @@ class FetchLane:
             await self._backlog_seen.wait()
             await asyncio.sleep(LOOK_S)
             backlog = any(
-                waiting or not self._free(queue) for queue, waiting in self._queues.items() if queue[1] == "backlog"
+                waiting or len(self._free(queue)) < self._made_channels[queue]
+                for queue, waiting in self._queues.items()
+                if queue[1] == "backlog"
             )
             self.pool.look(self.settings.connections_max, backlog=backlog)
             if not backlog and self.pool.tuner.connections == 1:
@@ -181,7 +185,9 @@ class FetchLane:
         """Return the channels on which a read of this queue may start now. Target brokers share none."""
         target, kind = queue
         free, made = self._channels.setdefault(queue, []), self._made_channels.get(queue, 0)
-        wanted = FAR_TAIL_READS if kind == "tail" and self.pool.is_far() else READS_AT_ONCE[kind]
+        wanted = READS_AT_ONCE[kind]
+        if kind in FAR_READS and self.pool.is_far():
+            wanted = FAR_READS[kind]
         if made < wanted:
             free += [f"{kind}-{target}-{no}" for no in range(made, wanted)]
             self._made_channels[queue] = wanted
@@ -207,7 +213,7 @@ class FetchLane:
             if not partitions:
                 continue
             together = len(partitions)
-            if queue[1] == "tail" and self.pool.is_far():  # each connection carries little
+            if queue[1] in FAR_READS and self.pool.is_far():  # each connection carries little
                 together = -(-together // len(self._channels[queue]))
             for at in range(0, len(partitions), together):
                 self._start_read(reads, queue, partitions[at : at + together])
@@ -283,9 +289,11 @@ class FetchLane:
         """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got whole batches."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
-        size = account.backlog_bytes() if wait_ms is None else account.tail_bytes()
-        if wait_ms is None and self.pool.is_far():
-            size = min(size, FAR_BACKLOG_BYTES)
+        is_far = self.pool.is_far()
+        if wait_ms is not None:
+            size = account.tail_bytes(FAR_TAIL_READS + IDLE_READS) if is_far else account.tail_bytes()
+        else:
+            size = min(account.backlog_bytes(), FAR_BACKLOG_BYTES) if is_far else account.backlog_bytes()
         size = min(size, self.settings.max_bytes, self._rate.allowance or size)
         await account.reserve(size)
         reserved = size

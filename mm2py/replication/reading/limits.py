@@ -138,9 +138,9 @@ class MemoryAccount:
         self._budget = budget
         self._closed = False
 
-    def tail_bytes(self) -> int:
-        """Most bytes for one read at the end of a log: a quarter of the account for all such reads."""
-        fair = self._budget.share_bytes // (4 * (TAIL_READS + IDLE_READS) * max(1, self.lanes))
+    def tail_bytes(self, reads: int = TAIL_READS + IDLE_READS) -> int:
+        """Most bytes for one of so many reads at the end of logs: a quarter of the account for all of them."""
+        fair = self._budget.share_bytes // (4 * reads * max(1, self.lanes))
         return max(READ_BYTES_LEAST, min(TAIL_BYTES_MOST, fair))
 
     def backlog_bytes(self) -> int:
@@ -155,6 +155,15 @@ class MemoryAccount:
         """Wait until ``size`` bytes are free, and ``spare`` besides, and take ``size``. Cancelling takes nothing."""
         if not self._closed:
             await self._budget.wait(self, size, spare)
+
+    def reserve_now(self, size: int) -> bool:
+        """Take ``size`` bytes if they are free. Returns whether they were."""
+        if self._closed:
+            return True
+        if self._budget.fits(self, size):
+            self._budget.change(self, size)
+            return True
+        return False
 
     @property
     def is_waited_for(self) -> bool:

@@ -87,6 +87,8 @@ class LinkTuner:
         self._busy_at_s = -math.inf
         self._smaller: tuple[int, float] | None = None
         """The number before the last growth, and its rate."""
+        self._is_found = False
+        """More connections did not pay: this number stays until ``_try_again_at_s``."""
         self._try_again_at_s = math.inf
         self._pause_s = TRY_AGAIN_S
 
@@ -101,7 +103,8 @@ class LinkTuner:
             self._busy_at_s = look.at_s
         elif look.at_s - self._busy_at_s > IDLE_S:
             self._change(1, look, Limit.NOTHING_TO_DO)
-            self._smaller, self._pause_s, self.bytes_per_s, self.best_bytes_per_s = None, TRY_AGAIN_S, 0.0, 0.0
+            self._smaller, self._is_found, self._pause_s = None, False, TRY_AGAIN_S
+            self.bytes_per_s = self.best_bytes_per_s = 0.0
             return
         if not look.backlog:
             self._before = None  # less was wanted than could have come: that says nothing of the link
@@ -115,6 +118,7 @@ class LinkTuner:
             self._change(most, look, Limit.CONNECTIONS)
         if self.connections == 1 and most > 1:  # the first read shows only how far away the broker is
             self._smaller = None
+            self._is_found = False
             self._change(min(FIRST, most), look, Limit.GROWING)
             return
         self._measure(look, round_trip_s, most)
@@ -123,7 +127,7 @@ class LinkTuner:
         """Answers did not come in time: begin again with few connections, which time out least."""
         if self.connections > FIRST:
             self.connections, self._before = FIRST, None
-        self.limit, self._smaller = Limit.GROWING, None
+        self.limit, self._smaller, self._is_found = Limit.GROWING, None, False
 
     def _measure(self, look: Look, round_trip_s: float, most: int) -> None:
         if look.at_s < self._settled_at_s + SETTLE_ROUND_TRIPS * round_trip_s:
@@ -147,22 +151,27 @@ class LinkTuner:
             if rate and self.bytes_per_s / rate - 1 < due:
                 was_tried = self.connections <= math.ceil(number * TRY_GROWTH)
                 needed = number if was_tried else math.ceil(SPARE * number * self.bytes_per_s / rate)
-                self._smaller = None
+                self._smaller, self._is_found = None, True
                 self._try_again_at_s = look.at_s + self._pause_s
                 self._pause_s = min(2 * self._pause_s, TRY_AGAIN_MOST_S)
-                self._change(max(1, min(needed, self.connections)), look, Limit.LINK)
+                self._change(max(number, min(needed, self.connections)), look, Limit.LINK)
                 return
-        elif self.limit is Limit.LINK and look.at_s < self._try_again_at_s:
+            self._smaller = None  # growing has paid
+            self._is_found = False
+        if self._is_found and look.at_s < self._try_again_at_s:
+            self.limit = Limit.LINK
             return
         if self.connections >= most:
             self.limit = Limit.CONNECTIONS
             return
-        growth = GROWTH if self.limit is not Limit.LINK else TRY_GROWTH
+        if not self.bytes_per_s:
+            return  # nothing is read over them: there are only small backlogs
+        growth = TRY_GROWTH if self._is_found else GROWTH
         more = min(most, math.ceil(self.connections * growth))
         if look.asked_bytes:
             more = min(more, int(self.connections * self.bytes_per_s * ASKED_FOR_S / look.asked_bytes))
         if more <= self.connections:
-            self._smaller, self.limit = None, Limit.LINK
+            self.limit, self._is_found = Limit.LINK, True
             self._try_again_at_s = look.at_s + TRY_AGAIN_S
             return
         self._smaller = (self.connections, self.bytes_per_s)

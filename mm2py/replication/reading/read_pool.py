@@ -22,7 +22,7 @@ from mm2py.kafka.errors import Backoff, KafkaError, RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.states import Copying
-from mm2py.replication.reading.limits import READ_BYTES_LEAST, FrameLease, ReadLimits
+from mm2py.replication.reading.limits import READ_BYTES_LEAST, FrameLease, MemoryAccount, ReadLimits
 from mm2py.replication.reading.link_tuning import ASKED_FOR_S, NEAR_S, Limit, LinkTuner, Look
 from mm2py.replication.reading.stripes import Stripe, Stripes
 
@@ -152,6 +152,9 @@ class ReadPool:
         backlog = backlog or bool(self._partitions)
         held_up_by = self._held_up_by(now_s)
         self.tuner.look(Look(now_s, round_trip_s, self.read_bytes, backlog, self._asked_bytes, held_up_by), most)
+        if self.tuner.connections == 1:
+            for part in list(self._partitions):
+                self._give_up(part)
         self._close_spare()
         self._fill()
 
@@ -185,6 +188,7 @@ class ReadPool:
         assert part.target_leader is not None  # noqa: S101  (see _is_plain)
         settings = self._lane.settings()
         most = min(settings.partition_max_bytes, settings.max_bytes)
+        most = min(most, self._limits.rate.allowance or most)
         if self.tuner.bytes_per_s:  # all that is asked for should come long before requests time out
             reads = READS_A_CONNECTION * self.tuner.connections
             most = min(most, max(READ_BYTES_LEAST, int(self.tuner.bytes_per_s * ASKED_FOR_S / reads)))
@@ -257,8 +261,14 @@ class ReadPool:
         self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, connection: int | None, channel: str
     ) -> None:
         try:
-            await self._until_rate_allows()
-            await self._read_once(part, stripes, stripe, channel)
+            size = stripes.ask_bytes(stripe)
+            await self._spend(size)
+            try:
+                received = await self._read_once(part, stripes, stripe, channel, size)
+            except BaseException:
+                self._limits.rate.spend(-size, self._clock.monotonic())
+                raise
+            self._limits.rate.spend(received - size, self._clock.monotonic())
             self._problem.set(None)
             self._backoff.reset()
         except KafkaError as error:
@@ -276,33 +286,34 @@ class ReadPool:
         self._deliver(part)
         self._fill()
 
-    async def _until_rate_allows(self) -> None:
+    async def _spend(self, size: int) -> None:
+        """Wait until the rate allows a read, and count it at once: others wait for the same moment."""
         self._waits_for_rate += 1
         try:
             while True:
                 now_s = self._clock.monotonic()
                 pause_s = max(self._limits.rate.wait_s(now_s), self._throttled_until_s - now_s)
                 if pause_s <= 0:
-                    return
+                    return self._limits.rate.spend(size, now_s)
                 await asyncio.sleep(min(max(pause_s, 0.001), LOOKED_AT_S))
         finally:
             self._waits_for_rate -= 1
 
-    async def _read_once(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, channel: str) -> None:
+    async def _read_once(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, channel: str, size: int) -> int:
+        """Read a stripe. Returns the size of the answer."""
         if part.target_leader is None:
-            return stripes.lost(stripe)
+            stripes.lost(stripe)
+            return 0
         account = self._limits.account(part.target_leader)
-        size = stripes.ask_bytes(stripe)
-        self._waits_for_memory += 1
-        try:
-            # What waits for its turn must leave room for the read that it waits for.
-            await account.reserve(size, spare=0 if stripe.fills_hole else account.backlog_bytes())
-        finally:
-            self._waits_for_memory -= 1
+        if not await self._reserve(account, stripe, size):
+            if stripes is self._partitions.get(part):
+                self._give_up(part)  # what it holds is needed for the hole before it
+            return 0
         reserved = size
         try:
             if stripes.is_dropped or not self._is_valid(part, stripes):
-                return stripes.lost(stripe)
+                stripes.lost(stripe)
+                return 0
             self._asked_bytes += size
             try:
                 request = self._request(part, stripes, stripe, size)
@@ -316,7 +327,6 @@ class ReadPool:
             if reserved:
                 account.give_back(reserved)
         self.read_bytes += reply.size_bytes
-        self._limits.rate.spend(reply.size_bytes, now_s)
         self._throttled_until_s = max(self._throttled_until_s, now_s + reply.throttle_ms / 1000)
         part.read_at_s = now_s
         if stripes.is_dropped or reply.error_code or not reply.partitions:
@@ -324,7 +334,19 @@ class ReadPool:
             stripes.lost(stripe)
         else:
             stripes.arrived(stripe, reply.partitions[0], lease)
-        return None
+        return reply.size_bytes
+
+    async def _reserve(self, account: MemoryAccount, stripe: Stripe, size: int) -> bool:
+        """Take the memory of a read. What waits for its turn leaves room for the read that it waits for; if there is
+        none all the same, returns False."""
+        if stripe.fills_hole:
+            return account.reserve_now(size)
+        self._waits_for_memory += 1
+        try:
+            await account.reserve(size, spare=account.backlog_bytes())
+        finally:
+            self._waits_for_memory -= 1
+        return True
 
     def _request(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, size: int) -> FetchRequest:
         copier = part.copier
@@ -344,3 +366,5 @@ class ReadPool:
         for connection in [no for no in self._open if no >= self.tuner.connections and not self._busy[no]]:
             self._open.discard(connection)
             self._brokers.close_channel(self._broker, f"pool-{connection}")
+        if not self._open:
+            self._brokers.close_channel(self._broker, HOLES)

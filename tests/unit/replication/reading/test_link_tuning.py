@@ -117,6 +117,37 @@ def test_connections_are_closed_when_there_is_nothing_to_catch_up() -> None:
     assert link.tuner.limit is Limit.NOTHING_TO_DO
 
 
+def test_a_target_that_is_slow_now_and_then_does_not_make_a_found_number_grow() -> None:
+    """What was found of the link was forgotten with each look at which the target was slow."""
+    link = _Link(0.1, 12 * MB)
+    link.run(20)
+    found = link.tuner.connections
+    for _ in range(5):
+        link.target_bytes_per_s = 1 * MB
+        link.run(1)
+        link.target_bytes_per_s = 1e12
+        link.run(4)
+        assert link.tuner.connections == found
+        assert link.tuner.limit is Limit.LINK
+
+
+def test_one_slow_moment_closes_no_connections() -> None:
+    link = _Link(0.1, 125 * MB)
+    link.run(20)
+    link.bytes_per_s = 20 * MB
+    link.run(1)
+    link.bytes_per_s = 125 * MB
+    link.run(5)
+    assert link.tuner.connections == 64
+
+
+def test_connections_over_which_nothing_comes_do_not_become_more() -> None:
+    """There are only backlogs that are too small for several reads."""
+    link = _Link(0.1, 0.0)
+    link.run(60)
+    assert link.tuner.connections <= 4
+
+
 def test_a_slow_target_is_no_reason_for_more_connections() -> None:
     link = _Link(0.1, 125 * MB, target_bytes_per_s=5 * MB)
     link.run(120)
