@@ -289,7 +289,6 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         "many_to_one": False,
         "exactly_once": "disabled",
         "client_rack": "",
-        "connections_per_broker_max": 64,
         "quarantines": False,
         "mm2_group_id": "A-mm2",
         "configs_topic": "mm2-configs.A.internal",
