@@ -44,6 +44,15 @@ def refuse_held(topics: list[str], others: list[Backfill]) -> None:
                 )
 
 
+def outlives_failed_start(backfill: Backfill) -> bool:
+    """Whether the hold stays if the driver fails before it copies anything.
+
+    One that has just begun gives its topics back: nothing has changed. One that was resumed has copied some records and
+    left others out. If its hold ended, the workers would copy the rest unfiltered.
+    """
+    return backfill.is_filtered and backfill.run > 0
+
+
 class Hold:
     """The record of one backfill."""
 

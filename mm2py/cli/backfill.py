@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mm2py.backfill.copy_job import TaskOrder, check_executors, collect, results_of
 from mm2py.backfill.frames.ranges import LogRange
-from mm2py.backfill.hold import Hold, NotHeld, refuse_held, refuse_living_driver
+from mm2py.backfill.hold import Hold, NotHeld, outlives_failed_start, refuse_held, refuse_living_driver
 from mm2py.backfill.job_failure import JobFailed
 from mm2py.backfill.pipeline.expressions import SESSION_SETTINGS, Expressions
 from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
@@ -283,7 +283,8 @@ class _Driver:
         except NotHeld:
             raise  # another driver has it
         except BaseException as error:
-            await hold.end(State.STOPPED, str(error))
+            if not outlives_failed_start(backfill):
+                await hold.end(State.STOPPED, str(error))
             raise
         try:
             outcome = await self._run_job(hold, spark, frame, bytes_an_offset)

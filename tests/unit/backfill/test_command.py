@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mm2py.backfill.hold import NotHeld, refuse_held, refuse_living_driver
+from mm2py.backfill.hold import NotHeld, outlives_failed_start, refuse_held, refuse_living_driver
 from mm2py.cli.backfill import _complete, driver_name, parse_arguments, slots_of, where_of, with_attempts
 from mm2py.errors import ConfigError
 from mm2py.records.backfill_record import Backfill, Range, State
@@ -87,3 +87,12 @@ def test_a_topic_has_one_backfill_at_a_time() -> None:
         refuse_held(["a", "t"], [other])
     refuse_held(["a"], [other])
     refuse_held(["t"], [Backfill("0badcafe", {"t": {}}, (), state=State.STOPPED)])
+
+
+@pytest.mark.parametrize(
+    ("where", "run", "stays"), [("", 0, False), ("", 1, False), ("key = 'a'", 0, False), ("key = 'a'", 1, True)]
+)
+def test_a_filtered_backfill_that_cannot_be_resumed_keeps_its_topics(where: str, run: int, stays: bool) -> None:
+    """A cluster failed just when a filtered backfill was resumed, and the workers copied the rest unfiltered."""
+    backfill = Backfill("0badcafe", {"t": {0: Range(0, 9)}}, (), run=run, where=where)
+    assert outlives_failed_start(backfill) is stays
