@@ -34,6 +34,7 @@ CHANGES: Final = {
     "sync.topic.acls.dry.run": "true",
     "remote.acls.max": "50",
     "bytes.per.second.max": "50000000",
+    "connections.per.broker.max": "16",
     "source.consumer.fetch.max.bytes": "10000000",
     "source.consumer.max.partition.fetch.bytes": "500000",
     "source.consumer.fetch.min.bytes": "2",
