@@ -81,7 +81,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(INSTALLED_NATIVE): $(INSTALLED) $(wildcard native/*.toml native/src/*.rs)
 	@slower="mm2py runs without its compiled core: small batches take several times the CPU."; \
 	if [ -z "$(CARGO)" ]; then \
-	  echo "No cargo here. $$slower Install Rust 1.85 or later (https://rustup.rs), then: make venv"; \
+	  echo "No cargo here. $$slower Install Rust 1.85 or later, then: make venv"; \
 	elif echo "Building native/."; ! $(PY) $(PIP) install --force-reinstall --no-deps ./native; then \
 	  $(PY) $(PIP) uninstall --yes mm2py-native; \
 	  echo "native/ cannot be built here, see above. $$slower To try again: rm $@; make venv"; \

@@ -1,7 +1,7 @@
 //! Python's buffers as slices. All unsafe code of the crate is here.
 //!
-//! What is read or written is exported meanwhile, so nobody can free or resize it. Python's part of the bargain: nobody
-//! writes to a buffer while it is read here. mm2py stamps batches on the event loop, which waits for these calls.
+//! What is read or written is exported meanwhile, so Python can neither free nor resize it. Python must not write to a
+//! buffer while it is read here: mm2py stamps batches on the event loop, which waits for these calls.
 
 #![allow(unsafe_code)]
 
@@ -53,7 +53,7 @@ pub fn filled<'py, T: Send>(
 ) -> PyResult<Option<(Bound<'py, PyByteArray>, T)>> {
     let array = PyByteArray::new_with(py, most, |_| Ok(()))?;
     let export = PyBuffer::<u8>::get(&array)?;
-    // SAFETY: exported, so of this size until `export` is dropped, and known to nobody else yet.
+    // SAFETY: exported, so of this size until `export` is dropped, and not shared yet.
     let memory = unsafe { slice::from_raw_parts_mut(export.buf_ptr().cast::<u8>(), export.len_bytes()) };
     let done = without_lock(py, most, || fill(memory));
     drop(export);

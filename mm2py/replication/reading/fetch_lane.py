@@ -44,6 +44,7 @@ The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. A
 FAR_READS: Final = {"tail": FAR_TAIL_READS, "backlog": 8}
 """Reads of a far broker at the same time. Those of backlogs are for partitions that have too little for the pool."""
 FAR_PARTITION_BYTES: Final = 64 << 10
+"""Most of one partition in such a read: enough to see how many bytes an offset takes."""
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
 would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
@@ -71,7 +72,7 @@ class ReadSettings:
 
 
 class FetchLane:
-    """Reads the partitions that one source broker leads, and those that it follows and is nearer for."""
+    """Reads the partitions that one source broker leads, and those for which it is the nearer follower."""
 
     def __init__(
         self,
