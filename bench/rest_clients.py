@@ -1,10 +1,13 @@
 """Clients of a worker's REST: 50 that ask for the flows, and 20 that read events. A process of its own.
 
-    python -m bench.rest_clients PORT CLIENTS STREAMS EVERY_S
+    python -m bench.rest_clients CLIENTS STREAMS EVERY_S
 
-One asks first, as soon as the worker listens: the first answer waits until the REST process has started and has looked
+It waits for a line with the port. One asks first: that answer waits until the REST process has started and has looked
 at the clusters. Then they all ask until standard input closes. Then one line of JSON: the latency of the first answer
 and of the others in ms, the answers that were no 200, and the events that came.
+
+In production such clients stand on machines of their own. Here they share two cores with the brokers and the worker, so
+they speak plain HTTP over a socket, which costs a tenth of what a client library does.
 """
 
 from __future__ import annotations
@@ -12,13 +15,46 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import sys
 import time
 from typing import Any, Final
 
-import httpx2 as httpx
-
 ANSWER_S: Final = 30.0
+LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+
+
+class Connection:
+    """One to REST, which stays open."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, path: str) -> int:
+        """Return the status of an answer whose body has been read. Raises: OSError, EOFError, TimeoutError."""
+        async with asyncio.timeout(ANSWER_S):
+            status, head, reader = await self.begin(path)
+            length = LENGTH.search(head)
+            if length is None:
+                raise OSError(f"no length in {head!r}")
+            await reader.readexactly(int(length[1]))
+        return status
+
+    async def begin(self, path: str) -> tuple[int, bytes, asyncio.StreamReader]:
+        """Return the status and the head of an answer, and where its body comes. Raises: OSError, EOFError."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        return int(head.split(b" ", 2)[1]), head, reader
+
+    def close(self) -> None:
+        """The next request opens it again."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
 
 class Clients:
@@ -29,51 +65,49 @@ class Clients:
         self.latencies_ms: list[float] = []
         self.failed: list[str] = []
         self.events = 0
-        self._at = f"http://127.0.0.1:{port}"
-
-    def _client(self, timeout_s: float | None) -> httpx.AsyncClient:
-        """Without TLS: loading its certificates for each of 70 clients would stop all of them for seconds."""
-        return httpx.AsyncClient(base_url=self._at, timeout=timeout_s, verify=False)
+        self._port = port
 
     async def ask_first(self) -> None:
         """Ask once, and wait for the answer."""
         begun_s = time.monotonic()
-        async with self._client(ANSWER_S) as client:
-            answer = await client.get("/v1/flows")
+        status = await Connection(self._port).ask("/v1/flows")
         self.first_ms = (time.monotonic() - begun_s) * 1_000
-        if answer.status_code != 200:
-            self.failed.append(f"the first: {answer.status_code}")
+        if status != 200:
+            self.failed.append(f"the first: {status}")
 
     async def ask(self, number: int, clients: int, every_s: float) -> None:
-        """Ask for the flows, on a connection that stays open, spread over the interval."""
-        async with self._client(ANSWER_S) as client:
-            await asyncio.sleep(every_s * number / clients)
-            while True:
-                begun_s = time.monotonic()
-                try:
-                    answer = await client.get("/v1/flows")
-                    if answer.status_code != 200:
-                        self.failed.append(str(answer.status_code))
-                except httpx.HTTPError as error:
-                    self.failed.append(type(error).__name__)
-                else:
-                    self.latencies_ms.append((time.monotonic() - begun_s) * 1_000)
-                await asyncio.sleep(max(0.0, begun_s + every_s - time.monotonic()))
+        """Ask for the flows, spread over the interval."""
+        connection = Connection(self._port)
+        await asyncio.sleep(every_s * number / clients)
+        while True:
+            begun_s = time.monotonic()
+            try:
+                status = await connection.ask("/v1/flows")
+                if status != 200:
+                    self.failed.append(str(status))
+            except (OSError, EOFError) as error:  # a time-out is an OSError
+                self.failed.append(repr(error))
+                connection.close()
+            else:
+                self.latencies_ms.append((time.monotonic() - begun_s) * 1_000)
+            await asyncio.sleep(max(0.0, begun_s + every_s - time.monotonic()))
 
     async def listen(self) -> None:
         """Read events, without end."""
-        async with self._client(None) as client:
-            await asyncio.sleep(random.random())
-            async with client.stream("GET", "/v1/events") as answer:
-                if answer.status_code != 200:
-                    self.failed.append(f"events: {answer.status_code}")
-                async for line in answer.aiter_lines():
-                    self.events += line.startswith("data:")
+        await asyncio.sleep(random.random())
+        connection = Connection(self._port)
+        status, _, reader = await connection.begin("/v1/events")
+        if status != 200:
+            self.failed.append(f"events: {status}")
+        while line := await reader.readline():
+            self.events += line.startswith(b"data:")
+        connection.close()
+        self.failed.append("a stream of events ended")
 
 
-async def run(port: int, clients: int, streams: int, every_s: float) -> dict[str, Any]:
+async def run(clients: int, streams: int, every_s: float) -> dict[str, Any]:
     """Return what the clients met until standard input closed."""
-    found = Clients(port)
+    found = Clients(int(await asyncio.to_thread(sys.stdin.buffer.readline)))
     await found.ask_first()
     tasks = [asyncio.create_task(found.ask(number, clients, every_s)) for number in range(clients)]
     tasks += [asyncio.create_task(found.listen()) for _ in range(streams)]
@@ -92,5 +126,4 @@ async def run(port: int, clients: int, streams: int, every_s: float) -> dict[str
 
 
 if __name__ == "__main__":
-    _port, _clients, _streams = map(int, sys.argv[1:4])
-    print(json.dumps(asyncio.run(run(_port, _clients, _streams, float(sys.argv[4])))), flush=True)
+    print(json.dumps(asyncio.run(run(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))), flush=True)

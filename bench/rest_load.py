@@ -44,6 +44,8 @@ P99_MOST_MS: Final = {ASKED: 250.0, PACED: 50.0}
 RATE_LOSS_MOST_PERCENT: Final = 5.0
 WARM_RECORDS: Final = 100_000
 READY_S: Final = 30.0
+CLIENTS_START_S: Final = 1.0
+"""The start of their process takes no CPU from a copy."""
 SETTINGS: Final = {"listeners": "http://127.0.0.1:0"}
 
 
@@ -52,6 +54,12 @@ class Load:
     """The clients' process."""
 
     process: Process
+
+    async def begin(self, port: int) -> None:
+        """Let them ask a worker that listens there."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{port}\n".encode())
+        await self.process.stdin.drain()
 
     async def end(self) -> dict[str, Any]:
         """Let them stop, and return what they met."""
@@ -62,9 +70,9 @@ class Load:
 
 
 @asynccontextmanager
-async def clients(port: int) -> AsyncIterator[Load]:
-    """Start the clients; they are gone at the end of the block."""
-    arguments = map(str, (port, CLIENTS, STREAMS, EVERY_S))
+async def clients() -> AsyncIterator[Load]:
+    """Start the clients' process, which waits until they begin; it is gone at the end of the block."""
+    arguments = map(str, (CLIENTS, STREAMS, EVERY_S))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.rest_clients", *arguments), cwd=ROOT, stdin=PIPE, stdout=PIPE, limit=1 << 26
     )
@@ -108,21 +116,25 @@ def latency_measures(met: Mapping[str, Any]) -> dict[str, float]:
 
 async def copy_once(sides: Sides, launch: Launch, *, asked: bool) -> dict[str, float]:
     """Copy the topic; return what was measured. Raises: RunFailed."""
-    with running(launch, sides, {}) as mirror:
-        before = replace(read(sides, None, 0), at_s=mirror.started_s)
-        port = await port_of(mirror)
-        found: dict[str, float] = {}
-        if asked:
-            async with clients(port) as load:
-                first, last = await wait_for_copies(sides, launch, mirror, launch.workload.records, deadline_s=300)
-                found = latency_measures(await load.end())
-        else:
-            first, last = await wait_for_copies(sides, launch, mirror, launch.workload.records, deadline_s=300)
-        measures = copy_measures(launch.workload, before, first, last, peak_mb(mirror.pid))
-        rest_s = rest_cpu_s(mirror)
-        millions = launch.workload.records / 1e6
-        own = measures["cpu_s_per_million"] - rest_s / millions
-        return {**measures, **found, "rest_cpu_s": rest_s, "worker_cpu_s_per_million": own}
+    async with clients() as load:
+        await asyncio.sleep(CLIENTS_START_S)
+        with running(launch, sides, {}) as mirror:
+            return await _copy(sides, launch, mirror, load if asked else None)
+
+
+async def _copy(sides: Sides, launch: Launch, mirror: Running, load: Load | None) -> dict[str, float]:
+    before = replace(read(sides, None, 0), at_s=mirror.started_s)
+    found: dict[str, float] = {}
+    if load is not None:
+        await load.begin(await port_of(mirror))
+    first, last = await wait_for_copies(sides, launch, mirror, launch.workload.records, deadline_s=300)
+    if load is not None:
+        found = latency_measures(await load.end())
+    measures = copy_measures(launch.workload, before, first, last, peak_mb(mirror.pid))
+    rest_s = rest_cpu_s(mirror)
+    millions = launch.workload.records / 1e6
+    own = measures["cpu_s_per_million"] - rest_s / millions
+    return {**measures, **found, "rest_cpu_s": rest_s, "worker_cpu_s_per_million": own}
 
 
 async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
@@ -137,7 +149,8 @@ async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
             stdout=PIPE,
         )
         try:
-            async with clients(port) as load:
+            async with clients() as load:
+                await load.begin(port)
                 begun_s, rest_s = time.monotonic(), rest_cpu_s(mirror)
                 if await writer.wait():
                     raise RunFailed("the source did not take all records")

@@ -57,7 +57,7 @@ def example_of(path: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": "done", "content": {"application/json": {"example": EXAMPLES[path]}}}}
 
 
-def _part(
+async def _part(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MOST, description="how many items at most")] = LIMIT,
     after: Annotated[
         str | None, Query(max_length=CURSOR_MOST, description="``next`` of the page before; without it the first page")
@@ -69,7 +69,7 @@ def _part(
 Paged = Annotated[Part, Depends(_part)]
 
 
-def _flow(
+async def _flow(
     services: Shared,
     flow: Annotated[str, Path(description="as A->B; the arrow may be percent-encoded", examples=["A->B"])],
 ) -> Flow:
