@@ -13,8 +13,8 @@ from rest.routes import connectors, description, lifecycle, loggers, offsets, pl
 from rest.services import Services
 
 RESOURCES: Final = (
+    *v1.RESOURCES,  # first: these are asked most, and a route is looked for in this order
     *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, description),
-    *v1.RESOURCES,
 )
 
 

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import random
 import signal
@@ -21,7 +22,7 @@ from typing import Final, TextIO, cast
 from fastapi import FastAPI
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.cli.command import STDERR, LineFile
+from mm2py.cli.command import STDERR, LineFile, loop_factory
 from mm2py.cli.rest_process import read_sockets
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
@@ -238,7 +239,10 @@ def main() -> None:
     options = parse_arguments(sys.argv[1:])
     log = make_logger(options.log_level, options.log_format, cast("TextIO", LineFile(STDERR))).bind(process="rest")
     try:
-        asyncio.run(serve(options, read_settings_file(options.file, options.clusters), log))
+        configuration = read_settings_file(options.file, options.clusters)
+        gc.freeze()  # what was imported stays: looking through all of it would hold up answers for a tenth of a second
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(serve(options, configuration, log))
     except Mm2Error as error:
         log.error("rest.failed", why=str(error))
         sys.exit(1)

@@ -108,11 +108,12 @@ class EventFeed:
                 await asyncio.sleep(AGAIN_S)
                 continue
             self._unread.pop(source.name, None)
-            self._opened.add(source.name)
-            async with self._news:
-                for one in happened:
-                    self._keep(one)
-                self._news.notify_all()
+            if happened or source.name not in self._opened:  # else there is nothing to wake all streams for
+                self._opened.add(source.name)
+                async with self._news:
+                    for one in happened:
+                        self._keep(one)
+                    self._news.notify_all()
             await asyncio.sleep(POLL_S)
 
     def _keep(self, one: Happened) -> None:
