@@ -72,6 +72,12 @@ class Core(Protocol):
         """Make one plain batch of the batches in ``pieces``, which are plain, whole and checked; None: Python must."""
         ...
 
+    def columns(
+        self, pieces: Sequence[Bytes], /
+    ) -> tuple[list[int], list[bytes | None], list[bytes | None], list[Sequence[tuple[str, bytes | None]]]] | None:
+        """Take plain batches apart: timestamps, keys, values and headers of their records; None: Python must."""
+        ...
+
     def survey(
         self, data: Bytes, record_count: int, last_delta: int, wanted_delta: int, refuse_null_keys: bool, /
     ) -> tuple[int, int, int | None] | None:

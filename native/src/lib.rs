@@ -4,6 +4,7 @@
 //! says None to anything else: then Python looks, and only Python knows faults. So both plan the same.
 
 pub mod batch;
+pub mod columns;
 pub mod merge;
 pub mod rebuild;
 pub mod walk;
@@ -15,9 +16,10 @@ mod buffers;
 #[pyo3::pymodule]
 mod mm2py_native {
     use pyo3::prelude::*;
-    use pyo3::types::{PyByteArray, PyBytes};
+    use pyo3::types::{PyByteArray, PyBytes, PyList, PyTuple};
 
     use crate::buffers::{Input, filled, without_lock};
+    use crate::columns::Records;
     use crate::merge;
     use crate::rebuild::{self, Renumbered};
     use crate::walk::{Rules, Walk};
@@ -76,6 +78,39 @@ mod mm2py_native {
         Ok(merged.map(|(array, ())| array))
     }
 
+    type Columns<'py> = (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>);
+
+    /// See `mm2py/compiled_core.py`.
+    #[pyfunction]
+    fn columns<'py>(py: Python<'py>, pieces: Vec<Input>) -> PyResult<Option<Columns<'py>>> {
+        let of = |bytes: Option<&[u8]>| bytes.map(|bytes| PyBytes::new(py, bytes));
+        let none = PyTuple::empty(py);
+        let (mut timestamps, mut keys, mut values, mut headers) = (vec![], vec![], vec![], vec![]);
+        for piece in &pieces {
+            let Some(mut records) = Records::of(piece.bytes()) else { return Ok(None) };
+            while records.has_more() {
+                let Some(record) = records.take() else { return Ok(None) };
+                timestamps.push(record.timestamp);
+                keys.push(of(record.key));
+                values.push(of(record.value));
+                headers.push(if record.headers.is_empty() {
+                    none.clone()
+                } else {
+                    PyTuple::new(py, record.headers.iter().map(|(key, value)| (*key, of(*value))))?
+                });
+            }
+            if !records.end_well() {
+                return Ok(None);
+            }
+        }
+        Ok(Some((
+            PyList::new(py, timestamps)?,
+            PyList::new(py, keys)?,
+            PyList::new(py, values)?,
+            PyList::new(py, headers)?,
+        )))
+    }
+
     /// See `mm2py/compiled_core.py`.
     #[pyfunction]
     fn survey(
@@ -131,6 +166,7 @@ mod mm2py_native {
 #[allow(clippy::indexing_slicing)]
 mod tests {
     use crate::batch::{HEADER_BYTES, Writer};
+    use crate::columns::Records;
     use crate::walk::{Rules, Walk};
     use crate::{merge, rebuild};
 
@@ -175,6 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_taken_apart() {
+        let two = batch(2);
+        let mut count = 0;
+        if let Some(mut records) = Records::of(&two) {
+            while let Some(parts) = records.has_more().then(|| records.take()).flatten() {
+                assert_eq!((parts.key, parts.value), (Some(&b"k"[..]), Some(&b"vw"[..])));
+                assert_eq!(parts.headers, [("hh", Some(&b"x"[..]))]);
+                count += 1;
+            }
+            assert!(records.end_well());
+        }
+        assert_eq!(count, 2);
+    }
+
+    #[test]
     fn no_bytes_make_it_panic() {
         let mut state = 88_172_645_463_325_252_u64;
         let mut next = |below: usize| {
@@ -194,6 +245,9 @@ mod tests {
             if let Some(most) = merge::bound(&[&bytes]) {
                 assert!(most < 1_000);
                 merge::merge(&[&bytes], &mut vec![0; most]);
+            }
+            if let Some(mut records) = Records::of(&bytes) {
+                while records.has_more() && records.take().is_some() {}
             }
             let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
             rebuild::survey(body, 3, i64::from(i32::MAX), 1, next(2) == 0);

@@ -29,6 +29,7 @@ from mm2py.records.batch import (
 )
 from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Codec, decompress
 from mm2py.records.record_formats import CorruptMessage, read_message, unwrap
+from mm2py.replication.planning.steps import NOT_TAKEN_APART
 
 CHUNK_BYTES: Final = 8 << 20
 """A chunk of columns has about so many bytes of records, and one batch more at most."""
@@ -225,7 +226,7 @@ def _records(header: BatchHeader, batch: memoryview) -> tuple[Sequence[Any], int
         plain = memoryview(joined)
     try:
         return [*DefaultRecordBatch(plain)], len(plain)
-    except UnicodeDecodeError:  # of a header's key
+    except NOT_TAKEN_APART:
         kind = int(header.is_log_append_time)
         found = [_Decoded(one.offset, one.timestamp_ms, kind, *one[2:]) for one in read_records(batch)]
         return found, len(plain)
