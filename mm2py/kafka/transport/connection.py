@@ -12,7 +12,9 @@ import asyncio
 import io
 import math
 import re
+import socket
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +46,13 @@ MAX_FRAME_BYTES: Final = 128 << 20
 """Larger than any reply to what we ask (a fetch: ``max_bytes`` or one batch); checked before memory is taken."""
 MAX_FIRST_FRAME_BYTES: Final = 1 << 20
 """Until the peer has proved to be a Kafka broker, it is trusted with less."""
+
+WAKE_BYTES: Final = 64 << 10
+"""A large frame is received in pieces of so much.
+
+Without that each packet of a long link wakes the event loop: over 100 ms that took more CPU than all of the copying."""
+_LOW_WATER: Final = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
+"""Elsewhere a mark may be ignored, or hold up the end of a connection."""
 
 _HEAD: Final = struct.Struct(">ihhi")
 _TLS_ALERT: Final = b"\x15\x03"
@@ -91,9 +100,15 @@ class FrameStream(asyncio.BufferedProtocol):
         self._pending: deque[_Pending] = deque()
         self._next_correlation_id = 0
         self._why: KafkaError | None = None
+        self._socket: socket.socket | None = None
+        """None: it is not told when to wake the event loop."""
+        self._wake_bytes = 1
+        """What must have come before the event loop is woken."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
+        if _LOW_WATER is not None and not self._is_tls:
+            self._socket = transport.get_extra_info("socket")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         target = self._length if self._frame is None else self._frame
@@ -104,7 +119,11 @@ class FrameStream(asyncio.BufferedProtocol):
         if self._frame is None:
             if self._filled == 4:
                 self._start_frame()
-        elif self._filled == len(self._frame):
+            return
+        left = len(self._frame) - self._filled
+        if left < self._wake_bytes:
+            self._wake_at(left or 1)
+        if not left:
             frame, self._frame, self._filled = self._frame, None, 0
             self._deliver(frame)
 
@@ -114,10 +133,18 @@ class FrameStream(asyncio.BufferedProtocol):
         if 4 <= size <= self.max_frame_bytes:
             self.received_bytes += 4 + size
             self._frame = self._frames.take(size, self._loop.time())
+            if size > WAKE_BYTES:
+                self._wake_at(WAKE_BYTES)
         elif self.max_frame_bytes == MAX_FIRST_FRAME_BYTES:
             self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length), self.protocol), self.protocol))
         else:
             self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {self.max_frame_bytes}"))
+
+    def _wake_at(self, size: int) -> None:
+        """Let the event loop be woken when so much has come, or the connection has ended."""
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, cast("int", _LOW_WATER), size)
+            self._wake_bytes = size
 
     def _deliver(self, frame: Frame) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)

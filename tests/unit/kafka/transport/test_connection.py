@@ -7,6 +7,7 @@ import contextlib
 import io
 import itertools
 import struct
+import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,13 @@ from mm2py.kafka.errors import (
     UnsupportedVersion,
 )
 from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.kafka.transport.connection import MAX_FIRST_FRAME_BYTES, MAX_FRAME_BYTES, Connection, FrameStream
+from mm2py.kafka.transport.connection import (
+    MAX_FIRST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    WAKE_BYTES,
+    Connection,
+    FrameStream,
+)
 from mm2py.kafka.transport.opening import ConnectionOptions, connect
 
 T = TypeVar("T")
@@ -261,6 +268,59 @@ def test_frames_arrive_whole_however_the_network_cuts_them(bodies: list[bytes], 
         assert stream.is_open
 
     asyncio.run(main())
+
+
+class Counted(FrameStream):
+    """Counts how often the event loop was woken for it."""
+
+    updates = 0
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.updates += 1
+        super().buffer_updated(nbytes)
+
+
+async def counted(port: int) -> Counted:
+    loop = asyncio.get_running_loop()
+    _, stream = await loop.create_connection(lambda: Counted("broker:9092", "test"), "127.0.0.1", port)
+    stream.max_frame_bytes = MAX_FRAME_BYTES
+    return stream
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told when to wake the event loop")
+def test_a_large_frame_that_drips_wakes_the_event_loop_seldom(run: Run) -> None:
+    """Over a long link each packet came alone. What follows the frame comes at once, though it is small."""
+    sizes = [1 << 20, 10, (1 << 20) + 3, WAKE_BYTES + 1, 0]
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for data in [frame(number, bytes(size)) for number, size in enumerate(sizes)]:
+            for start in range(0, len(data), 1400):
+                writer.write(data[start : start + 1400])
+                await writer.drain()
+                await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with raw_server(drip) as port:
+            stream = await counted(port)
+            replies = [send(stream) for _ in sizes]
+            assert [len(await reply) for reply in replies] == [5 + size for size in sizes]
+            assert stream.updates < 100  # 1,600 pieces
+
+    run(main())
+
+
+def test_a_connection_that_ends_within_a_large_frame_is_noticed_at_once(run: Run) -> None:
+    async def break_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(0, bytes(1 << 20))[: WAKE_BYTES + 100])
+        await writer.drain()
+
+    async def main() -> None:
+        async with raw_server(break_off) as port:
+            stream = await counted(port)
+            await refused(send(stream), BrokerUnreachable)
+
+    run(main())
 
 
 def test_a_frame_may_come_byte_by_byte() -> None:
