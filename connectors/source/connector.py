@@ -385,6 +385,8 @@ class SourceConnector:
             sent_bytes=task.lanes.sent_bytes,
             ledger_chunks=task.ledger.written_chunks,
             ledger_entries=task.ledger.written_entries,
+            link=task.lanes.link_use(),
+            from_followers=sum(part.replica.follower is not None for part in partitions),
         )
         yield from in_parts(DEPARTED, departed)
         yield from partition_parts(partitions)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mm2py.metrics.windows import CopySample, Sample, WindowState
+from mm2py.records.control_record import LinkUse
 
 PlainRow = tuple[object, ...]
 """A row as it crosses: without its class, which would take longer than all the rest."""
@@ -120,6 +121,10 @@ class FlowSnapshot:
     """Written to the ledger topic since the start; one that grows is written again, and counted again."""
     ledger_entries: int = 0
     """In these chunks."""
+    link: LinkUse | None = None
+    """None: one connection to each broker carries all."""
+    from_followers: int = 0
+    """Partitions that are read from a nearer follower, see ``client.rack``."""
     departed: tuple[PlainRow, ...] = ()
     """The fields of ``DepartedRow``."""
     partitions: tuple[PlainRow, ...] = ()

@@ -25,7 +25,7 @@ from mm2py.records.batch import stamp
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
 from mm2py.replication.copying.in_flight import Sending
-from mm2py.replication.reading.link_tuning import LOOK_S, NEAR_S, LinkTuner, Look
+from mm2py.replication.link_tuning import LOOK_S, NEAR_S, LinkTuner, Look
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUESTS_ALWAYS: Final = 2

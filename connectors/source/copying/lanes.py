@@ -28,8 +28,9 @@ from mm2py.replication.copying.copied_partition import (
 )
 from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stopped, Storing, Waiting
 from mm2py.replication.produce_lane import ProduceLane, SendSettings
-from mm2py.replication.reading.fetch_lane import FetchLane, ReadSettings
+from mm2py.replication.reading.fetch_lane import FetchLane
 from mm2py.replication.reading.limits import MemoryAccount, RateLimit, ReadLimits
+from mm2py.replication.reading.read_settings import ReadSettings
 
 
 class Lanes:

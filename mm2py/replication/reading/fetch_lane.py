@@ -10,8 +10,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.errors import FirstErrorGroup
@@ -19,56 +18,27 @@ from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
-from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import PASS_REFUSED, before_seam, merge_rule
-from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, FrameLease, MemoryAccount, ReadLimits
-from mm2py.replication.reading.link_tuning import LOOK_S
+from mm2py.replication.link_tuning import LOOK_S
+from mm2py.replication.reading.limits import FrameLease, MemoryAccount, ReadLimits
+from mm2py.replication.reading.planned_read import plan_read
 from mm2py.replication.reading.read_pool import PoolPort, ReadPool
 from mm2py.replication.reading.read_replica import LEADER, ReadReplica, after_failure, named_by_leader
-from mm2py.topics.filters import CopyModes
+from mm2py.replication.reading.read_settings import ReadSettings
+from mm2py.replication.reading.read_sizes import Kind, are_spread, partition_bytes, read_bytes, reads_at_once
 
 IDLE_AFTER_S: Final = 10.0
 """A partition at the end of its log that got nothing for so long is idle. Idle partitions are read together: requests
 for busy ones then stay small."""
-READS_AT_ONCE: Final = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
 RATE_LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 LAST_WAIT_MS: Final = 50
 """How long a read on the last free channel may wait at the broker, a *brief* read."""
-FAR_BACKLOG_BYTES: Final = 512 << 10
-"""Most of one read of a far broker. It brings only small backlogs, and what the pool must know of the others."""
-FAR_TAIL_READS: Final = 12
-"""So many reads wait at a far broker for new records. Each answer then fits into what one connection carries at once.
-
-The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. Answers of that size took two of them."""
-FAR_READS: Final = {"tail": FAR_TAIL_READS, "backlog": 8}
-"""Reads of a far broker at the same time. Those of backlogs are for partitions that have too little for the pool."""
-FAR_PARTITION_BYTES: Final = 64 << 10
-"""Most of one partition in such a read: enough to see how many bytes an offset takes."""
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
 would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
 the costs."""
-_Queue = tuple[BrokerId, Literal["backlog", "tail", "idle"]]
+_Queue = tuple[BrokerId, Kind]
 """The reads that a partition may join: by target broker, and by whether they wait for new records."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """How a flow reads; sizes in bytes."""
-
-    partition_max_bytes: int
-    max_bytes: int
-    min_bytes: int
-    max_wait_ms: int
-    read_committed: bool
-    copy_modes: CopyModes = field(default_factory=CopyModes)
-    connections_max: int = 1
-    """To one source broker, for backlogs."""
-    linger_s: float = 0.0
-    """How long a partition at the end of its log rests after it got records, so that the next read brings more."""
-    rack: str = ""
-    """Where this worker stands; empty: it reads from leaders only."""
 
 
 class FetchLane:
@@ -186,9 +156,7 @@ class FetchLane:
         """Return the channels on which a read of this queue may start now. Target brokers share none."""
         target, kind = queue
         free, made = self._channels.setdefault(queue, []), self._made_channels.get(queue, 0)
-        wanted = READS_AT_ONCE[kind]
-        if kind in FAR_READS and self.pool.is_far():
-            wanted = FAR_READS[kind]
+        wanted = reads_at_once(kind, is_far=self.pool.is_far())
         if made < wanted:
             free += [f"{kind}-{target}-{no}" for no in range(made, wanted)]
             self._made_channels[queue] = wanted
@@ -214,7 +182,7 @@ class FetchLane:
             if not partitions:
                 continue
             together = len(partitions)
-            if queue[1] in FAR_READS and self.pool.is_far():  # each connection carries little
+            if are_spread(queue[1], is_far=self.pool.is_far()):
                 together = -(-together // len(self._channels[queue]))
             for at in range(0, len(partitions), together):
                 self._start_read(reads, queue, partitions[at : at + together])
@@ -290,11 +258,7 @@ class FetchLane:
         """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got whole batches."""
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
-        is_far = self.pool.is_far()
-        if wait_ms is not None:
-            size = account.tail_bytes(FAR_TAIL_READS + IDLE_READS) if is_far else account.tail_bytes()
-        else:
-            size = min(account.backlog_bytes(), FAR_BACKLOG_BYTES) if is_far else account.backlog_bytes()
+        size = read_bytes(account, waits=wait_ms is not None, is_far=self.pool.is_far())
         size = min(size, self.settings.max_bytes, self._rate.allowance or size)
         await account.reserve(size)
         reserved = size
@@ -346,9 +310,7 @@ class FetchLane:
 
     def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
         settings = self.settings
-        most = settings.partition_max_bytes
-        if wait_ms is None and self.pool.is_far():
-            most = min(most, FAR_PARTITION_BYTES)
+        most = partition_bytes(settings.partition_max_bytes, waits=wait_ms is not None, is_far=self.pool.is_far())
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
             copier = part.copier
@@ -416,37 +378,7 @@ class FetchLane:
         elif replica := named_by_leader(fetched, leader=self.broker, now_s=now_s):
             self._read_from(part, replica)
         elif part.copier.fetch_offset == fetch_offset:
-            records, part.merging = fetched.records, PASS_REFUSED
-            if part.seam is not None and fetched.high_watermark > part.seam:
-                records, part.ends_at = before_seam(records, part.seam, fetch_offset)
-            if fetch_offset >= part.copier.search.pass_until:
-                part.merging = merge_rule(
-                    self.settings.copy_modes.of(part.source_topic),
-                    read_bytes=len(fetched.records),
-                    target_is_behind=part.copier.in_flight.target_is_behind,
-                )
-            planned = plan(
-                records,
-                wanted_offset=fetch_offset,
-                read_committed=self.settings.read_committed,
-                aborted=fetched.aborted,
-                rules=part.rules,
-                merging=part.merging,
-                sent_before=part.copier.in_flight.sent_before,
-                cut_until=part.copier.search.cut_until,
-            )
-            if is_stripe:  # it may begin with batches that the one before has brought
-                while planned.steps and planned.steps[0].next_offset <= fetch_offset:
-                    del planned.steps[0]
-            if planned.next_offset > fetch_offset:
-                part.bytes_per_offset = len(records) / (planned.next_offset - fetch_offset)
-            # A damaged length may claim gigabytes, so the size grows step by step.
-            asked = max(self.settings.partition_max_bytes, part.fetch_bytes)
-            part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
+            planned, end = plan_read(part, fetch_offset, fetched, self.settings, is_stripe=is_stripe)
             if planned.steps:
                 part.active_at_s = now_s
-            part.transactional_seen |= planned.transactional
-            part.log_end = fetched.high_watermark
-            end = fetched.last_stable_offset if self.settings.read_committed else fetched.high_watermark
-            end = end if part.seam is None else min(end, part.seam)
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))

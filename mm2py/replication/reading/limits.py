@@ -148,8 +148,11 @@ class MemoryAccount:
         return max(READ_BYTES_LEAST, min(BACKLOG_BYTES_MOST, self._budget.share_bytes // 4))
 
     def stripe_bytes(self, connections: int) -> int:
-        """Most bytes for one of the reads over so many connections; as much again may wait for its turn."""
-        return max(READ_BYTES_LEAST, min(STRIPE_BYTES_MOST, self._budget.share_bytes // (3 * connections)))
+        """Most bytes for one of two reads over each of so many connections; half as much again may wait for its turn.
+
+        So all accounts together stay within the limit.
+        """
+        return max(READ_BYTES_LEAST, min(STRIPE_BYTES_MOST, 2 * self._budget.share_bytes // (3 * connections)))
 
     async def reserve(self, size: int, *, spare: int = 0) -> None:
         """Wait until ``size`` bytes are free, and ``spare`` besides, and take ``size``. Cancelling takes nothing."""

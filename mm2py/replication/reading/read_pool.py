@@ -15,19 +15,17 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.kafka.errors import Backoff, KafkaError, RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.states import Copying
+from mm2py.replication.link_tuning import ASKED_FOR_S, NEAR_S, Limit, LinkTuner, Look
 from mm2py.replication.reading.limits import READ_BYTES_LEAST, FrameLease, MemoryAccount, ReadLimits
-from mm2py.replication.reading.link_tuning import ASKED_FOR_S, NEAR_S, Limit, LinkTuner, Look
+from mm2py.replication.reading.read_settings import ReadSettings
 from mm2py.replication.reading.stripes import Stripe, Stripes
-
-if TYPE_CHECKING:
-    from mm2py.replication.reading.fetch_lane import ReadSettings
 
 READS_A_CONNECTION: Final = 2
 """While one answer travels, the next request waits at the broker already."""

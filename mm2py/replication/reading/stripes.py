@@ -32,7 +32,7 @@ from mm2py.records.batch import (
 
 STRIPE_BYTES_MOST: Final = 256 << 10
 """A far connection takes more than a round trip for so much; with a second read behind it, larger ones gain nothing."""
-SLACK: Final = 1.05
+SLACK: Final = 1.03
 """A stripe is asked for with so much more than its range should take."""
 BATCHES_A_STRIPE: Final = 4
 """A stripe is at least so many batches long: each brings one batch twice, or in part."""

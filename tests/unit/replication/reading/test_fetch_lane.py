@@ -15,9 +15,10 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
-from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane, ReadSettings
+from mm2py.replication.reading.fetch_lane import LAST_WAIT_MS, FetchLane
 from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit, ReadLimits
 from mm2py.replication.reading.read_replica import LEADER, ReadReplica
+from mm2py.replication.reading.read_settings import ReadSettings
 from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mm2py.replication.reading.link_tuning import FIRST, IDLE_S, TRY_AGAIN_S, Limit, LinkTuner, Look
+from mm2py.replication.link_tuning import FIRST, IDLE_S, TRY_AGAIN_S, Limit, LinkTuner, Look
 
 MB = 1e6
 WINDOW_BYTES = 180_000

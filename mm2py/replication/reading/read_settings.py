@@ -1,0 +1,25 @@
+"""What the settings of a flow say about its reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mm2py.topics.filters import CopyModes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How a flow reads; sizes in bytes."""
+
+    partition_max_bytes: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    read_committed: bool
+    copy_modes: CopyModes = field(default_factory=CopyModes)
+    connections_max: int = 1
+    """To one source broker, for backlogs."""
+    linger_s: float = 0.0
+    """How long a partition at the end of its log rests after it got records, so that the next read brings more."""
+    rack: str = ""
+    """Where this worker stands; empty: it reads from leaders only."""

@@ -1,0 +1,50 @@
+"""How many reads a source broker gets at the same time, and how large they are. Pure.
+
+A far broker sends little over one connection. So it gets more reads at once, and smaller ones: an answer that fits into
+what a connection carries in a round trip takes one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, MemoryAccount
+
+Kind = Literal["backlog", "tail", "idle"]
+"""Of partitions that are read together: there is more to read at once, new records are waited for, or waited for in
+vain for a while."""
+_FAR_TAIL_READS: Final = 12
+"""The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. One answer of that size took two."""
+_READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
+_FAR_READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": 8, "tail": _FAR_TAIL_READS, "idle": IDLE_READS}
+"""Those of backlogs are for partitions that have too little for the pool."""
+_FAR_BACKLOG_BYTES: Final = 512 << 10
+"""Most of one read. It brings only small backlogs, and what the pool must know of the others."""
+_FAR_PARTITION_BYTES: Final = 64 << 10
+"""Most of one partition in such a read: enough to see how many bytes an offset takes."""
+
+
+def reads_at_once(kind: Kind, *, is_far: bool) -> int:
+    """Return how many reads of a kind may be under way."""
+    return (_FAR_READS_AT_ONCE if is_far else _READS_AT_ONCE)[kind]
+
+
+def are_spread(kind: Kind, *, is_far: bool) -> bool:
+    """Whether partitions that may be read together are spread over all reads that may start."""
+    return is_far and kind != "idle"
+
+
+def read_bytes(account: MemoryAccount, *, waits: bool, is_far: bool) -> int:
+    """Return the most that one read should bring.
+
+    Args:
+        waits: for new records, so there is no backlog.
+    """
+    if waits:
+        return account.tail_bytes(_FAR_TAIL_READS + IDLE_READS) if is_far else account.tail_bytes()
+    return min(account.backlog_bytes(), _FAR_BACKLOG_BYTES) if is_far else account.backlog_bytes()
+
+
+def partition_bytes(most: int, *, waits: bool, is_far: bool) -> int:
+    """Return the most that one partition should bring; ``most`` is the setting."""
+    return min(most, _FAR_PARTITION_BYTES) if is_far and not waits else most
