@@ -1,4 +1,4 @@
-"""A bar chart as SVG, drawn without a plotting library, since it has two panels of bars only. Pure."""
+"""Bar charts as SVG, drawn without a plotting library, since they have a few panels of bars only. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,11 @@ def panel(summary: Summary, measure: str) -> Panel:
 
 def chart(summary: Summary, caption: str) -> str:
     """Return the picture: throughput and CPU while records flow, for each copy workload."""
-    panels = [panel(summary, measure) for measure in ("records_per_s", "cpu_s_per_million_steady")]
+    return picture([panel(summary, measure) for measure in ("records_per_s", "cpu_s_per_million_steady")], caption)
+
+
+def picture(panels: Sequence[Panel], caption: str, colours: Mapping[str, str] = COLOURS) -> str:
+    """Return panels of bars, one above the other. ``colours`` has one for each series."""
     height = 70 + sum(each.height for each in panels)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
@@ -72,20 +76,20 @@ def chart(summary: Summary, caption: str) -> str:
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
     x = 16
-    for series, colour in COLOURS.items():
+    for series, colour in colours.items():
         parts.append(f'<rect x="{x}" y="14" width="12" height="12" fill="{colour}"/>')
         parts.append(_text(x + 18, 24, series))
         x += 40 + 7 * len(series)
     top = 36
     for each in panels:
-        parts += _panel(each, top)
+        parts += _panel(each, top, colours)
         top += each.height
     parts.append(_text(16, height - 14, caption, extra=' fill="#59636e" font-size="11"'))
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
 
 
-def _panel(panel: Panel, top: int) -> list[str]:
+def _panel(panel: Panel, top: int, colours: Mapping[str, str]) -> list[str]:
     parts = [_text(16, top + 22, panel.title, extra=' font-weight="bold" font-size="14"')]
     most = max((bar.value for _, bars in panel.groups for bar in bars), default=1.0) or 1.0
     y = top + 36
@@ -93,7 +97,7 @@ def _panel(panel: Panel, top: int) -> list[str]:
         parts.append(_text(LABELS - 8, y + len(bars) * BAR / 2 + 4, label, extra=' text-anchor="end"'))
         for bar in bars:
             width = bar.value / most * (WIDTH - LABELS - VALUES)
-            colour = COLOURS[bar.series]
+            colour = colours[bar.series]
             parts.append(f'<rect x="{LABELS}" y="{y}" width="{width:.1f}" height="{BAR - 2}" fill="{colour}"/>')
             parts.append(_text(LABELS + width + 5, y + BAR - 4, bar.text, extra=' font-size="11"'))
             y += BAR

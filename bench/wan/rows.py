@@ -19,6 +19,9 @@ TITLES: Final[Mapping[str, str]] = {
 }
 MIRRORS: Final = tuple(TITLES)
 GIGABIT: Final = 1_000.0
+FULL_RATE: Final = "wan-12"
+"""The row whose rate over the same link is all that a mirror carries."""
+CATCH_UP_LATE_PERCENT: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,13 @@ class Row:
     """The mirror runs beside the source, so the target is the far side."""
     beside: Workload | None = None
     """A topic that mm2py catches up with meanwhile; other mirrors are not measured then."""
+    arriving_mb_per_s: float = 0.0
+    """What arrives in the topic meanwhile; only mm2py is measured then, once."""
+
+    @property
+    def short(self) -> str:
+        """Its title without what most links have."""
+        return self.title.replace(", 1 Gbit/s", "").replace("100 ms, 12 partitions, while", "while")
 
 
 ROWS: Final = {
@@ -84,13 +94,32 @@ ROWS: Final = {
             "p99 at most twice that of the row before, and a round trip",
             beside=replace(UNCOMPRESSED, topic="backlog").with_records(4_000_000),
         ),
+        Row(
+            "wan-catch-up",
+            "100 ms, 1 Gbit/s, 12 partitions, while 20 MB/s arrive",
+            Link(round_trip_ms=100, megabits_per_s=GIGABIT),
+            replace(UNCOMPRESSED, topic="backlog"),
+            "the backlog is gone in the time that the rate of the first row, less what arrives, allows, within 15 %",
+            arriving_mb_per_s=20.0,
+        ),
         Row("wan-none", "loopback, 12 partitions", None, UNCOMPRESSED, "no slower than before"),
     )
 }
 
 
-def sized(row: Row, *, records: int, paced_s: float) -> Row:
-    """Return a row with so many records in the topic; a paced one is measured for so long."""
+def records_of(megabytes: float, workload: Workload) -> int:
+    """Return how many records of a workload take so many MB (10^6 bytes)."""
+    return round(megabytes * 1e6 / workload.record_bytes)
+
+
+def sized(row: Row, *, records: int, paced_s: float, backlog_minutes: float = 10.0) -> Row:
+    """Return a row with so many records in the topic; a paced one is measured for so long.
+
+    Args:
+        backlog_minutes: how long records have arrived when the mirror starts, in a row where more arrives.
+    """
+    if row.arriving_mb_per_s:
+        records = records_of(row.arriving_mb_per_s * 60 * backlog_minutes, row.workload)
     if row.workload.pace is None:
         return replace(row, workload=replace(row.workload, name=row.name).with_records(records))
     warm = min(records, 10_000)  # a mirror catches up with them first
@@ -105,33 +134,55 @@ def table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        base = _median([run for run in runs if (run.workload, run.mirror) == (row.name, MM2_1)], "mb_per_s")
+        base = median_of([run for run in runs if (run.workload, run.mirror) == (row.name, MM2_1)], "mb_per_s")
         for mirror, title in TITLES.items():
             own = [run for run in runs if (run.workload, run.mirror) == (row.name, mirror)]
             good = [run for run in own if run.measures]
             if not own:
                 continue
-            rate = _median(good, "mb_per_s")
+            rate = median_of(good, "mb_per_s")
             ratio = "" if base is None or rate is None else f"{rate / base:.1f}"
             latency = (
-                ", ".join(_text(_median(good, name)) for name in ("p50_ms", "p99_ms")) if row.workload.pace else ""
+                ", ".join(shown(median_of(good, name)) for name in ("p50_ms", "p99_ms")) if row.workload.pace else ""
             )
             cells = [
-                *(f"{row.title} (goal: {row.goal})" if mirror == MM2PY else row.title, title, _text(rate), ratio),
-                *(latency, _text(_median(good, "cpu_s_per_gb_steady")), _text(_median(good, "peak_mb"))),
+                *(f"{row.title} (goal: {row.goal})" if mirror == MM2PY else row.title, title, shown(rate), ratio),
+                *(latency, shown(median_of(good, "cpu_s_per_gb_steady")), shown(median_of(good, "peak_mb"))),
                 f"{len(good)} of {len(own)}",
             ]
             lines.append(f"| {' | '.join(cells)} |")
+    lines += _catching_up(rows, runs)
     for run in runs:
         if run.failed:
             lines.append(f"* {run.workload}, {run.mirror}, round {run.round + 1}: {run.failed.splitlines()[0]}")
     return "\n".join(lines) + "\n"
 
 
-def _median(runs: Sequence[Run], name: str) -> float | None:
+def _catching_up(rows: Sequence[Row], runs: Sequence[Run]) -> list[str]:
+    """Say how soon each backlog was gone, beside what the full rate over the same link allows."""
+    full = median_of([run for run in runs if (run.workload, run.mirror) == (FULL_RATE, MM2PY)], "mb_per_s")
+    names = {row.name for row in rows if row.arriving_mb_per_s}
+    lines = []
+    for run in runs:
+        if run.workload not in names or "gone_after_s" not in run.measures:
+            continue
+        backlog, took_s, arrived = (run.measures[key] for key in ("backlog_mb", "gone_after_s", "arrived_mb_per_s"))
+        text = f"* {run.workload}: {backlog:,.0f} MB were gone after {took_s:.0f} s while {arrived:.1f} MB/s arrived"
+        if full is not None and full > arrived:
+            allowed_s = backlog / (full - arrived)
+            late = 100 * (took_s / allowed_s - 1)
+            verdict = "held" if late <= CATCH_UP_LATE_PERCENT else "**missed**"
+            text += f"; {full:.1f} MB/s, as in `{FULL_RATE}`, would take {allowed_s:.0f} s: {late:+.0f} %, {verdict}"
+        lines.append(text)
+    return lines
+
+
+def median_of(runs: Sequence[Run], name: str) -> float | None:
+    """Return the median of a measure, over the runs that have it."""
     values = [run.measures[name] for run in runs if name in run.measures]
     return median(values) if values else None
 
 
-def _text(value: float | None) -> str:
+def shown(value: float | None) -> str:
+    """Return a value with three digits; empty if there is none."""
     return "" if value is None else f"{value:.3g}" if value < 100 else f"{value:,.0f}"

@@ -27,6 +27,7 @@ _CLONE_NEWNET: Final = 0x4000_0000
 _TUNSETIFF: Final = 0x4004_54CA
 _IFF_TUN: Final = 0x0001
 _IFF_NO_PI: Final = 0x1000
+_IFF_VNET_HDR: Final = 0x4000
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -91,11 +92,15 @@ class Namespace:
             raise NoNamespaces(f"ip {' '.join(arguments)}: {done.stderr.strip()}.", remedy="Run it as root.")
 
     def tun(self, name: str) -> int:
-        """Make a TUN device and return its file: what is routed to the device is read from it, packet by packet."""
+        """Make a TUN device and return its file: what is routed to the device is read from it, packet by packet.
+
+        Each packet stands behind ten bytes, the kernel's ``virtio_net_hdr``.
+        """
+        flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
         try:
             with self.entered():
                 device = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-                fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN | _IFF_NO_PI))
+                fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
         except OSError as error:
             raise NoNamespaces(f"No TUN device: {error.strerror}.", remedy="It takes root and /dev/net/tun.") from error
         self.ip("link", "set", name, "up", "txqueuelen", "10000")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from bench.mirrors import MM2_1, MM2_TUNED, MM2PY
 from bench.runs import Run
+from bench.wan.chart import chart
 from bench.wan.link import Link, Way, counts_of, relay_line
 from bench.wan.rows import ROWS, sized, table
 
@@ -24,11 +29,34 @@ def test_ratios_are_those_of_medians_and_a_failed_run_says_why() -> None:
     assert lines[5:] == ["* wan-12, mm2-tuned, round 1: no record within 120 s"]
 
 
+def test_the_picture_has_a_bar_for_each_median() -> None:
+    runs = [run_of(MM2PY, 0, 70.0), run_of(MM2PY, 1, 90.0), run_of(MM2_1, 0, 2.0)]
+    runs.append(Run("wan-paced", MM2PY, 0, 1_000, {"p99_ms": 160.0}))
+    drawn = chart(list(ROWS.values()), runs, "a caption")
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", drawn)
+    assert [text for text in texts if text.replace(".", "").isdigit()] == ["80", "2", "160"]
+    assert {"a caption", "100 ms, 12 partitions", "mm2py", "MM2, defaults"} <= set(texts)
+
+
 def test_a_row_has_so_many_records_and_a_paced_one_so_many_seconds() -> None:
     copied = sized(ROWS["wan-12"], records=20_000, paced_s=5.0).workload
     assert (copied.name, copied.records >= 20_000, copied.records % (16 * 12)) == ("wan-12", True, 0)
     paced = sized(ROWS["wan-paced"], records=1_000_000, paced_s=5.0).workload
     assert paced.pace is not None and (paced.pace.measured_s, paced.pace.settle_s) == (5.0, 5.0)
+
+
+def test_a_backlog_is_gone_in_time_if_the_full_rate_less_what_arrives_allows_it() -> None:
+    """1,200 MB at 80 - 20 MB/s take 20 s."""
+    row = sized(ROWS["wan-catch-up"], records=1_000, paced_s=5.0, backlog_minutes=1.0)
+    assert row.workload.records * row.workload.record_bytes / 1e6 == pytest.approx(1_200, rel=1e-3)
+    full = run_of(MM2PY, 0, 80.0)
+    for took_s, verdict in [(22.0, "+10 %, held"), (24.0, "+20 %, **missed**")]:
+        measures = {"backlog_mb": 1_200.0, "gone_after_s": took_s, "arrived_mb_per_s": 20.0}
+        late = Run("wan-catch-up", MM2PY, 0, row.workload.records, measures)
+        (line,) = [line for line in table([ROWS["wan-12"], row], [full, late]).splitlines() if line.startswith("*")]
+        assert line.endswith(f"would take 20 s: {verdict}")
+        alone = table([row], [late]).splitlines()[-1]
+        assert alone == f"* wan-catch-up: 1,200 MB were gone after {took_s:.0f} s while 20.0 MB/s arrived"
 
 
 def test_the_relay_is_told_what_a_link_is_like_and_counts_each_direction() -> None:
