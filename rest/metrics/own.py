@@ -126,6 +126,11 @@ def _flow_metrics() -> Iterable[AnyMetric]:
         ("refused_topics", "Topics that are not copied, or not all of them.", lambda one: one.snapshot.refused_topics),
         ("held_topics", "Topics that wait until a backfill has copied them.", lambda one: one.snapshot.held_topics),
         (
+            "partitions_from_followers",
+            "Partitions read from a follower, which is nearer than the leader: client.rack.",
+            lambda one: one.snapshot.from_followers,
+        ),
+        (
             "positions_unstored_seconds",
             "How long the oldest change of a position has waited to be stored: so much is reconciled after a crash.",
             lambda one: one.snapshot.positions_unstored_s,
@@ -155,12 +160,19 @@ def _flow_metrics() -> Iterable[AnyMetric]:
             for state, count in flow.states.items():
                 yield (flow.name, state), count
 
+    def connections(values: Values) -> Iterable[Series]:
+        for flow in values.flows:
+            if (link := flow.snapshot.link) is not None:
+                yield (flow.name, link.limit), link.connections
+
     def states(values: Values) -> Iterable[Series]:
         return (((flow.name, flow.snapshot.state), 1) for flow in values.flows)
 
     yield Metric("mm2py_flow_state", "gauge", "1 for the state of a flow on this worker.", ("flow", "state"), states)
     text = "Partitions that this worker owns of a flow, by state; docs/internals/copier-states.md tells them."
     yield Metric("mm2py_flow_partitions", "gauge", text, ("flow", "state"), partitions)
+    text = "Connections that read or send a backlog over a long link, by what bounds the rate; missing while one does."
+    yield Metric("mm2py_flow_connections", "gauge", text, ("flow", "limit"), connections)
     text = "Checkpoints that this worker has emitted."
     yield Metric("mm2py_checkpoints_total", "counter", text, ("flow",), _checkpoints)
     text = "The age of the last heartbeat that came through the flow."

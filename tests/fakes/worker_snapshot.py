@@ -18,6 +18,7 @@ from mm2py.metrics.snapshot import (
     WorkerSnapshot,
 )
 from mm2py.metrics.windows import Window, WindowState
+from mm2py.records.control_record import LinkUse
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, PositionStored
@@ -85,6 +86,8 @@ def flow(
         "sent_bytes": 4000,
         "ledger_chunks": 3,
         "ledger_entries": 9,
+        "link": LinkUse(14, 23_400_000, 92, "the link"),
+        "from_followers": 2,
         "departed": gone.rows(),
         "partitions": partition_rows(partitions),
     }

@@ -184,6 +184,17 @@ def test_a_flow_that_is_prepared_has_a_page() -> None:
     assert math.isnan(page.value("kafka_connect_connector_task_offset_commit_avg_time_ms"))
 
 
+def test_connections_over_a_long_link_are_told_with_what_bounds_the_rate() -> None:
+    page = Page(worker(flow([copied()])))
+    assert page.value("mm2py_flow_connections", flow="A->B", limit="the link") == 14
+    assert page.value("mm2py_flow_partitions_from_followers", flow="A->B") == 2
+    assert page.labels("mm2py_flow_connections") == [{"flow": "A->B", "limit": "the link"}]
+
+
+def test_a_flow_over_one_connection_tells_no_number() -> None:
+    assert Page(worker(flow([copied()], link=None))).labels("mm2py_flow_connections") == []
+
+
 def test_groups_whose_checkpoints_have_no_series_are_counted() -> None:
     told = checkpoints(("readers", "A.orders", 0), ("payers", "A.orders", 0), groups=5)
     page = Page(worker(checkpoints=(told, checkpoints(groups=2))))
