@@ -32,7 +32,6 @@ from bench.wan.catching_up import measure_catching_up
 from bench.wan.chart import chart
 from bench.wan.rig import Rig
 from bench.wan.rows import MIRRORS, ROWS, Row, sized, table
-from bench.workloads import Workload
 from deploy.local.errors import StarterError
 
 ROOT: Final = Path(__file__).parents[2]
