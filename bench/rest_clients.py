@@ -7,7 +7,7 @@ at the clusters. Then they all ask until standard input closes. Then one line of
 and of the others in ms, the answers that were no 200, and the events that came.
 
 In production such clients stand on machines of their own. Here they share two cores with the brokers and the worker, so
-they speak plain HTTP over a socket, which costs a tenth of what a client library does.
+they speak plain HTTP over a socket, without a client library.
 """
 
 from __future__ import annotations

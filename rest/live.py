@@ -19,7 +19,7 @@ from mm2py.status.report import Report, report_of
 FRESH_S: Final = 2.0
 """What is answered was asked of the clusters at most so long ago, if they answer in time."""
 PAUSE_S: Final = 1.4
-"""Between two looks: with the time that the next one takes, an answer is no older than ``FRESH_S``."""
+"""Between two looks. If a look takes up to 0.3 s, no request has to wait for one."""
 ASKED_S: Final = 30.0
 """Looks go on for so long after the last request; then the next request starts them again."""
 PATIENCE_S: Final = 2.0

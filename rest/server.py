@@ -240,7 +240,7 @@ def main() -> None:
     log = make_logger(options.log_level, options.log_format, cast("TextIO", LineFile(STDERR))).bind(process="rest")
     try:
         configuration = read_settings_file(options.file, options.clusters)
-        gc.freeze()  # what was imported stays: looking through all of it would hold up answers for a tenth of a second
+        gc.freeze()  # what was imported stays: looking through all of it would hold up answers
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serve(options, configuration, log))
     except Mm2Error as error:

@@ -171,7 +171,7 @@ def _flow_metrics() -> Iterable[AnyMetric]:
     yield Metric("mm2py_flow_state", "gauge", "1 for the state of a flow on this worker.", ("flow", "state"), states)
     text = "Partitions that this worker owns of a flow, by state; docs/internals/copier-states.md tells them."
     yield Metric("mm2py_flow_partitions", "gauge", text, ("flow", "state"), partitions)
-    text = "Connections that read or send a backlog over a long link, by what bounds the rate; missing while one does."
+    text = "Connections that read or send a backlog over a long link, by what bounds the rate. None if one is enough."
     yield Metric("mm2py_flow_connections", "gauge", text, ("flow", "limit"), connections)
     text = "Checkpoints that this worker has emitted."
     yield Metric("mm2py_checkpoints_total", "counter", text, ("flow",), _checkpoints)

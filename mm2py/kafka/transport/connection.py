@@ -50,9 +50,10 @@ MAX_FIRST_FRAME_BYTES: Final = 1 << 20
 WAKE_BYTES: Final = 64 << 10
 """A large frame is received in pieces of so much.
 
-Without that each packet of a long link wakes the event loop: over 100 ms that took more CPU than all of the copying."""
+Without that the event loop is woken for each packet that comes alone. In two runs on loopback that took about a tenth
+of a worker's CPU."""
 _LOW_WATER: Final = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
-"""Elsewhere a mark may be ignored, or hold up the end of a connection."""
+"""Only Linux is asked: there it is tested that the end of a connection is noticed at once, too."""
 
 _HEAD: Final = struct.Struct(">ihhi")
 _TLS_ALERT: Final = b"\x15\x03"

@@ -42,7 +42,7 @@ _Queue = tuple[BrokerId, Kind]
 
 
 class FetchLane:
-    """Reads the partitions that one source broker leads, and those for which it is the nearer follower."""
+    """Reads partitions from one source broker: their leader, or a follower in the worker's rack."""
 
     def __init__(
         self,

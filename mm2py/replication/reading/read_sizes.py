@@ -35,7 +35,7 @@ def are_spread(kind: Kind, *, is_far: bool) -> bool:
 
 
 def read_bytes(account: MemoryAccount, *, waits: bool, is_far: bool) -> int:
-    """Return the most that one read should bring.
+    """Return how many bytes a read asks for at most.
 
     Args:
         waits: for new records, so there is no backlog.
@@ -46,5 +46,5 @@ def read_bytes(account: MemoryAccount, *, waits: bool, is_far: bool) -> int:
 
 
 def partition_bytes(most: int, *, waits: bool, is_far: bool) -> int:
-    """Return the most that one partition should bring; ``most`` is the setting."""
+    """Return how many bytes of each partition a read asks for at most; ``most`` is the setting."""
     return min(most, _FAR_PARTITION_BYTES) if is_far and not waits else most
