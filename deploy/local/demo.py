@@ -50,7 +50,7 @@ DONE: Final = 0
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 SHOW_EVERY_S: Final = 0.5
-CAUGHT_UP_S: Final = 30.0
+CAUGHT_UP_S: Final = 60.0
 STILL_S: Final = 1.5
 """A read waits at most half a second: a topic that is not behind after three reads has been read to its end."""
 LOG_BYTES_SHOWN: Final = 4_000

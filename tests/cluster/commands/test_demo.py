@@ -19,7 +19,7 @@ from deploy.local.demo_samples import SAMPLES
 from deploy.local.guardian import guard
 
 ROOT = Path(__file__).parents[3]
-ENDS_S = 150.0
+ENDS_S = 300.0
 """CI has neighbours; alone it takes about ten seconds beside the traffic."""
 TOPICS = [(alias, sample.topic) for alias, samples in SAMPLES.items() for sample in samples]
 
