@@ -232,7 +232,7 @@ bench-settings-pause: venv jars ## do partitions pause when settings change in p
 bench-backfill: venv-spark jars ## what a backfill copies with one, two and four tasks, beside a live worker; eight minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.backfill $(ARGS)
 
-bench-verify: venv jars ## what a verification costs an executor in CPU: MB and records a CPU second; three minutes (ARGS="--save", ARGS="--resume")
+bench-verify: venv jars ## what a verification costs an executor in CPU: MB and records a CPU second; four minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.verify $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat

@@ -153,7 +153,7 @@ def report(runs: Sequence[Run], facts: Facts) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all shapes in turn, and print what a CPU second does."""
     parser = argparse.ArgumentParser(prog="python -m bench.verify", description="What a verification costs.")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=8)
     add_arguments(parser, "verify")
     options = parser.parse_args(arguments)
     facts = {"date": today(), "commit": commit(), "machine": {**hardware(), "python": platform.python_version()}}
