@@ -16,9 +16,9 @@ from mm2py.records.gap_record import Gap
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport
 from mm2py.status.report import MemberReport, MemberState
-from rest.live import View
+from rest.clusters.live import View
 from rest.models import ConnectorState, ConnectorStatus, TaskState
-from rest.settings_check import SWITCHES
+from rest.settings.check import SWITCHES
 
 UNASSIGNED, RUNNING, FAILED, PAUSED, STOPPED = "UNASSIGNED", "RUNNING", "FAILED", "PAUSED", "STOPPED"
 RESTARTING = "RESTARTING"

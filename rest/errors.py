@@ -15,8 +15,8 @@ from mm2py.connector_offsets.offsets_body import OffsetsInvalid
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.secret import shown_name
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning
-from rest.changes import Conflict, Invalid
-from rest.live import NothingKnown
+from rest.clusters.live import NothingKnown
+from rest.settings.changes import Conflict, Invalid
 from rest.worker_link import WorkerSilent
 
 ERROR_MARK_KEY: Final = "error_mark"

@@ -41,17 +41,17 @@ from rest.access.authentication import Authentication
 from rest.access.gate import Gate
 from rest.access.listening import CLOSING_MOST_S, Server, make_server
 from rest.access.users import UsersFile
-from rest.answers import Kept
 from rest.app import make_app
-from rest.changes import FlowChanges
-from rest.connections import Connections
+from rest.clusters.answers import Kept
+from rest.clusters.connections import Connections
+from rest.clusters.live import LiveReport
+from rest.clusters.questions import FlowQuestions
 from rest.events.configs import ConfigsSource
 from rest.events.feed import EventFeed, Source
 from rest.events.sources import GapsSource, GroupSource, QuarantineSource, ToBrokers
-from rest.live import LiveReport
-from rest.offset_changes import OffsetChanges
-from rest.questions import FlowQuestions
 from rest.services import Services
+from rest.settings.changes import FlowChanges
+from rest.settings.offset_changes import OffsetChanges
 from rest.v1 import OWN_KEPT_S, V1, ask_worker
 from rest.worker_link import WorkerLink
 

@@ -14,13 +14,13 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.secret import shown_name
-from rest.answers import Kept
-from rest.changes import FlowChanges
+from rest.clusters.answers import Kept
+from rest.clusters.live import LiveReport, View
 from rest.connector_status import is_switched_off
 from rest.errors import RestError
-from rest.live import LiveReport, View
-from rest.metrics_page import render
-from rest.offset_changes import OffsetChanges
+from rest.metrics.page import render
+from rest.settings.changes import FlowChanges
+from rest.settings.offset_changes import OffsetChanges
 from rest.v1 import V1
 from rest.worker_link import WorkerLink
 

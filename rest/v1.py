@@ -11,9 +11,9 @@ from typing import Final
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Properties
 from mm2py.connector import Flow
-from rest.answers import Answers, Kept
+from rest.clusters.answers import Answers, Kept
+from rest.clusters.questions import FlowQuestions
 from rest.events.feed import EventFeed
-from rest.questions import FlowQuestions
 from rest.reports.lag import OwnWorker
 from rest.worker_link import WorkerLink, WorkerSilent
 

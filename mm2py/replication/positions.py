@@ -238,20 +238,32 @@ class PositionTable(TopicTable):
         super().__init__()
         self.positions: dict[tuple[str, int], StoredPosition] = {}
         self.malformed: list[str] = []
-        """Records that could not be understood."""
+        """Records that could not be understood, if no later one has taken their place."""
         self.malformed_at: set[tuple[str, int]] = set()
         """Partitions whose last record could not be understood."""
         self._source_alias = source_alias
+        self._latest: dict[bytes | None, bytes | None] = {}
+        """What a read has brought: of a thousand records a second, only the last of each partition is decoded."""
 
     async def read(self, brokers: Brokers, topic: TopicMetadata) -> None:
         """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
-        await self._follow(brokers, topic)
+        try:
+            await self._follow(brokers, topic)
+        finally:  # it is not read again
+            for key, value in self._latest.items():
+                self._decode(key, value)
+            self._latest.clear()
 
     def _clear(self) -> None:
         self.positions.clear()
         self.malformed_at.clear()
+        self._latest.clear()
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
+        self._latest.pop(key, None)  # the latest stands last, also where two keys mean one partition
+        self._latest[key] = value
+
+    def _decode(self, key: bytes | None, value: bytes | None) -> None:
         partition = None
         try:
             partition = decode_key(key)

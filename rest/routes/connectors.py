@@ -16,10 +16,9 @@ from mm2py.connector import ConnectorName, Kind
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.operator_request import TargetState
 from rest.access.roles import ADMIN, ANY_READER, OPERATOR, READER, Who
-from rest.changes import Invalid
+from rest.clusters.live import View
 from rest.connector_status import active_topics, is_switched_off, status_of
 from rest.errors import RestError
-from rest.live import View
 from rest.models import (
     ActiveTopics,
     ConfigMap,
@@ -30,7 +29,8 @@ from rest.models import (
     TaskId,
 )
 from rest.services import Services, Shared, is_off
-from rest.settings_check import SWITCHES, Checked, check, connector_properties
+from rest.settings.changes import Invalid
+from rest.settings.check import SWITCHES, Checked, check, connector_properties
 
 INITIAL_STATES: Final = {
     "RUNNING": TargetState.STARTED,

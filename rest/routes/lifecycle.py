@@ -19,7 +19,7 @@ from rest.errors import RestError
 from rest.models import ConnectorStatus, TaskInfo, TaskState
 from rest.routes.connectors import NOT_FOUND, config_of, task_ids
 from rest.services import Services, Shared
-from rest.settings_check import PACKAGE
+from rest.settings.check import PACKAGE
 
 router = APIRouter(prefix="/connectors/{name}", tags=["connectors"])
 

@@ -17,7 +17,7 @@ from rest.access.roles import ADMIN, ANY_READER
 from rest.errors import RestError
 from rest.models import ConfigKey, ConfigMap, ConfigsReport, PluginInfo
 from rest.services import KINDS
-from rest.settings_check import PACKAGE, definitions, is_class, validated
+from rest.settings.check import PACKAGE, definitions, is_class, validated
 
 router = APIRouter(prefix="/connector-plugins", tags=["connector plug-ins"])
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from mm2py import __version__
 from mm2py.worker.facts import Health
 from rest.access.roles import ANY_READER, OPEN, READER
-from rest.metrics_page import CONTENT_TYPE
+from rest.metrics.page import CONTENT_TYPE
 from rest.models import HealthBody, ServerInfo
 from rest.services import Shared
 from rest.worker_link import WorkerSilent

@@ -25,8 +25,8 @@ from rest.access.authentication import Authentication
 from rest.access.gate import App, Gate
 from rest.access.users import UsersFile
 from rest.app import make_app
-from rest.changes import Changed
 from rest.services import Services
+from rest.settings.changes import Changed
 from tests.fakes import v1_services
 from tests.fakes.worker_snapshot import worker as worker_snapshot
 

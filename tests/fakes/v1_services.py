@@ -30,9 +30,9 @@ from mm2py.topics.filters import WhyNot
 from mm2py.worker.facts import Health, WorkerFacts
 from rest.access.callers import EVERYONE, Caller
 from rest.access.roles import CALLER_KEY
-from rest.answers import Kept
 from rest.app import make_app
-from rest.live import View
+from rest.clusters.answers import Kept
+from rest.clusters.live import View
 from rest.reports.lag import OwnWorker
 from rest.reports.quarantine import QuarantinedRecord
 from rest.services import Services

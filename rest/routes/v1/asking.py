@@ -18,8 +18,8 @@ from mm2py.secret import shown_name
 from mm2py.status.bodies import Body
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport
+from rest.clusters.live import View
 from rest.errors import RestError
-from rest.live import View
 from rest.reports.flows import state_of
 from rest.reports.lag import OwnCopies, own_copies
 from rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Part

@@ -17,10 +17,10 @@ from mm2py.status.cluster_inquiry import Patience
 from mm2py.status.inquiry import Inquiry
 from mm2py.worker.facts import Health, WorkerFacts
 from rest.app import make_app
-from rest.changes import FlowChanges
-from rest.live import LiveReport
-from rest.offset_changes import OffsetChanges
+from rest.clusters.live import LiveReport
 from rest.services import Services
+from rest.settings.changes import FlowChanges
+from rest.settings.offset_changes import OffsetChanges
 from rest.worker_link import WorkerSilent
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.open_rest import open_to_all, report_at_once

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rest.live import FRESH_S
+from rest.clusters.live import FRESH_S
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.paused_world import FOLLOWED_S, copied, states, under_load
 from tests.scenarios.process import Process

@@ -17,8 +17,8 @@ from mm2py.metrics.snapshot import (
 from mm2py.replication.copying import states
 from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from rest.metrics.metric import Summary
+from rest.metrics.page import METRICS
 from rest.metrics.values import ALL, STATES
-from rest.metrics_page import METRICS
 from tests.fakes.metrics_page import Page
 from tests.fakes.worker_snapshot import NOW_MS, checkpoints, copied, flow, many, worker
 

@@ -23,7 +23,7 @@ from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
 from mm2py.status.offset_inquiry import Question, ask_where, offsets_of
 from mm2py.status.offset_report import OffsetReport
 from mm2py.topics.names import quarantine
-from rest.answers import Kept
+from rest.clusters.answers import Kept
 from rest.errors import RestError
 from rest.reports.quarantine import QuarantinedRecord, QuarantineTable
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, Generic, TypeVar, cast
 
 from mm2py.clock import Clock
-from rest.live import View
+from rest.clusters.live import View
 
 KEPT_MOST: Final = 300
 """Of one look. There are as many pages as callers ask for; above this number they are made anew each time."""
