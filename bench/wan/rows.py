@@ -151,10 +151,12 @@ def table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
                 f"{len(good)} of {len(own)}",
             ]
             lines.append(f"| {' | '.join(cells)} |")
-    lines += _catching_up(rows, runs)
+    notes = _catching_up(rows, runs)
     for run in runs:
         if run.failed:
-            lines.append(f"* {run.workload}, {run.mirror}, round {run.round + 1}: {run.failed.splitlines()[0]}")
+            notes.append(f"* {run.workload}, {run.mirror}, round {run.round + 1}: {run.failed.splitlines()[0]}")
+    if notes:
+        lines += ["", *notes]
     return "\n".join(lines) + "\n"
 
 
