@@ -26,7 +26,7 @@ def test_ratios_are_those_of_medians_and_a_failed_run_says_why() -> None:
         ["MM2, defaults", "2", "1.0", "", "1.25", "150", "1 of 1 |"],
         ["MM2, tuned (12 tasks, 1 MB receive buffers, large fetches)", *[""] * 5, "0 of 1 |"],
     ]
-    assert lines[5:] == ["* wan-12, mm2-tuned, round 1: no record within 120 s"]
+    assert lines[5:] == ["", "* wan-12, mm2-tuned, round 1: no record within 120 s"]
 
 
 def test_the_picture_has_a_bar_for_each_median() -> None:
