@@ -88,7 +88,7 @@ ROWS: Final = {
         ),
         Row(
             "wan-fair",
-            "the same, while another topic catches up at full speed",
+            "the same, while another topic catches up",
             Link(round_trip_ms=100, megabits_per_s=GIGABIT),
             LATENCY,
             "p99 at most twice that of the row before, and a round trip",
