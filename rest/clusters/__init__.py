@@ -1,1 +1,1 @@
-"""What a REST process knows of the clusters: one look for all requests, kept as long as somebody asks."""
+"""What a REST process asks of the clusters, once for all requests that want to know it."""

@@ -87,19 +87,11 @@ class Columns(NamedTuple):
         sha.update(array("q", self.places).tobytes())
         sha.update(array("q", self.timestamps).tobytes())
         for column in (self.keys, self.values):
-            sha.update(_lengths(column).tobytes())
+            sha.update(array("i", [-1 if one is None else len(one) for one in column]).tobytes())
             sha.update(crc32c(b"".join(filter(None, column))).to_bytes(4, "big"))
         if any(self.headers):
             sha.update(repr([list(map(tuple, one)) for one in self.headers]).encode("ascii", "backslashreplace"))
         return sha.digest()[:DIGEST_BYTES]
-
-
-def _lengths(column: Sequence[bytes | None]) -> array[int]:
-    """Return the length of each; -1 for null."""
-    try:
-        return array("i", map(len, column))  # type: ignore[arg-type]
-    except TypeError:
-        return array("i", [-1 if one is None else len(one) for one in column])
 
 
 class Leaf(NamedTuple):
