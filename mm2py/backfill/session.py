@@ -37,7 +37,7 @@ def no_pyspark() -> SparkMissing:
 
 
 def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, str] = NO_SETTINGS) -> SparkSession:
-    """Return the active session of this process, as it is, or a new one.
+    """Return the session of this process, as it is, or a new one.
 
     A new one with a local master listens on loopback only, its page too, and runs this Python; JAVA_HOME,
     PYSPARK_PYTHON and SPARK_LOCAL_IP of this process are set for that, the last one unless it is set. With another
@@ -54,9 +54,9 @@ def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, 
         from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
     except ImportError as error:
         raise no_pyspark() from error
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
+    running = running_session()
+    if running is not None:
+        return running
     os.environ["JAVA_HOME"] = str(java_home())
     chosen = {}
     if is_local(master):
@@ -67,6 +67,22 @@ def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, 
     for key, value in {**chosen, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def running_session() -> SparkSession | None:
+    """Return the Spark session that this process has already, as a notebook has; None without one.
+
+    Spark's own ``getActiveSession`` knows it only in threads that used it, so this asks for the default one too.
+    """
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415  (an extra)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def is_local(master: str) -> bool:

@@ -11,7 +11,6 @@ import json
 import random
 import re
 import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mm2py.backfill.job_failure import answer_of
-from mm2py.backfill.session import open_session
+from mm2py.backfill.session import open_session, running_session
 from mm2py.backfill.verifying import job
 from mm2py.backfill.verifying.job import DifferingKeys, RangeTask, open_sides
 from mm2py.backfill.verifying.ranges import ComparedRange
@@ -155,7 +154,7 @@ def run(arguments: Sequence[str]) -> int:
     settings = flow_of(file, options.flow)
     wanted = wanted_of(options, clock)
     check_places(options)
-    is_shared = is_running()
+    is_shared = running_session() is not None
     session = open_session(f"mm2py verify {settings.flow}", master=options.master, settings=QUIET)
     try:
         session.sparkContext.setLogLevel("ERROR")
@@ -166,15 +165,6 @@ def run(arguments: Sequence[str]) -> int:
         if not is_shared:
             session.stop()
     return show(found, options)
-
-
-def is_running() -> bool:
-    """Tell whether this process has a Spark session already, as a program has that calls the command."""
-    if "pyspark" not in sys.modules:
-        return False
-    from pyspark.sql import SparkSession  # noqa: PLC0415  (an extra)
-
-    return SparkSession.getActiveSession() is not None
 
 
 def wanted_of(options: Arguments, clock: Clock) -> Wanted:

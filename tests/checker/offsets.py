@@ -125,8 +125,11 @@ def judge_ledger(
         exact: every answer has to be exact. Else it may read records again, if it says that it is not exact.
     """
     for answers, ours, way in ((forward, pairs, 1), (backward, pairs.flipped, -1)):
+        partners = dict(zip(ours.here.copied, ours.there.copied, strict=True))
         for offset in range(ours.here.start, ours.here.end + 1):
             answer = answers.get(offset)
+            if answer is not None and offset in partners and answer == (partners[offset], True, True):
+                continue  # as nearly all are: the rest is slow
             is_behind = way < 0 and offset > (ours.here.copied[-1] if ours.here.copied else -1) + 1
             if answer is None or answer.offset is None:
                 if not is_behind:

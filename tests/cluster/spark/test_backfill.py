@@ -37,10 +37,10 @@ def test_history_is_backfilled_while_records_come_and_the_live_flow_goes_on_at_t
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     """The live flow waits with the topics, says so, and goes on at the exact next record; the ledgers are exact."""
-    loads = Loads(source_cluster, new_name("history"))
+    loads = Loads(source_cluster, new_name("history"), per_second=500)  # for as long as Spark takes
     run = worker(source_cluster, target_cluster, loads.topics)
     with loads:
-        loads.wait_for(6_000)
+        loads.wait_for(3_000)
         with backfill(run.file, "--topics", *loads.topics, "--master", "local[2]") as process:
             held(process)
             run.start()

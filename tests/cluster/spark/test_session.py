@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
 from deploy.local.spark import SparkCluster
-from mm2py.backfill.session import open_session
+from mm2py.backfill.session import open_session, running_session
 from tests.cluster.running import PATIENCE
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def test_a_local_session_is_on_loopback_and_is_given_again(spark: SparkSession) 
     assert conf.get("spark.redaction.regex") is None  # Spark's own
     assert open_session("another", master="local[1]") is spark
     assert spark.sparkContext.pythonExec == sys.executable
+
+
+def test_another_thread_finds_the_session_too(spark: SparkSession) -> None:
+    """Spark calls a session active only in threads that used it; a command took it for its own, and stopped it."""
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(running_session).result() is spark
+        assert thread.submit(open_session, "another").result() is spark
 
 
 LISTENS = """
