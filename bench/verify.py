@@ -76,7 +76,7 @@ SHAPES: Final = {
     "records-1000": Shape("by record: 1 KB, 16 a batch on the source, 150 on the target", 1000, 16, 150),
     "records-200": Shape("by record: 200 bytes, 16 a batch on the source, 400 on the target", 200, 16, 400),
     "records-single": Shape(
-        "by record: 200 bytes, a batch each on the source, 400 on the target", 200, 1, 400, total_bytes=8 << 20
+        "by record: 200 bytes, a batch each on the source, 400 on the target", 200, 1, 400, total_bytes=32 << 20
     ),
 }
 
@@ -131,7 +131,7 @@ def report(runs: Sequence[Run], facts: Facts) -> str:
     """Return the page of results. Pure."""
     lines = first_lines("What a verification costs an executor", facts)
     lines += [
-        f"{TOTAL_BYTES >> 20} MB of records on each of two brokers on the same machine (8 MB where each record is a"
+        f"{TOTAL_BYTES >> 20} MB of records on each of two brokers on the same machine (32 MB where each record is a"
         " batch), compared in ranges of 64 MB by one process. *MB* and *records* are those of the source for each CPU"
         " second of that process, which reads both sides. The best of all rounds; *load* is what the machine did"
         " besides.",

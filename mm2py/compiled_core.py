@@ -72,10 +72,11 @@ class Core(Protocol):
         """Make one plain batch of the batches in ``pieces``, which are plain, whole and checked; None: Python must."""
         ...
 
-    def columns(
-        self, pieces: Sequence[Bytes], /
-    ) -> tuple[list[int], list[bytes | None], list[bytes | None], list[Sequence[tuple[str, bytes | None]]]] | None:
-        """Take plain batches apart: timestamps, keys, values and headers of their records; None: Python must."""
+    def fingerprints(self, pieces: Sequence[Bytes], /) -> tuple[bytes, bytes] | None:
+        """Return timestamps and content fingerprints of the records of plain batches; None: Python must do it.
+
+        Each is eight bytes for a record, for ``array("q")`` and ``array("Q")``; see ``Fingerprints``.
+        """
         ...
 
     def survey(

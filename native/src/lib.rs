@@ -4,7 +4,7 @@
 //! says None to anything else: then Python looks, and only Python knows faults. So both plan the same.
 
 pub mod batch;
-pub mod columns;
+pub mod fingerprints;
 pub mod merge;
 pub mod rebuild;
 pub mod walk;
@@ -16,10 +16,10 @@ mod buffers;
 #[pyo3::pymodule]
 mod mm2py_native {
     use pyo3::prelude::*;
-    use pyo3::types::{PyByteArray, PyBytes, PyList, PyTuple};
+    use pyo3::types::{PyByteArray, PyBytes};
 
     use crate::buffers::{Input, filled, without_lock};
-    use crate::columns::Records;
+    use crate::fingerprints::Fingerprints;
     use crate::merge;
     use crate::rebuild::{self, Renumbered};
     use crate::walk::{Rules, Walk};
@@ -78,37 +78,17 @@ mod mm2py_native {
         Ok(merged.map(|(array, ())| array))
     }
 
-    type Columns<'py> = (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyList>);
-
     /// See `mm2py/compiled_core.py`.
     #[pyfunction]
-    fn columns<'py>(py: Python<'py>, pieces: Vec<Input>) -> PyResult<Option<Columns<'py>>> {
-        let of = |bytes: Option<&[u8]>| bytes.map(|bytes| PyBytes::new(py, bytes));
-        let none = PyTuple::empty(py);
-        let (mut timestamps, mut keys, mut values, mut headers) = (vec![], vec![], vec![], vec![]);
-        for piece in &pieces {
-            let Some(mut records) = Records::of(piece.bytes()) else { return Ok(None) };
-            while records.has_more() {
-                let Some(record) = records.take() else { return Ok(None) };
-                timestamps.push(record.timestamp);
-                keys.push(of(record.key));
-                values.push(of(record.value));
-                headers.push(if record.headers.is_empty() {
-                    none.clone()
-                } else {
-                    PyTuple::new(py, record.headers.iter().map(|(key, value)| (*key, of(*value))))?
-                });
-            }
-            if !records.end_well() {
-                return Ok(None);
-            }
-        }
-        Ok(Some((
-            PyList::new(py, timestamps)?,
-            PyList::new(py, keys)?,
-            PyList::new(py, values)?,
-            PyList::new(py, headers)?,
-        )))
+    fn fingerprints<'py>(py: Python<'py>, pieces: Vec<Input>) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let bytes: Vec<&[u8]> = pieces.iter().map(Input::bytes).collect();
+        let size = bytes.iter().map(|one| one.len()).sum();
+        let found = without_lock(py, size, || {
+            let mut found = Fingerprints::default();
+            bytes.iter().try_for_each(|one| found.add(one))?;
+            Some(found)
+        })?;
+        Some((PyBytes::new(py, &found.timestamps), PyBytes::new(py, &found.contents)))
     }
 
     /// See `mm2py/compiled_core.py`.
@@ -166,7 +146,7 @@ mod mm2py_native {
 #[allow(clippy::indexing_slicing)]
 mod tests {
     use crate::batch::{HEADER_BYTES, Writer};
-    use crate::columns::Records;
+    use crate::fingerprints::Fingerprints;
     use crate::walk::{Rules, Walk};
     use crate::{merge, rebuild};
 
@@ -211,18 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_taken_apart() {
-        let two = batch(2);
-        let mut count = 0;
-        if let Some(mut records) = Records::of(&two) {
-            while let Some(parts) = records.has_more().then(|| records.take()).flatten() {
-                assert_eq!((parts.key, parts.value), (Some(&b"k"[..]), Some(&b"vw"[..])));
-                assert_eq!(parts.headers, [("hh", Some(&b"x"[..]))]);
-                count += 1;
-            }
-            assert!(records.end_well());
-        }
-        assert_eq!(count, 2);
+    fn each_record_has_a_fingerprint_of_its_content() {
+        let mut found = Fingerprints::default();
+        assert!(found.add(&batch(2)).is_some());
+        let content =
+            [&[0, 0, 0, 1, b'k', 0, 0, 0, 2, b'v', b'w'][..], &[0, 0, 0, 2, b'h', b'h', 0, 0, 0, 1, b'x']].concat();
+        let one = (22_u64 << 32 | u64::from(crc32c::crc32c(&content))).to_ne_bytes();
+        assert_eq!(found.contents, [one, one].concat());
+        assert_eq!(found.timestamps, [1_i64 << 40; 2].map(i64::to_ne_bytes).concat());
     }
 
     #[test]
@@ -246,9 +222,7 @@ mod tests {
                 assert!(most < 1_000);
                 merge::merge(&[&bytes], &mut vec![0; most]);
             }
-            if let Some(mut records) = Records::of(&bytes) {
-                while records.has_more() && records.take().is_some() {}
-            }
+            Fingerprints::default().add(&bytes);
             let body = bytes.get(HEADER_BYTES..).unwrap_or_default();
             rebuild::survey(body, 3, i64::from(i32::MAX), 1, next(2) == 0);
             if let Some(end) = rebuild::end_of(body, 0, 2) {

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mm2py.backfill.verifying.comparing import SOURCE, columns_of, offsets_of, source_place, target_place
+from mm2py.backfill.verifying.places import offsets_of
 from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.backfill.verifying.records import placed
 from mm2py.replication.planning.steps import Outgoing, Step
 
 SHOWN_BYTES: Final = 60
@@ -98,11 +99,9 @@ def placed_records(compared: ComparedRange, side: int, steps: Iterable[Step]) ->
         if not isinstance(step, Outgoing):
             continue
         own = own and step.reason != "log append time"
-        columns = columns_of(compared, side, step)
-        place_of = source_place if side == SOURCE else target_place
-        offsets = [offset for offset in offsets_of(step) if place_of(compared, offset) is not None]
-        for place, offset, *parts in zip(columns.places, offsets, *columns[1:], strict=True):
-            found.setdefault(place, []).append(ShownRecord(offset, *parts))
+        offsets = offsets_of(step)
+        for at, place, record in placed(compared, side, step):
+            found.setdefault(place, []).append(ShownRecord(offsets[at], *record))
     return PlacedRecords(found, own)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from mm2py.backfill.job_failure import answer_of
-from mm2py.backfill.verifying.comparing import SOURCE, TARGET
 from mm2py.backfill.verifying.latest import LATER_PLACE, LatestRecords
+from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange, decoded
 from mm2py.backfill.verifying.reading import RangeReader, Sides
 from mm2py.backfill.verifying.results import RangeResult, failed, result_of

@@ -11,9 +11,10 @@ import hashlib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from mm2py.backfill.verifying.comparing import SOURCE, TARGET, Columns, columns_of
 from mm2py.backfill.verifying.merkle import DIGEST_BYTES, digest
+from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.backfill.verifying.records import PlacedRecord, placed
 from mm2py.replication.planning.steps import Outgoing, Step
 
 LATER: Final = b"later"
@@ -64,16 +65,16 @@ class LatestRecords:
         """
         for step in steps:
             if isinstance(step, Outgoing):
-                columns = columns_of(self.range, side, step)
-                self.records[side] += len(columns.places)
+                records = placed(self.range, side, step)
+                self.records[side] += len(records)
                 if side == SOURCE:
                     self.bytes += len(step.data)
-                self._note(side, columns)
+                self._note(side, records)
         self._next[side] = max(self._next[side], next_offset)
 
-    def _note(self, side: int, columns: Columns) -> None:
+    def _note(self, side: int, records: Iterable[PlacedRecord]) -> None:
         latest = self.sides[side]
-        for at, (place, key) in enumerate(zip(columns.places, columns.keys, strict=True)):
+        for _, place, (timestamp_ms, key, value, headers) in records:
             if place % 2 and not self.range.is_later:
                 self.foreign += 1
                 if self.first_foreign is None:
@@ -81,11 +82,9 @@ class LatestRecords:
                 continue
             if key is None:
                 continue  # of a time when the topic was not compacted: the cleaner removes it
-            value = columns.values[at]
             content: bytes | None = None
             if value is not None:
-                one = columns.part(at, at + 1)
-                timestamps = one.timestamps if self.range.own_timestamps else [0]
-                content = digest(repr((timestamps, value, one.headers)).encode("ascii", "backslashreplace"))
+                timestamp = timestamp_ms if self.range.own_timestamps else 0
+                content = digest(repr((timestamp, value, headers)).encode("ascii", "backslashreplace"))
             found = LatestRecord(LATER_PLACE, LATER) if self.range.is_later else LatestRecord(place, content)
             latest[hashlib.sha256(key).digest()[:DIGEST_BYTES]] = found

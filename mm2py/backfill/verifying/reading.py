@@ -8,22 +8,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from mm2py.backfill.verifying.comparing import SOURCE, TARGET, RangeComparison
+from mm2py.backfill.verifying.comparing import RangeComparison
 from mm2py.backfill.verifying.finding import Difference, PlacedRecords, first_difference, placed_records
 from mm2py.backfill.verifying.latest import LatestRecords
+from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.clock import Clock
+from mm2py.compiled_core import CORE
 from mm2py.errors import FirstErrorGroup, Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.list_offsets import find_bounds
 from mm2py.kafka.port import Brokers, FetchedPartition
-from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Step
+from mm2py.replication.planning.steps import DAMAGED_READS_MAX, MERGED_MAX_BYTES, PASS_ALL, MergeRule, Step
 from mm2py.replication.reading.limits import RateLimit
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch
 
 CHANNEL: Final = "verify"
 READ_BYTES: Final = 4 << 20
+SINGLES: Final = PASS_ALL if CORE is None else MergeRule(MERGED_MAX_BYTES // 2, 0, "batches of one record", 1)
+"""Batches of one record are made into one: with the core that costs less than looking at each."""
 EMPTY_READS_MAX: Final = 3
 """After so many empty answers below the end of a log the offsets are taken for cleaned away."""
 PATIENCE_S: Final = 10.0
@@ -193,6 +197,7 @@ class _Stretch(PlannedStretch):
             offset=start,
             read_committed=read_committed,
             clock=clock,
+            merging=SINGLES,
         )
         self.read_bytes = READ_BYTES
         self.steps: list[Step] = []

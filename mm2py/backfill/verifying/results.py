@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from mm2py.backfill.verifying import merkle
-from mm2py.backfill.verifying.comparing import SOURCE, RangeComparison
+from mm2py.backfill.verifying.comparing import RangeComparison
 from mm2py.backfill.verifying.finding import Difference, ShownRecord, side_by_side
 from mm2py.backfill.verifying.latest import LatestRecords
+from mm2py.backfill.verifying.places import SOURCE
 from mm2py.backfill.verifying.planning import NotCompared, PartitionPlan
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange, Interval
 

@@ -21,7 +21,7 @@ from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import Plan, TargetRules
+from mm2py.replication.planning.steps import PASS_ALL, MergeRule, Plan, TargetRules
 
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 1 << 30
@@ -188,9 +188,11 @@ class PlannedStretch(Stretch):
         offset: int,
         read_committed: bool,
         clock: Clock,
+        merging: MergeRule = PASS_ALL,
     ) -> None:
         super().__init__(topic, topic_id, partition, clock)
         self.read_committed = read_committed
+        self._merging = merging
         self._offset = offset
 
     @property
@@ -204,6 +206,7 @@ class PlannedStretch(Stretch):
             read_committed=self.read_committed,
             aborted=fetched.aborted,
             rules=_ANY_SIZE,
+            merging=self._merging,
         )
         if planned.steps:
             self._give_up_at_s = float("inf")

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mm2py.backfill.verifying import merkle, ranges
-from mm2py.backfill.verifying.comparing import SOURCE, TARGET, RangeComparison, columns_of
+from mm2py.backfill.verifying.comparing import RangeComparison
 from mm2py.backfill.verifying.finding import Kind, first_difference, placed_records, side_by_side
+from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
+from mm2py.backfill.verifying.records import placed
 from mm2py.records.batch import CorruptBatch, NewRecord, assemble, varint
 from mm2py.replication.planning.steps import Outgoing
 from tests.unit.backfill.logs import Content, batches, runs_of, steps_of
@@ -167,7 +169,7 @@ def test_a_batch_with_a_length_near_2_63_cannot_be_decoded_and_nothing_else_goes
     data = assemble(body, codec=0, record_count=1, base_timestamp_ms=0, max_timestamp_ms=0)
     step = Outgoing(0, 1, 1, 0, 0, data)
     with pytest.raises(CorruptBatch):
-        columns_of(ComparedRange(0, "orders", 0, "A.orders", (0, 1), (0, 1), runs=()), SOURCE, step)
+        placed(ComparedRange(0, "orders", 0, "A.orders", (0, 1), (0, 1), runs=()), SOURCE, step)
 
 
 def test_what_is_left_out_is_no_difference() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mm2py.backfill.verifying.comparing import SOURCE, TARGET
 from mm2py.backfill.verifying.latest import LATER, LatestRecords
+from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.records.batch import NewRecord
 from tests.unit.backfill.logs import Content, batches, runs_of, steps_of

@@ -1,0 +1,94 @@
+"""Fingerprints: two numbers for each record, so that two logs are compared without keeping what is in them. Pure.
+
+The first number is the timestamp. The second stands for the content: the lengths of key, value and headers together in
+its upper half, their CRC-32C in the lower. Other content of the same length has another one but for one case in four
+billion, as with the checksum by which Kafka itself tells a damaged batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from mm2py.backfill.verifying.merkle import digest
+from mm2py.backfill.verifying.records import Header, plain, records_of
+from mm2py.compiled_core import CORE, Core
+from mm2py.replication.planning.steps import Outgoing
+
+_LENGTH: Final = struct.Struct(">i")
+_NULL: Final = _LENGTH.pack(-1)
+
+
+def fingerprint(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    """Return the fingerprint of a record's content.
+
+    It is of key, value, and of each header its name and value; each behind its length in 4 bytes, -1 for none.
+    """
+    names = [(name.encode("utf-8", "surrogateescape"), one) for name, one in headers]
+    parts = [
+        _NULL if part is None else _LENGTH.pack(len(part)) + part for part in (key, value, *chain.from_iterable(names))
+    ]
+    data = b"".join(parts)
+    return (len(data) & 0xFFFF_FFFF) << 32 | crc32c(data)
+
+
+class Fingerprints(NamedTuple):
+    """The fingerprints of records, in order."""
+
+    timestamps: array[int]
+    contents: array[int]
+
+    def only(self, wanted: Sequence[int]) -> Fingerprints:
+        """Return the fingerprints of the records with these numbers."""
+        return Fingerprints(*(array(one.typecode, [one[at] for at in wanted]) for one in self))
+
+
+def fingerprints_of(steps: Sequence[Outgoing], core: Core | None = CORE) -> Fingerprints:
+    """Return the fingerprints of the records in some batches.
+
+    Raises:
+        Mm2Error: a batch cannot be decoded.
+    """
+    batches = [plain(step.data) for step in steps]
+    found = Fingerprints(array("q"), array("Q"))
+    if core is not None and (columns := core.fingerprints(batches)) is not None:
+        for numbers, column in zip(found, columns, strict=True):
+            numbers.frombytes(column)
+        return found
+    for one in records_of(batches):
+        found.timestamps.append(one.timestamp_ms)
+        found.contents.append(fingerprint(one.key, one.value, one.headers))
+    return found
+
+
+@dataclass(slots=True)
+class Placed:
+    """Records of one side that are still to be compared: where they stand, and their fingerprints."""
+
+    places: array[int] = field(default_factory=lambda: array("q"))
+    prints: Fingerprints = field(default_factory=lambda: Fingerprints(array("q"), array("Q")))
+
+    def extend(self, places: Sequence[int], prints: Fingerprints) -> None:
+        """Add records that stand behind these."""
+        self.places.extend(places)
+        self.prints.timestamps.extend(prints.timestamps)
+        self.prints.contents.extend(prints.contents)
+
+    def take_before(self, place: int) -> Placed:
+        """Return the records before a place, and forget them."""
+        count = bisect_left(self.places, place)
+        taken = Placed(self.places[:count], Fingerprints(*(one[:count] for one in self.prints)))
+        for one in (self.places, *self.prints):
+            del one[:count]
+        return taken
+
+    def digest(self) -> bytes:
+        """Return a digest of all."""
+        return digest(b"".join((self.places, *self.prints)))
