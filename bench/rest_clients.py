@@ -3,8 +3,8 @@
     python -m bench.rest_clients CLIENTS STREAMS EVERY_S
 
 It waits for a line with the port. One asks first: that answer waits until the REST process has started and has looked
-at the clusters. Then they all ask until standard input closes. Then one line of JSON: the latency of the first answer
-and of the others in ms, the answers that were no 200, and the events that came.
+at the clusters. A line ``on`` has them all ask, a line ``off`` ends that. When standard input closes, it prints JSON:
+the latency of the first answer and of the others in ms, the answers that were no 200, and the events that came.
 
 In production such clients stand on machines of their own. Here they share two cores with the brokers and the worker, so
 they speak plain HTTP over a socket, without a client library.
@@ -18,6 +18,7 @@ import random
 import re
 import sys
 import time
+from contextlib import closing
 from typing import Any, Final
 
 ANSWER_S: Final = 30.0
@@ -77,46 +78,63 @@ class Clients:
 
     async def ask(self, number: int, clients: int, every_s: float) -> None:
         """Ask for the flows, spread over the interval."""
-        connection = Connection(self._port)
         await asyncio.sleep(every_s * number / clients)
-        while True:
-            begun_s = time.monotonic()
-            try:
-                status = await connection.ask("/v1/flows")
-                if status != 200:
-                    self.failed.append(str(status))
-            except (OSError, EOFError) as error:  # a time-out is an OSError
-                self.failed.append(repr(error))
-                connection.close()
-            else:
-                self.latencies_ms.append((time.monotonic() - begun_s) * 1_000)
-            await asyncio.sleep(max(0.0, begun_s + every_s - time.monotonic()))
+        with closing(Connection(self._port)) as connection:
+            while True:
+                begun_s = time.monotonic()
+                try:
+                    status = await connection.ask("/v1/flows")
+                    if status != 200:
+                        self.failed.append(str(status))
+                except (OSError, EOFError) as error:  # a time-out is an OSError
+                    self.failed.append(repr(error))
+                    connection.close()
+                else:
+                    self.latencies_ms.append((time.monotonic() - begun_s) * 1_000)
+                await asyncio.sleep(max(0.0, begun_s + every_s - time.monotonic()))
 
     async def listen(self) -> None:
         """Read events, without end."""
         await asyncio.sleep(random.random())
-        connection = Connection(self._port)
-        status, _, reader = await connection.begin("/v1/events")
-        if status != 200:
-            self.failed.append(f"events: {status}")
-        while line := await reader.readline():
-            self.events += line.startswith(b"data:")
-        connection.close()
+        with closing(Connection(self._port)) as connection:
+            status, _, reader = await connection.begin("/v1/events")
+            if status != 200:
+                self.failed.append(f"events: {status}")
+            while line := await reader.readline():
+                self.events += line.startswith(b"data:")
         self.failed.append("a stream of events ended")
+
+    async def _all(self, clients: int, streams: int, every_s: float) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(clients):
+                tasks.create_task(self.ask(number, clients, every_s))
+            for _ in range(streams):
+                tasks.create_task(self.listen())
+
+    def begin(self, clients: int, streams: int, every_s: float) -> asyncio.Task[None]:
+        """Let them all ask, until the task is cancelled."""
+        return asyncio.create_task(self._all(clients, streams, every_s))
+
+    async def end(self, asking: asyncio.Task[None]) -> None:
+        """Let none ask any more, and close their connections."""
+        asking.cancel()
+        try:
+            await asking
+        except asyncio.CancelledError:
+            return
+        except BaseException as error:
+            self.failed.append(repr(error))
 
 
 async def run(clients: int, streams: int, every_s: float) -> dict[str, Any]:
     """Return what the clients met until standard input closed."""
-    found = Clients(int(await asyncio.to_thread(sys.stdin.buffer.readline)))
+    lines = sys.stdin.buffer
+    found = Clients(int(await asyncio.to_thread(lines.readline)))
     await found.ask_first()
-    tasks = [asyncio.create_task(found.ask(number, clients, every_s)) for number in range(clients)]
-    tasks += [asyncio.create_task(found.listen()) for _ in range(streams)]
-    await asyncio.to_thread(sys.stdin.buffer.read)
-    for task in tasks:
-        if task.done():
-            found.failed.append(repr(task.exception()))
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    while await asyncio.to_thread(lines.readline) == b"on\n":
+        asking = found.begin(clients, streams, every_s)
+        await asyncio.to_thread(lines.readline)
+        await found.end(asking)
     return {
         "first_ms": found.first_ms,
         "latencies_ms": found.latencies_ms,

@@ -1,8 +1,8 @@
 """What REST under load costs copying, and how soon it answers: ``python -m bench.rest_load``; see docs/benchmarks.md.
 
-The same copy with and without clients, in pairs with alternating order. In both the REST process runs. 50 clients ask
-for ``/v1/flows`` every 5 s, and 20 read events. Then records come at 10,000 a second, and the same clients ask. The CPU
-of the REST process is reported apart from that of the worker.
+50 clients ask for ``/v1/flows`` every 5 s, and 20 read events: first while records come at 10,000 a second, then during
+copies at full speed. Within each copy they ask for two seconds and are gone for two, in turn: two copies differ by more
+than the clients cost. The CPU of the REST process is reported apart from that of the worker.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from bench.campaign import add_arguments, carry_out
 from bench.filling import fill, read_through, warm_up
-from bench.measure import Reading, RunFailed, copy_measures, read, wait_for_copies
+from bench.measure import Reading, RunFailed, read, wait_for_copies
 from bench.mirrors import MM2PY, ROOT, Launch, Options, Running, running
 from bench.paced import percentile
 from bench.pages import first_lines
-from bench.processes import cpu_s, peak_mb, tree
+from bench.processes import cpu_s, tree
 from bench.rounds import said
 from bench.runs import Run, RunLog
 from bench.sides import Side, Sides
@@ -34,9 +34,12 @@ from bench.steady import cost
 from bench.workloads import WORKLOADS, Workload
 from deploy.local.kafka import KafkaCluster
 
-ASKED, QUIET, PACED = "with 70 clients", "without clients", "10,000 records a second"
-PAIRS: Final = 16
-RECORDS: Final = 3_000_000
+ASKED, PACED = "full load", "10,000 records a second"
+ROUNDS: Final = 20
+RECORDS: Final = 6_000_000
+WINDOW_S: Final = 2.0
+TURNS: Final = ((True, False, False, True), (False, True, True, False))
+"""Whether clients ask in the windows that follow each other, in even and odd rounds. A drift meets both alike."""
 SETTLING_PART: Final = 1 / 3
 """Of the records, until REST has started and answers; what follows is measured."""
 CLIENTS, STREAMS, EVERY_S = 50, 20, 5.0
@@ -57,17 +60,70 @@ class Load:
 
     process: Process
 
-    async def begin(self, port: int) -> None:
-        """Let them ask a worker that listens there."""
+    def tell(self, line: object) -> None:
+        """Tell the port of the worker first, then ``on`` and ``off``."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{port}\n".encode())
-        await self.process.stdin.drain()
+        self.process.stdin.write(f"{line}\n".encode())
 
     async def end(self) -> dict[str, Any]:
         """Let them stop, and return what they met."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         found: dict[str, Any] = json.loads(await self.process.stdout.read())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was read at the border of two windows."""
+
+    reading: Reading
+    rest_cpu_s: float
+
+
+class Windows:
+    """The windows of one copy, with clients and without."""
+
+    def __init__(self, sides: Sides, mirror: Running, load: Load, *, begin_at: float, number: int) -> None:
+        """``begin_at`` is the number of copied records from which on the windows begin."""
+        self._sides = sides
+        self._mirror = mirror
+        self._load = load
+        self._begin_at = begin_at
+        self._turns = TURNS[number % 2]
+        self._borders: list[Moment] = []
+
+    def note(self, copied: int) -> None:
+        """Begin the next window if it is time."""
+        borders = self._borders
+        if copied < self._begin_at or (borders and time.monotonic() < borders[-1].reading.at_s + WINDOW_S):
+            return
+        before, asks = (bool(borders) and self._asks(len(borders) - 1)), self._asks(len(borders))
+        borders.append(Moment(read(self._sides, self._mirror.pid, copied), rest_cpu_s(self._mirror)))
+        if asks != before:
+            self._load.tell("on" if asks else "off")
+
+    def _asks(self, window: int) -> bool:
+        return self._turns[window % len(self._turns)]
+
+    def measures(self) -> dict[str, float]:
+        """Return what whole turns show, with clients and without. Raises: RunFailed, the copy was too short."""
+        count = (len(self._borders) - 1) // len(self._turns) * len(self._turns)
+        if count < len(self._turns):
+            raise RunFailed(f"it took less than {len(self._turns)} windows of {WINDOW_S:g} s; take more --records")
+        found: dict[str, float] = {}
+        for asks, name in ((True, "asked"), (False, "quiet")):
+            at = [window for window in range(count) if self._asks(window) == asks]
+            spans = [(self._borders[one], self._borders[one + 1]) for one in at]
+            seconds = sum(end.reading.at_s - begin.reading.at_s for begin, end in spans)
+            records = sum(end.reading.copied - begin.reading.copied for begin, end in spans)
+            rest_s = sum(end.rest_cpu_s - begin.rest_cpu_s for begin, end in spans)
+            all_s = sum(end.reading.mirror_cpu_s - begin.reading.mirror_cpu_s for begin, end in spans)
+            found |= {
+                f"{name}_records_per_s": records / seconds,
+                f"{name}_rest_cpu_percent": rest_s / seconds * 100,
+                f"{name}_worker_cpu_s_per_million": (all_s - rest_s) / records * 1e6,
+            }
         return found
 
 
@@ -116,39 +172,16 @@ def latency_measures(met: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-async def copy_once(sides: Sides, launch: Launch, *, asked: bool) -> dict[str, float]:
-    """Copy the topic; return what was measured. Raises: RunFailed."""
+async def copy_once(sides: Sides, launch: Launch, number: int) -> dict[str, float]:
+    """Copy the topic, with clients and without in turn; return what was measured. Raises: RunFailed."""
+    records = launch.workload.records
     async with clients() as load:
         await asyncio.sleep(CLIENTS_START_S)
         with running(launch, sides, {}) as mirror:
-            return await _copy(sides, launch, mirror, load if asked else None)
-
-
-async def _copy(sides: Sides, launch: Launch, mirror: Running, load: Load | None) -> dict[str, float]:
-    found: dict[str, float] = {}
-    begun: list[tuple[Reading, float]] = []
-
-    def note(copied: int) -> None:
-        if not begun and copied >= launch.workload.records * SETTLING_PART:
-            begun.append((read(sides, mirror.pid, copied), rest_cpu_s(mirror)))
-
-    before = replace(read(sides, None, 0), at_s=mirror.started_s)
-    if load is not None:
-        await load.begin(await port_of(mirror))
-    _, last = await wait_for_copies(sides, launch, mirror, launch.workload.records, deadline_s=300, note=note)
-    if load is not None:
-        found = latency_measures(await load.end())
-    (first, rest_first_s), rest_last_s = begun[0], rest_cpu_s(mirror)
-    measures = copy_measures(launch.workload, before, first, last, peak_mb(mirror.pid))
-    del measures["first_record_s"]  # it would be when the settling part was there
-    rest_s, millions = rest_last_s - rest_first_s, (last.copied - first.copied) / 1e6
-    return {
-        **measures,
-        **found,
-        "rest_cpu_percent": rest_s / (last.at_s - first.at_s) * 100,
-        "rest_start_cpu_s": rest_first_s,
-        "worker_cpu_s_per_million": measures["cpu_s_per_million_steady"] - rest_s / millions,
-    }
+            load.tell(await port_of(mirror))
+            windows = Windows(sides, mirror, load, begin_at=records * SETTLING_PART, number=number)
+            await wait_for_copies(sides, launch, mirror, records, deadline_s=300, note=windows.note)
+            return {**windows.measures(), **latency_measures(await load.end())}
 
 
 async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
@@ -164,7 +197,8 @@ async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
         )
         try:
             async with clients() as load:
-                await load.begin(port)
+                load.tell(port)
+                load.tell("on")
                 begun_s, rest_s = time.monotonic(), rest_cpu_s(mirror)
                 if await writer.wait():
                     raise RunFailed("the source did not take all records")
@@ -173,10 +207,10 @@ async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
         finally:
             if writer.returncode is None:
                 writer.kill()
-        return {**found, "rest_cpu_percent": (rest_cpu_s(mirror) - rest_s) / took_s * 100}
+        return {**found, "asked_rest_cpu_percent": (rest_cpu_s(mirror) - rest_s) / took_s * 100}
 
 
-async def _run_all(sides: Sides, workload: Workload, pairs: int, log: RunLog) -> None:
+async def _run_all(sides: Sides, workload: Workload, rounds: int, log: RunLog) -> None:
     """Closes ``sides``."""
     try:
         await fill(sides.source, workload)
@@ -184,21 +218,24 @@ async def _run_all(sides: Sides, workload: Workload, pairs: int, log: RunLog) ->
         await warm_up(sides.target, workload.with_records(WARM_RECORDS))
         slow = replace(workload, topic="paced", records=0)
         if not log.has((workload.name, PACED, 0), 0):
+            await copy_once(sides, Launch(MM2PY, workload, "warm", Options(settings=SETTINGS)), 0)
+            await _clean(sides, workload)
             await sides.source.create(slow.topic, slow.partitions)
             await _note(log, slow, PACED, 0, paced_once(sides, slow))
-            sides.target.delete_all_but([])
-            sides.source.delete_all_but([workload.topic])
-        for number in range(pairs):
-            for at, name in enumerate([ASKED, QUIET] if number % 2 == 0 else [QUIET, ASKED]):
-                if log.has((workload.name, name, number), workload.records):
-                    continue
-                sides.wait_until_quiet()
-                launch = Launch(MM2PY, workload, f"{number}x{at}", Options(settings=SETTINGS))
-                await _note(log, workload, name, number, copy_once(sides, launch, asked=name == ASKED))
-                sides.target.delete_all_but([])
-                sides.source.delete_all_but([workload.topic])
+        for number in range(rounds):
+            if log.has((workload.name, ASKED, number), workload.records):
+                continue
+            await _clean(sides, workload)
+            launch = Launch(MM2PY, workload, f"round-{number}", Options(settings=SETTINGS))
+            await _note(log, workload, ASKED, number, copy_once(sides, launch, number))
     finally:
         await sides.close()
+
+
+async def _clean(sides: Sides, workload: Workload) -> None:
+    sides.target.delete_all_but([])
+    sides.source.delete_all_but([workload.topic])
+    sides.wait_until_quiet()
 
 
 async def _note(log: RunLog, workload: Workload, name: str, number: int, work: Any) -> None:
@@ -214,11 +251,11 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
     """Return the page of results."""
     lines = first_lines("What REST under load costs copying", facts)
     lines += [
-        f"{workload.records:,} records of workload `{workload.name}`, copied by one worker with its REST process",
-        f"beside it, while {CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events, and",
-        "without them; pairs take turns to be first. All of it shares the two cores of this machine with both brokers.",
-        "The first answer waits until the REST process has started and has looked at the clusters;",
-        "it stands apart. Rates and CPU are those behind the first third of the records: REST has started.",
+        f"{CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events. Copies of"
+        f" {workload.records:,} records of workload `{workload.name}` by one worker, after one that is not measured.",
+        f"Within each copy the clients ask for {WINDOW_S:g} s and are gone for {WINDOW_S:g} s, in turn, behind the",
+        "first third of the records. All of it shares the two cores of this machine with both brokers. The first answer",
+        "waits until the REST process has started and has looked at the clusters; it stands apart.",
         "",
         "| | first answer | p50 | p99 | goal, p99 | answers | REST process |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -228,57 +265,52 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
         if not found:
             continue
         first, p50, p99 = (statistics.median(each[key] for each in found) for key in ("first_ms", "p50_ms", "p99_ms"))
-        cpu = statistics.median(each["rest_cpu_percent"] for each in found)
+        cpu = statistics.median(each["asked_rest_cpu_percent"] for each in found)
         verdict = "held" if p99 < P99_MOST_MS[name] else "**missed**"
         answers = sum(each["answers"] for each in found)
-        title = "full load" if name == ASKED else name
         lines.append(
-            f"| {title} | {first:.0f} ms | {p50:.0f} ms | {p99:.0f} ms | {P99_MOST_MS[name]:.0f} ms: {verdict} |"
+            f"| {name} | {first:.0f} ms | {p50:.0f} ms | {p99:.0f} ms | {P99_MOST_MS[name]:.0f} ms: {verdict} |"
             f" {answers:.0f} | {cpu:.1f} % of a core |"
         )
-    pairs = _pairs(runs, "records_per_s")
-    if len(pairs) >= 2:
-        rate = cost(pairs)
-        own = cost(_pairs(runs, "worker_cpu_s_per_million"))
-        held = "held" if rate.low > -RATE_LOSS_MOST_PERCENT else "not shown by so few pairs"
+    copies = [run.measures for run in runs if run.mirror == ASKED and run.measures]
+    if len(copies) >= 2:
+        rate = cost(_pairs(copies, "records_per_s"))
+        own = cost(_pairs(copies, "worker_cpu_s_per_million"))
+        held = "held" if rate.low > -RATE_LOSS_MOST_PERCENT else "not shown by so few copies"
         held = "**missed**" if rate.high < -RATE_LOSS_MOST_PERCENT else held
+        idle = statistics.median(each["quiet_rest_cpu_percent"] for each in copies)
         lines += [
             "",
             f"Records a second with clients beside without: {rate.median:+.1f} % (95 % of the median:"
-            f" {rate.low:+.1f} to {rate.high:+.1f} %, {len(pairs)} pairs); goal: above -{RATE_LOSS_MOST_PERCENT:g} %,"
+            f" {rate.low:+.1f} to {rate.high:+.1f} %, {len(copies)} copies); goal: above -{RATE_LOSS_MOST_PERCENT:g} %,"
             f" {held}. {rate.whole[0]:,.0f} and {rate.whole[1]:,.0f} records a second.",
             "",
             f"CPU of the worker without its REST process, for a million records: {own.median:+.1f} %"
-            f" ({own.low:+.1f} to {own.high:+.1f} %); {own.whole[0]:.2f} s and {own.whole[1]:.2f} s.",
+            f" ({own.low:+.1f} to {own.high:+.1f} %); {own.whole[0]:.2f} s and {own.whole[1]:.2f} s. Without clients"
+            f" the REST process takes {idle:.1f} % of a core.",
         ]
     if failed := [run for run in runs if run.failed]:
         lines += ["", *(f"Round {run.round + 1}, {run.mirror}, failed: {run.failed}" for run in failed)]
     return "\n".join([*lines, ""])
 
 
-def _pairs(runs: Sequence[Run], measure: str) -> list[tuple[float, float]]:
-    found = {(run.round, run.mirror): run.measures[measure] for run in runs if measure in run.measures}
-    rounds = sorted({number for number, _ in found})
-    return [
-        (found[number, ASKED], found[number, QUIET])
-        for number in rounds
-        if {(number, ASKED), (number, QUIET)} <= found.keys()
-    ]
+def _pairs(copies: Sequence[Mapping[str, float]], measure: str) -> list[tuple[float, float]]:
+    return [(each[f"asked_{measure}"], each[f"quiet_{measure}"]) for each in copies]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the pairs and print the result. The exit code is 1 if a run failed; a goal may be missed."""
+    """Run all copies and print the result. The exit code is 1 if a run failed; a goal may be missed."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.rest_load", description="What REST under load costs copying."
     )
     parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--pairs", type=int, default=PAIRS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     add_arguments(parser, "rest-load")
     options = parser.parse_args(arguments)
     workload = WORKLOADS["uncompressed"].with_records(options.records)
 
     def measure(source: KafkaCluster, target: KafkaCluster, log: RunLog) -> None:
-        asyncio.run(_run_all(Sides(Side(source), Side(target)), workload, options.pairs, log))
+        asyncio.run(_run_all(Sides(Side(source), Side(target)), workload, options.rounds, log))
 
     shape = {"records": str(workload.records)}
     return carry_out("rest-load", options, measure, lambda runs, facts: report(runs, workload, facts), shape=shape)
