@@ -254,7 +254,7 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
         f"{CLIENTS} clients ask for `/v1/flows` every {EVERY_S:g} s and {STREAMS} read events. Copies of"
         f" {workload.records:,} records of workload `{workload.name}` by one worker, after one that is not measured.",
         f"Within each copy the clients ask for {WINDOW_S:g} s and are gone for {WINDOW_S:g} s, in turn, behind the",
-        "first third of the records. All of it shares the two cores of this machine with both brokers. The first answer",
+        "first third of the records. All of it shares two cores with both brokers. The first answer",
         "waits until the REST process has started and has looked at the clusters; it stands apart.",
         "",
         "| | first answer | p50 | p99 | goal, p99 | answers | REST process |",
