@@ -4,7 +4,8 @@
 
 It waits for a line with the port. One asks first: that answer waits until the REST process has started and has looked
 at the clusters. A line ``on`` has them all ask, a line ``off`` ends that. When standard input closes, it prints JSON:
-the latency of the first answer and of the others in ms, the answers that were no 200, and the events that came.
+the latency of the first answer and of the others in ms, the answers that were no 200, the events that came, and how
+late timers of this process fired meanwhile: so long a process waits for one of the processors.
 
 In production such clients stand on machines of their own. Here they share two cores with the brokers and the worker, so
 they speak plain HTTP over a socket, without a client library.
@@ -22,6 +23,7 @@ from contextlib import closing
 from typing import Any, Final
 
 ANSWER_S: Final = 30.0
+TIMER_S: Final = 0.02
 LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
@@ -66,6 +68,7 @@ class Clients:
         self.latencies_ms: list[float] = []
         self.failed: list[str] = []
         self.events = 0
+        self.late_ms: list[float] = []
         self._port = port
 
     async def ask_first(self) -> None:
@@ -104,12 +107,20 @@ class Clients:
                 self.events += line.startswith(b"data:")
         self.failed.append("a stream of events ended")
 
+    async def watch(self) -> None:
+        """Note how late timers fire."""
+        while True:
+            due_s = time.monotonic() + TIMER_S
+            await asyncio.sleep(TIMER_S)
+            self.late_ms.append((time.monotonic() - due_s) * 1_000)
+
     async def _all(self, clients: int, streams: int, every_s: float) -> None:
         async with asyncio.TaskGroup() as tasks:
             for number in range(clients):
                 tasks.create_task(self.ask(number, clients, every_s))
             for _ in range(streams):
                 tasks.create_task(self.listen())
+            tasks.create_task(self.watch())
 
     def begin(self, clients: int, streams: int, every_s: float) -> asyncio.Task[None]:
         """Let them all ask, until the task is cancelled."""
@@ -140,6 +151,7 @@ async def run(clients: int, streams: int, every_s: float) -> dict[str, Any]:
         "latencies_ms": found.latencies_ms,
         "failed": found.failed,
         "events": found.events,
+        "late_ms": found.late_ms,
     }
 
 

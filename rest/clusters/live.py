@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -18,8 +19,12 @@ from mm2py.status.report import Report, report_of
 
 FRESH_S: Final = 2.0
 """What is answered was asked of the clusters at most so long ago, if they answer in time."""
+SPARE_S: Final = 0.6
+"""A look begins at least so long before the last one is too old. If it takes no longer, no request waits for it."""
+RECENT_LOOKS: Final = 10
+"""The longest of so many tells how long the next one may take; it begins twice as long before."""
 PAUSE_S: Final = 1.4
-"""Between two looks. If a look takes up to 0.3 s, no request has to wait for one."""
+"""After a look that failed."""
 ASKED_S: Final = 30.0
 """Looks go on for so long after the last request; then the next request starts them again."""
 PATIENCE_S: Final = 2.0
@@ -76,6 +81,7 @@ class LiveReport:
         self._changed_s = float("-inf")
         self._view: View | None = None
         self._news = asyncio.Condition()
+        self._took_s: deque[float] = deque(maxlen=RECENT_LOOKS)
 
     async def run(self) -> None:
         """Look again and again, while there are requests. A look that fails or hangs is followed by another one."""
@@ -96,10 +102,17 @@ class LiveReport:
                 continue
             async with self._news:
                 self._news.notify_all()
-            await self._pause(begun_s, max(PAUSE_S, self._clock.monotonic() - begun_s))
+            self._took_s.append(self._clock.monotonic() - begun_s)
+            await self._pause(begun_s)
 
-    async def _pause(self, begun_s: float, pause_s: float) -> None:
-        """Wait, unless something was changed since the last look, and there is a request to see it."""
+    async def _pause(self, begun_s: float) -> None:
+        """Wait, unless something was changed since the last look, and there is a request to see it.
+
+        At most half of the time is spent on looks.
+        """
+        took_s = self._took_s[-1]
+        ahead_s = max(SPARE_S, 2 * max(self._took_s))
+        pause_s = max(took_s, FRESH_S - ahead_s - took_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(pause_s, PAUSE_MOST_S)):
                 while self._changed_s < begun_s or self._asked_s < self._changed_s:
