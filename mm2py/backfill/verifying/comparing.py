@@ -14,15 +14,15 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from mm2py.backfill.verifying.fingerprints import Placed, fingerprints_of
+from mm2py.backfill.verifying.fingerprints import PendingFingerprints, fingerprints_of
 from mm2py.backfill.verifying.merkle import digest
-from mm2py.backfill.verifying.places import SOURCE, TARGET, kept_places, places_of
+from mm2py.backfill.verifying.places import SOURCE, TARGET, kept_places
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES
 from mm2py.replication.planning.steps import Outgoing, Step
 
 PENDING_RECORDS: Final = 1 << 17
-"""So many fingerprints of a side are kept at most before they are compared as far as both sides have them: 3 MB."""
+"""When a side has more fingerprints than this, 3 MB, they are compared as far as both sides have them."""
 _TIMES_AND_COUNT: Final = struct.Struct(">qq18xi")
 """From byte 27 of a batch: base and largest timestamp, record count."""
 _UNIT: Final = struct.Struct(">qiiqIB")
@@ -43,7 +43,7 @@ class _Side:
         self.next_offset = start
         self.end = end
         self.steps: deque[Outgoing] = deque()
-        self.pending = Placed()
+        self.pending = PendingFingerprints()
         self.parts: list[bytes] = []
         """Of the present leaf."""
 
@@ -165,17 +165,12 @@ class RangeComparison:
             self._compare(limit)
 
     def _decode(self, side: int, steps: Sequence[Outgoing]) -> None:
-        """Make fingerprints of batches: at once where that can be, as small ones cost as much each as their records."""
-        places: Sequence[int] | None = places_of(self.range, side, steps)
-        if places is None and len(steps) > 1:
-            for step in steps:
-                self._decode(side, [step])
-            return
-        columns = fingerprints_of(steps)
-        if places is None:
-            kept, places = kept_places(self.range, side, steps[0])
-            columns = columns.only(kept)
-        self._sides[side].pending.extend(places, columns)
+        """Add the fingerprints of some batches. One call for many is cheaper: each costs as much as a record."""
+        fingerprints = fingerprints_of(steps)
+        kept, places = kept_places(self.range, side, steps)
+        if len(kept) < len(fingerprints.contents):
+            fingerprints = fingerprints.only(kept)
+        self._sides[side].pending.extend(places, fingerprints)
         if side == TARGET and steps[0].reason == "log append time":
             self._ignores_timestamps.update(places)
         if side == SOURCE:
@@ -221,13 +216,13 @@ class RangeComparison:
             source.parts.append(first)
             target.parts.append(first if taken[SOURCE] == taken[TARGET] else b"differs" + taken[TARGET].digest())
 
-    def _blank_timestamps(self, taken: Sequence[Placed]) -> None:
+    def _blank_timestamps(self, taken: Sequence[PendingFingerprints]) -> None:
         """Do not compare the timestamps that the target's broker has set."""
         ignored = self._ignores_timestamps
         for one in taken:
             for at, place in enumerate(one.places):
                 if place in ignored:
-                    one.prints.timestamps[at] = 0
+                    one.fingerprints.timestamps[at] = 0
         ignored.difference_update(taken[TARGET].places)
 
     def _open_leaf(self, place: int) -> None:

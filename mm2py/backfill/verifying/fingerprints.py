@@ -1,8 +1,8 @@
 """Fingerprints: two numbers for each record, so that two logs are compared without keeping what is in them. Pure.
 
-The first number is the timestamp. The second stands for the content: the lengths of key, value and headers together in
-its upper half, their CRC-32C in the lower. Other content of the same length has another one but for one case in four
-billion, as with the checksum by which Kafka itself tells a damaged batch.
+The first number is the timestamp. The second stands for the content: the length of key, value and headers in its upper
+half, their CRC-32C in the lower. Two different contents of the same length have the same fingerprint in one case in
+four billion. Kafka itself tells damaged batches by such a checksum.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ def fingerprint(key: bytes | None, value: bytes | None, headers: Sequence[Header
 
     It is of key, value, and of each header its name and value; each behind its length in 4 bytes, -1 for none.
     """
+    size, crc = 8, 0
     names = [(name.encode("utf-8", "surrogateescape"), one) for name, one in headers]
-    parts = [
-        _NULL if part is None else _LENGTH.pack(len(part)) + part for part in (key, value, *chain.from_iterable(names))
-    ]
-    data = b"".join(parts)
-    return (len(data) & 0xFFFF_FFFF) << 32 | crc32c(data)
+    size += 8 * len(names)
+    for part in (key, value, *chain.from_iterable(names)):
+        if part is None:
+            crc = crc32c(_NULL, crc)
+        else:
+            crc = crc32c(part, crc32c(_LENGTH.pack(len(part)), crc))
+            size += len(part)
+    return (size & 0xFFFF_FFFF) << 32 | crc
 
 
 class Fingerprints(NamedTuple):
@@ -69,26 +73,26 @@ def fingerprints_of(steps: Sequence[Outgoing], core: Core | None = CORE) -> Fing
 
 
 @dataclass(slots=True)
-class Placed:
+class PendingFingerprints:
     """Records of one side that are still to be compared: where they stand, and their fingerprints."""
 
     places: array[int] = field(default_factory=lambda: array("q"))
-    prints: Fingerprints = field(default_factory=lambda: Fingerprints(array("q"), array("Q")))
+    fingerprints: Fingerprints = field(default_factory=lambda: Fingerprints(array("q"), array("Q")))
 
-    def extend(self, places: Sequence[int], prints: Fingerprints) -> None:
+    def extend(self, places: Sequence[int], fingerprints: Fingerprints) -> None:
         """Add records that stand behind these."""
         self.places.extend(places)
-        self.prints.timestamps.extend(prints.timestamps)
-        self.prints.contents.extend(prints.contents)
+        self.fingerprints.timestamps.extend(fingerprints.timestamps)
+        self.fingerprints.contents.extend(fingerprints.contents)
 
-    def take_before(self, place: int) -> Placed:
+    def take_before(self, place: int) -> PendingFingerprints:
         """Return the records before a place, and forget them."""
         count = bisect_left(self.places, place)
-        taken = Placed(self.places[:count], Fingerprints(*(one[:count] for one in self.prints)))
-        for one in (self.places, *self.prints):
+        taken = PendingFingerprints(self.places[:count], Fingerprints(*(one[:count] for one in self.fingerprints)))
+        for one in (self.places, *self.fingerprints):
             del one[:count]
         return taken
 
     def digest(self) -> bytes:
         """Return a digest of all."""
-        return digest(b"".join((self.places, *self.prints)))
+        return digest(b"".join((self.places, *self.fingerprints)))

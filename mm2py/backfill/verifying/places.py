@@ -17,14 +17,23 @@ SOURCE: Final = 0
 TARGET: Final = 1
 
 
-def places_of(compared: ComparedRange, side: int, steps: Sequence[Outgoing]) -> range | None:
-    """Return the places of all records of batches that follow each other.
+def kept_places(compared: ComparedRange, side: int, steps: Sequence[Outgoing]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return which records of some batches are to be compared, by their number among them, and the places of these."""
+    count = sum([step.record_count for step in steps])
+    places = _places_in_one_run(compared, side, steps, count)
+    if places is not None:
+        return range(count), places
+    place_of = source_place if side == SOURCE else target_place
+    offsets = chain.from_iterable(map(offsets_of, steps))
+    found = [(number, place_of(compared, offset)) for number, offset in enumerate(offsets)]
+    kept = [(number, place) for number, place in found if place is not None]
+    return [number for number, _ in kept], [place for _, place in kept]
 
-    None: not all of them are of one run and to be compared, or one is rebuilt; see ``kept_places``.
-    """
+
+def _places_in_one_run(compared: ComparedRange, side: int, steps: Sequence[Outgoing], count: int) -> range | None:
+    """None: they are not all in one run and in the range, or offsets are missing."""
     first, end = steps[0].first_offset, steps[-1].next_offset
-    count = end - first
-    if sum([step.record_count for step in steps if not step.jumps]) != count:
+    if end - first != count:
         return None
     start = first
     if side == SOURCE:
@@ -37,14 +46,6 @@ def places_of(compared: ComparedRange, side: int, steps: Sequence[Outgoing]) -> 
             return None
         start += run.source_offset - run.target_offset
     return range(2 * start, 2 * (start + count), 2)
-
-
-def kept_places(compared: ComparedRange, side: int, step: Outgoing) -> tuple[list[int], list[int]]:
-    """Return which records of a batch are to be compared, by their number in it, and the places of these."""
-    place_of = source_place if side == SOURCE else target_place
-    found = [(at, place_of(compared, offset)) for at, offset in enumerate(offsets_of(step))]
-    kept = [(at, place) for at, place in found if place is not None]
-    return [at for at, _ in kept], [place for _, place in kept]
 
 
 def source_place(compared: ComparedRange, offset: int) -> int | None:

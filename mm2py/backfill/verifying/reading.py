@@ -20,14 +20,15 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.list_offsets import find_bounds
 from mm2py.kafka.port import Brokers, FetchedPartition
-from mm2py.replication.planning.steps import DAMAGED_READS_MAX, MERGED_MAX_BYTES, PASS_ALL, MergeRule, Step
+from mm2py.replication.planning.steps import DAMAGED_READS_MAX, PASS_ALL, SMALL_BYTES, MergeRule, Step
 from mm2py.replication.reading.limits import RateLimit
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch
 
 CHANNEL: Final = "verify"
 READ_BYTES: Final = 4 << 20
-SINGLES: Final = PASS_ALL if CORE is None else MergeRule(MERGED_MAX_BYTES // 2, 0, "batches of one record", 1)
-"""Batches of one record are made into one: with the core that costs less than looking at each."""
+MERGE_SINGLES: Final = PASS_ALL if CORE is None else MergeRule(SMALL_BYTES, 0, "small batches of one record", 1)
+"""With the core, neighbouring small batches of one record are merged before they are compared: that costs less than
+comparing each."""
 EMPTY_READS_MAX: Final = 3
 """After so many empty answers below the end of a log the offsets are taken for cleaned away."""
 PATIENCE_S: Final = 10.0
@@ -197,7 +198,7 @@ class _Stretch(PlannedStretch):
             offset=start,
             read_committed=read_committed,
             clock=clock,
-            merging=SINGLES,
+            merging=MERGE_SINGLES,
         )
         self.read_bytes = READ_BYTES
         self.steps: list[Step] = []

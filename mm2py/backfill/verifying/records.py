@@ -42,7 +42,7 @@ def placed(compared: ComparedRange, side: int, step: Outgoing) -> list[PlacedRec
         Mm2Error: the batch cannot be decoded.
     """
     records = records_of([plain(step.data)])
-    kept, places = kept_places(compared, side, step)
+    kept, places = kept_places(compared, side, [step])
     return [PlacedRecord(at, place, records[at]) for at, place in zip(kept, places, strict=True)]
 
 

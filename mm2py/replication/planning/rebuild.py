@@ -132,10 +132,10 @@ class Rebuilder:
         reason: RebuildReason | None = None
         if header.base_offset < self.cut_until:
             reason = "refused"
-        elif header.base_offset < self._wanted_offset:
-            reason = "straddles start"
         elif one_timestamp:
             reason = "log append time"
+        elif header.base_offset < self._wanted_offset:
+            reason = "straddles start"
         elif header.last_offset_delta + 1 != header.record_count:
             reason = "offset gaps"
         elif body.codec != codec:

@@ -14,6 +14,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from aiokafka.errors import CorruptRecordException
@@ -163,7 +164,8 @@ def merge(
         room = 0
     except NOT_TAKEN_APART:
         pass
-    plain_bytes = max_bytes - room if is_compressed else sum(map(len, batches))
+    taken_apart = islice(batches, batch_count + 1)
+    plain_bytes = max_bytes - room if is_compressed else sum(map(len, taken_apart))
     if batch_count < 2:
         return Merged(None, 0, plain_bytes)
     built = builder.build()

@@ -190,6 +190,7 @@ class PlannedStretch(Stretch):
         clock: Clock,
         merging: MergeRule = PASS_ALL,
     ) -> None:
+        """``merging`` says which batches are made one before they are looked at."""
         super().__init__(topic, topic_id, partition, clock)
         self.read_committed = read_committed
         self._merging = merging

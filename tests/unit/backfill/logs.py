@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from mm2py.offsets.runs import NewRuns, Run
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import Step, TargetRules
+from mm2py.replication.planning.steps import PASS_ALL, MergeRule, Step, TargetRules
 
 Content = NewRecord | None
 """A record, or an offset that holds none."""
@@ -43,7 +43,7 @@ def batches(first_offset: int, contents: Sequence[Content], sizes: Iterable[int]
     return found
 
 
-def steps_of(log: bytes | bytearray, wanted_offset: int) -> list[Step]:
+def steps_of(log: bytes | bytearray, wanted_offset: int, merging: MergeRule = PASS_ALL) -> list[Step]:
     """Return what ``plan`` makes of a log."""
     planned = plan(
         memoryview(bytearray(log)),
@@ -51,6 +51,7 @@ def steps_of(log: bytes | bytearray, wanted_offset: int) -> list[Step]:
         read_committed=False,
         aborted=(),
         rules=TargetRules(max_message_bytes=1 << 30),
+        merging=merging,
     )
     assert planned.fault is None, planned.fault
     return planned.steps

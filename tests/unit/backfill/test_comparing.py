@@ -16,8 +16,10 @@ from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.records import placed
 from mm2py.records.batch import CorruptBatch, NewRecord, assemble, varint
-from mm2py.replication.planning.steps import Outgoing
+from mm2py.replication.planning.steps import MERGE_ALL, PASS_ALL, SMALL_BYTES, MergeRule, Outgoing
 from tests.unit.backfill.logs import Content, batches, runs_of, steps_of
+
+MERGE_SINGLES = MergeRule(SMALL_BYTES, 0, "small batches of one record", 1)
 
 
 class Logs(NamedTuple):
@@ -31,12 +33,14 @@ def record(number: int, value: str = "") -> NewRecord:
     return NewRecord(None if number % 3 == 0 else b"k%d" % number, (value or f"v{number}").encode(), number, headers)
 
 
-def compare(logs: Logs, *, at_once: Sequence[int] = (1000, 1000)) -> RangeComparison:
+def compare(
+    logs: Logs, *, at_once: Sequence[int] = (1000, 1000), merging: Sequence[MergeRule] = (PASS_ALL, PASS_ALL)
+) -> RangeComparison:
     """Compare two logs that come so many steps at once."""
     found = RangeComparison(logs.compared)
     starts = (logs.compared.source[0], logs.compared.target[0])
     ends = (logs.compared.source[1], logs.compared.target[1])
-    left = [steps_of(log, start) for log, start in zip(logs[1:], starts, strict=True)]
+    left = [steps_of(log, start, rule) for log, start, rule in zip(logs[1:], starts, merging, strict=True)]
     while sides := found.wanted():
         for side in sides:
             taken, left[side] = left[side][: at_once[side]], left[side][at_once[side] :]
@@ -216,12 +220,17 @@ def test_digests_differ_if_and_only_if_records_do(data: st.DataObject) -> None:
     sizes = [data.draw(st.lists(st.integers(1, 12), max_size=30)) for _ in range(2)]
     logs = logs_of(source, target, pairs, sizes, codec=data.draw(st.sampled_from([0, 1, 4])))
     at_once = (data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9)))
-    found = compare(logs, at_once=at_once)
+    merging = [data.draw(st.sampled_from([PASS_ALL, MERGE_SINGLES, MERGE_ALL])) for _ in range(2)]
+    found = compare(logs, at_once=at_once, merging=merging)
     assert is_equal(found) == (target == exact)
     first = difference(logs)
     assert (first is None) == (target == exact)
     middle = data.draw(st.integers(0, len(source)))
     parts = [logs.compared.cut(0, middle), logs.compared.cut(middle, len(source))]
     assert parts[0].target[1] == parts[1].target[0]
-    equal = [is_equal(compare(logs._replace(compared=part))) for part in parts if part.source[0] < part.source[1]]
+    equal = [
+        is_equal(compare(logs._replace(compared=part), merging=merging))
+        for part in parts
+        if part.source[0] < part.source[1]
+    ]
     assert all(equal) == (target == exact)

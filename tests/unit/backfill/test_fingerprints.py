@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.backfill.verifying.fingerprints import Fingerprints, fingerprint
+from mm2py.backfill.verifying.fingerprints import Fingerprints, fingerprint, fingerprints_of
 from mm2py.compiled_core import CHOICE, CORE, Core
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import CODEC_MASK, HEADER_BYTES, NewRecord, build_batch, crc_is_right, read_records
+from mm2py.replication.planning.steps import Outgoing
 from tests.fuzz.reads import damaged, read_of
 from tests.unit.replication.planning.test_repack import ROWS, Row, batch_of
 
@@ -64,6 +65,13 @@ def test_the_core_takes_every_plain_batch_that_a_writer_writes(core: Core, parts
     found = core.fingerprints(batches)
     assert found is not None
     assert found == by_python(*batches)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4), st.sampled_from([0, 1, 4]))
+def test_the_core_and_aiokafka_make_the_same(core: Core, parts: list[list[Row]], codec: int) -> None:
+    records = [[NewRecord(key, value, time, list(headers)) for time, key, value, headers in rows] for rows in parts]
+    steps = [Outgoing.passed(memoryview(build_batch(some, codec=codec))) for some in records]
+    assert fingerprints_of(steps, core) == fingerprints_of(steps, None)
 
 
 @pytest.mark.parametrize("part", range(3))

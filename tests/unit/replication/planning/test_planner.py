@@ -287,6 +287,13 @@ def test_a_copy_that_starts_inside_a_batch_leaves_out_what_is_before(codec: int,
     assert read_header(only(result).data).codec == codec
 
 
+def test_a_batch_of_log_append_times_is_named_so_wherever_the_copy_starts() -> None:
+    """What compares a copy must know that a broker has set these timestamps, also where it reads from the middle."""
+    batch = KAFKA_BATCHES[2, "none", "LogAppendTime"]
+    result = planned(batch, wanted_offset=read_header(batch).base_offset + 1)
+    assert only(result).reason == "log append time"
+
+
 def test_batches_below_the_wanted_offset_are_dropped() -> None:
     result = planned(batch_of(run_of(0, 3)), batch_of([Seen(3)], next_offset=10), batch_of([Seen(10)]), wanted_offset=5)
     assert result.steps[:2] == [Dropped(5, 3, "below start", 7), Dropped(10, 1, "below start", 7)]

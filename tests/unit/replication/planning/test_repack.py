@@ -407,6 +407,13 @@ def test_a_read_does_not_decode_more_than_its_budget(mebibytes: int) -> None:
     assert ROOMY.decode_budget_bytes >= MERGED_PLAIN_MAX_BYTES
 
 
+def test_batches_that_cannot_be_merged_do_not_use_the_budget_up() -> None:
+    """Each try counted all that wait as decoded: of thousands of batches with odd header keys a read brought ten."""
+    odd = [batch_of([(1, None, b"v" * 200, (("\udcff", b""),))], number) for number in range(2_000)]
+    result = planned(b"".join(odd))
+    assert len(result.steps) == 2_000
+
+
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("wanted", range(5))
 def test_small_batches_that_need_another_codec_are_compressed_together(codec: int, wanted: int) -> None:
