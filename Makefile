@@ -220,7 +220,7 @@ bench-checkpoints: venv jars ## checkpoints of 1,000 groups on real brokers: how
 bench-checkpoints-model: venv jars ## checkpoints of 50,000 partitions and 10,000 groups, on broker models; ten minutes (ARGS="--save")
 	@$(PY) -m bench.checkpoints_model $(ARGS)
 
-bench-rest: venv jars ## what REST under load costs copying, and how soon it answers; twenty minutes (ARGS="--save", ARGS="--resume")
+bench-rest: venv jars ## what REST under load costs copying, and how soon it answers; twenty minutes (TMPDIR=/dev/shm, ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.rest_load $(ARGS)
 
 bench-rest-start: venv jars ## start to first record with REST and without, ten each; four minutes (ARGS="--save", ARGS="--resume")
