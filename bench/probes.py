@@ -1,9 +1,9 @@
 """The two ends of a latency measurement, each a process of its own: a writer at a steady pace, and a reader.
 
 Records carry the monotonic time of their sending, which all processes of a machine share. Both ends are librdkafka
-without waits: ``linger.ms=0``, and a read that is answered with the first byte.
+without waits: ``linger.ms=0``, unless another is given, and a read that is answered with the first byte.
 
-    python -m bench.probes write BOOTSTRAP TOPIC PARTITIONS PER_SECOND SECONDS BYTES
+    python -m bench.probes write BOOTSTRAP TOPIC PARTITIONS PER_SECOND SECONDS BYTES [LINGER_MS]
     python -m bench.probes read BOOTSTRAP TOPIC PARTITIONS RECORDS LONGEST_S
 
 The writer prints when it started, in ns. The reader prints ``ready``, then its results: a list of [sent ns, latency
@@ -27,7 +27,9 @@ MARK: Final = b"mm2bench"
 ANSWER_S: Final = 30.0
 
 
-def write(bootstrap: str, topic: str, partitions: int, *, per_second: int, seconds: float, size: int) -> int:
+def write(
+    bootstrap: str, topic: str, partitions: int, *, per_second: int, seconds: float, size: int, linger_ms: int = 0
+) -> int:
     """Write records to the first ``partitions`` in rotation; return 1 if the source did not take all of them."""
     failures: list[KafkaError] = []
 
@@ -35,14 +37,14 @@ def write(bootstrap: str, topic: str, partitions: int, *, per_second: int, secon
         if error is not None:
             failures.append(error)
 
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 0})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": linger_ms, "acks": "all", "log_level": 0})
     producer.list_topics(topic, timeout=ANSWER_S)
     rest = bytes(size - STAMP.size)
     begun_ns = time.monotonic_ns()
     print(begun_ns, flush=True)
     for number in range(int(per_second * seconds)):
         wait_s = (begun_ns - time.monotonic_ns()) / 1e9 + number / per_second
-        if wait_s > 0:
+        if wait_s > linger_ms / 1000:
             time.sleep(wait_s)
         value = STAMP.pack(MARK, time.monotonic_ns()) + rest
         producer.produce(topic, value=value, partition=number % partitions, on_delivery=settled)
@@ -79,9 +81,15 @@ def main(arguments: Sequence[str]) -> int:
     gc.disable()  # a garbage collection pause would look like latency
     what, bootstrap, topic, *numbers = arguments
     if what == "write":
-        partitions, per_second, seconds, size = numbers
+        partitions, per_second, seconds, size, *linger = numbers
         return write(
-            bootstrap, topic, int(partitions), per_second=int(per_second), seconds=float(seconds), size=int(size)
+            bootstrap,
+            topic,
+            int(partitions),
+            per_second=int(per_second),
+            seconds=float(seconds),
+            size=int(size),
+            linger_ms=int(linger[0]) if linger else 0,
         )
     partitions, records, longest_s = numbers
     return read(bootstrap, topic, int(partitions), records=int(records), longest_s=float(longest_s))
