@@ -51,9 +51,9 @@ def spark_home() -> Path:
 class SparkProcess:
     """The master, or a worker."""
 
-    def __init__(self, name: str, server: JavaServer, page: PortLease) -> None:
+    def __init__(self, name: str, server: JavaServer, host: str, page: PortLease) -> None:
         self.name = name
-        self.page = f"http://{HOST}:{page.port}"
+        self.page = f"http://{host}:{page.port}"
         self._server = server
 
     @property
@@ -109,6 +109,8 @@ class SparkCluster:
         cores: of each worker: so many tasks run in it at a time.
         memory: of each worker, as Spark writes it.
         environment: further variables of the workers, which their executors and Python inherit.
+        apart: each worker has an address of its own, 127.0.0.2 and so on, which takes Linux. Spark starts a second
+            attempt beside a slow one only on another host.
     """
 
     def __init__(
@@ -118,12 +120,14 @@ class SparkCluster:
         cores: int = 1,
         memory: str = "1g",
         environment: Mapping[str, str] | None = None,
+        apart: bool = False,
     ) -> None:
         self.workers: list[SparkProcess] = []
         self._count = workers
         self._cores = cores
         self._memory = memory
         self._environment = dict(environment or {})
+        self._apart = apart
         self._leases: list[PortLease] = []
         self._master: SparkProcess | None = None
         self._directory: Path | None = None
@@ -193,7 +197,8 @@ class SparkCluster:
         own, page = self._leases[PORTS_OF_A_PROCESS * number :][:PORTS_OF_A_PROCESS]
         work = directory / name
         work.mkdir()
-        arguments = ["--host", HOST, "--port", str(own.port), "--webui-port", str(page.port)]
+        host = f"127.0.0.{1 + number}" if self._apart else HOST
+        arguments = ["--host", host, "--port", str(own.port), "--webui-port", str(page.port)]
         if number:
             arguments += ["--cores", str(self._cores), "--memory", self._memory, "--work-dir", str(work), self.master]
         java_home = java().resolve().parents[1]
@@ -208,12 +213,12 @@ class SparkCluster:
                 "SPARK_HOME": str(home),
                 "SPARK_SCALA_VERSION": "2.13",  # else a worker looks for the build directories of Spark's own sources
                 "JAVA_HOME": str(java_home),
-                "SPARK_LOCAL_IP": HOST,
+                "SPARK_LOCAL_IP": host,
                 "SPARK_LOCAL_DIRS": str(work),
                 **self._environment,
             },
         )
-        return SparkProcess(name, server, page)
+        return SparkProcess(name, server, host, page)
 
 
 def _children(parent: int) -> list[int]:

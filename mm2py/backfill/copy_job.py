@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from mm2py.backfill.job_failure import answer_of
@@ -66,9 +67,13 @@ def results_of(spark: SparkSession, orders: Sequence[TaskOrder], copy: Copy) -> 
 def check_executors(spark: SparkSession, orders: Sequence[TaskOrder], check: Callable[[TaskOrder], None]) -> None:
     """Let executors look whether they have what an order names, before anything is copied.
 
+    There is a task for each order, and at least one for each core that Spark has now.
+
     Raises: as ``answer_of``, if one of them has not.
     """
-    tasks = spark.sparkContext.parallelize(orders, len(orders))
+    count = max(len(orders), spark.sparkContext.defaultParallelism)
+    some = [*islice(cycle(orders), count)]
+    tasks = spark.sparkContext.parallelize(some, count)
     answer_of(lambda: tasks.foreach(check))
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from typing import Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.ledger import Ledger
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, now_ms
+from tests.cluster.group_offsets import member
 from tests.cluster.judged_offsets import Flow
-from tests.cluster.kafka_client import record_count
+from tests.cluster.kafka_client import offsets, record_count
 from tests.cluster.running import Mm2py, wait_until
 
 PARTITIONS = 4
@@ -91,12 +92,29 @@ class Loads:
             )
             print(report)
 
-    def assert_ledgers(self, target: KafkaCluster, run: Mm2py) -> None:
+    def assert_ledgers(self, target: KafkaCluster, run: Mm2py, *, groups: Collection[str] = ()) -> None:
         """Judge what the ledgers answer for every offset of both sides (L), and the offset syncs (I7).
 
         The copy is complete, and neither side has lost records.
+
+        Args:
+            groups: have committed on the source; their checkpoints (I6) and commits on the target (I12) are judged too.
         """
-        Flow(self._cluster, target, "A", "B", self.topics, Ledger()).assert_exact(run)
+        Flow(self._cluster, target, "A", "B", self.topics, Ledger(), groups=groups).assert_exact(run)
+
+    def commit(self, group: str, part: float) -> None:
+        """Let a group commit, in each partition of both topics, an offset at this part of the log."""
+        client = member(self._cluster, group)
+        try:
+            ends = {
+                (topic, number): offsets(self._cluster, topic, number)[1]
+                for topic in self.topics
+                for number in range(PARTITIONS)
+            }
+            at = [TopicPartition(*place, int(end * part)) for place, end in ends.items()]
+            client.commit(offsets=at, asynchronous=False)
+        finally:
+            client.close()
 
     def wait_for_copies(self, target: KafkaCluster, run: Mm2py, more: int) -> None:
         """Wait until the remote topics have grown by so many records."""

@@ -48,7 +48,7 @@ class Why(StrEnum):
     FOREIGN_FLOWS = "other flows"
     """Several flows write to the remote partition."""
     UNREADABLE = "no answer"
-    """A partition whose leaders, or topics, do not answer."""
+    """A partition whose leaders, or topics, do not answer, or copies behind the ledger that could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,12 @@ class PartitionPlan:
     tail: Interval | None = None
     """Target offsets behind the ledger; and the source offset from which on they must be copies."""
     tail_source: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """There are records of which no ledger tells which are copies, or that could not be read."""
+        noted = {one.why for one in self.not_compared}
+        return Why.UNREADABLE in noted or (not self.facts.ledgers and bool(noted))
 
     def note(self, why: Why, interval: Interval, *, count: int | None = None, is_target: bool = False) -> None:
         """Note what is not compared; nothing, if the interval is empty."""

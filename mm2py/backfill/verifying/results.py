@@ -202,7 +202,7 @@ class Verification:
     @property
     def has_problems(self) -> bool:
         """Something could not be compared that should have been."""
-        return bool(self.left_out) or any(one.problems for one in self.partitions)
+        return bool(self.left_out) or any(one.problems or one.plan.is_unknown for one in self.partitions)
 
     @property
     def not_compared(self) -> list[NotCompared]:

@@ -158,7 +158,7 @@ class Verifier:
             result.tail_records, result.difference = unmatched_copy(behind, *await reader.records(behind))
         except Mm2Error as error:
             self._log.info("verify.tail_not_read", why=str(error))
-            plan.note(Why.BEHIND_LEDGER, plan.tail, is_target=True)
+            plan.note(Why.UNREADABLE, plan.tail, is_target=True)
 
 
 def _leaf_of(plan: PartitionPlan, place: int) -> ComparedRange:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import ExitStack
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -32,15 +33,27 @@ from tests.cluster.spark.backfills import (
     worker,
 )
 
+GROUPS_FOLLOW = {
+    "emit.checkpoints.enabled": True,
+    "emit.checkpoints.interval.seconds": 1,
+    "sync.group.offsets.enabled": True,
+    "sync.group.offsets.interval.seconds": 1,
+}
+
 
 def test_history_is_backfilled_while_records_come_and_the_live_flow_goes_on_at_the_seam(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
-    """The live flow waits with the topics, says so, and goes on at the exact next record; the ledgers are exact."""
+    """The live flow waits with the topics, says so, and goes on at the exact next record; the ledgers are exact.
+
+    So are the checkpoints and the commits of two groups, one that stands in the history and one behind the seam.
+    """
     loads = Loads(source_cluster, new_name("history"), per_second=500)  # for as long as Spark takes
-    run = worker(source_cluster, target_cluster, loads.topics)
+    groups = [new_name("before"), new_name("behind")]
+    run = worker(source_cluster, target_cluster, loads.topics, **GROUPS_FOLLOW, groups=",".join(groups))
     with loads:
         loads.wait_for(3_000)
+        loads.commit(groups[0], 0.5)
         with backfill(run.file, "--topics", *loads.topics, "--master", "local[2]") as process:
             held(process)
             run.start()
@@ -49,12 +62,13 @@ def test_history_is_backfilled_while_records_come_and_the_live_flow_goes_on_at_t
         assert {row["attempt"] for row in assert_results(output, loads.topics)} == {0}
         run.wait_for_event("topics.copying")
         loads.wait_for_copies(target_cluster, run, 2_000)
-    judge(loads, target_cluster, run)
+    loads.commit(groups[1], 0.99)
+    judge(loads, target_cluster, run, groups)
 
 
-def judge(loads: Loads, target: KafkaCluster, run: Mm2py) -> None:
+def judge(loads: Loads, target: KafkaCluster, run: Mm2py, groups: Collection[str] = ()) -> None:
     loads.assert_copied(target, run, max_rewinds=0)
-    loads.assert_ledgers(target, run)
+    loads.assert_ledgers(target, run, groups=groups)
     assert run.terminate() == 0
     run.kill()
 
@@ -187,6 +201,37 @@ def test_a_dead_driver_is_resumed(source_cluster: KafkaCluster, target_cluster: 
 
 
 @pytest.mark.slow
+def test_a_backfill_whose_driver_has_died_is_abandoned_and_the_workers_copy_the_rest(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """The hold shows that its driver is dead; --abandon releases it, and the workers go on where the tasks stood."""
+    loads = Loads(source_cluster, new_name("abandoned"), per_second=500)
+    run = worker(source_cluster, target_cluster, loads.topics)
+    with loads:
+        loads.wait_for(3_000)
+        arguments = ("--master", "local[2]", "--max-mb-per-second", "1", "--topics", *loads.topics)
+        with backfill(run.file, *arguments) as process:
+            backfill_id = held(process)
+            run.start()
+            loads.wait_for_copies(target_cluster, run, 500)
+            os.killpg(process.pid, signal.SIGKILL)
+
+        def abandoned() -> str:
+            with backfill(run.file, "--abandon", backfill_id) as process:
+                output, _ = process.communicate(timeout=JOB_S)
+            assert process.returncode == 0 or "wrote" in output, output
+            return output if process.returncode == 0 else ""
+
+        output = wait_until(abandoned, "the backfill is abandoned", deadline_s=JOB_S)
+        assert output == f"Backfill {backfill_id} is abandoned: the workers of A->B copy the rest.\n"
+        run.wait_for_event("topics.copying")
+        loads.wait_for_copies(target_cluster, run, 2_000)
+        with backfill(run.file, "--abandon", backfill_id) as process:
+            assert "is over already" in finished(process)
+    judge(loads, target_cluster, run)
+
+
+@pytest.mark.slow
 def test_a_task_that_is_killed_is_tried_again_on_a_local_master(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
@@ -208,6 +253,43 @@ def test_a_task_that_is_killed_is_tried_again_on_a_local_master(
     judge(loads, target_cluster, run)
 
 
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "500ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "1s",
+}
+
+
+@pytest.mark.slow
+def test_a_second_attempt_beside_one_that_hangs_takes_its_partitions_over(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """F82: Spark starts a second attempt of a task whose process stands still. When that runs on it is fenced."""
+    loads = Loads(source_cluster, new_name("speculated"), per_second=500)
+    run = worker(source_cluster, target_cluster, loads.topics)
+    stopped: list[int] = []
+    with SparkCluster(environment=EXECUTORS, apart=True) as spark, loads:
+        loads.wait_for(3_000)
+        arguments = ("--master", spark.master, "--max-mb-per-second", "1", "--topics", *loads.topics)
+        with backfill(run.file, *arguments, settings=spark.client_settings | SPECULATION) as process:
+            held(process)
+            run.start()
+            loads.wait_for_copies(target_cluster, run, 500)
+            stopped = python_tasks(spark.workers[0].executors()[0])[:1]
+            try:
+                os.kill(stopped[0], signal.SIGSTOP)
+                output = finished(process)
+            finally:
+                with suppress(ProcessLookupError):  # Spark may have ended it
+                    os.kill(stopped[0], signal.SIGCONT)
+        assert 1 in {row["attempt"] for row in assert_results(output, loads.topics)}, "there was no second attempt"
+        run.wait_for_event("topics.copying")
+        loads.wait_for_copies(target_cluster, run, 2_000)
+    judge(loads, target_cluster, run)
+
+
 @pytest.mark.slow
 def test_an_executor_that_is_killed_and_a_second_attempt_beside_a_slow_one_repeat_nothing(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
@@ -215,17 +297,10 @@ def test_an_executor_that_is_killed_and_a_second_attempt_beside_a_slow_one_repea
     """F82, on a standalone cluster with speculation on."""
     loads = Loads(source_cluster, new_name("executor"))
     run = worker(source_cluster, target_cluster, loads.topics)
-    speculation = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "500ms",
-        "spark.speculation.multiplier": "1.01",
-        "spark.speculation.quantile": "0.1",
-        "spark.speculation.minTaskRuntime": "1s",
-    }
     with SparkCluster(environment=EXECUTORS) as spark, loads:
         loads.wait_for(6_000)
         arguments = ("--master", spark.master, "--max-mb-per-second", "1", "--topics", *loads.topics)
-        with backfill(run.file, *arguments, settings=spark.client_settings | speculation) as process:
+        with backfill(run.file, *arguments, settings=spark.client_settings | SPECULATION) as process:
             held(process)
             run.start()
             loads.wait_for_copies(target_cluster, run, 500)

@@ -72,8 +72,9 @@ def pages(*starts: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("expressions", [(), ("--where", "length(topic) > 1")], ids=["all", "some"])
 def test_no_secret_is_in_spark_s_settings_pages_event_log_or_command_lines(
-    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path, expressions: tuple[str, ...]
 ) -> None:
     """S31: while a backfill runs on a standalone cluster. The name of its topic has to be found everywhere."""
     canaries = Canaries()
@@ -93,7 +94,7 @@ def test_no_secret_is_in_spark_s_settings_pages_event_log_or_command_lines(
             "spark.eventLog.compress": "false",
             "spark.eventLog.dir": events.as_uri(),
         }
-        arguments = ("--master", spark.master, "--max-mb-per-second", "1", "--topics", topic)
+        arguments = ("--master", spark.master, "--max-mb-per-second", "1", "--topics", topic, *expressions)
         with backfill(run.file, *arguments, settings=settings) as process:
             held(process)
             own = f"http://127.0.0.1:{lease.port}"
@@ -102,7 +103,7 @@ def test_no_secret_is_in_spark_s_settings_pages_event_log_or_command_lines(
             wait_until(lambda: json.loads(page(f"{application}/stages?status=active")), "its tasks run")
             asked = [f"{application}/{one}" for one in ("environment", "jobs", "stages", "allexecutors", "sql")]
             texts["settings"] = [page(f"{own}/environment/"), page(asked[0])]
-            texts["pages"] = [*pages(f"{own}/jobs/", f"{own}/stages/", f"{own}/executors/", *asked)]
+            texts["pages"] = [*pages(f"{own}/jobs/", f"{own}/stages/", f"{own}/executors/", f"{own}/SQL/", *asked)]
             texts["cluster"] = [*pages(*(f"{server.page}/" for server in spark.workers))]
             lines = command_lines(process.pid, *(server.pid for server in spark.workers))
             texts["command lines"] = [*lines.values()]

@@ -102,6 +102,15 @@ def test_what_was_copied_before_the_ledger_is_not_compared_on_either_side() -> N
     assert found.ranges[0].target == (0, 13)  # what stood there before is foreign
 
 
+def test_a_partition_without_a_ledger_is_unknown_unless_it_is_empty() -> None:
+    """The exit code was 0 although nothing of it had been compared."""
+    found = plan([], (0, 60), (0, 50))
+    assert left_out(found) == [("not in the ledger", 0, 60), ("not in the ledger", 0, 50)]
+    assert found.is_unknown
+    assert not plan([], (0, 0), (0, 0)).is_unknown
+    assert not plan([ledger(Run(50, 40, 10), start=(50, 40), whole=False)], (0, 60), (0, 50)).is_unknown
+
+
 def test_what_is_not_copied_yet_and_what_the_ledger_lacks_yet_is_named() -> None:
     found = plan([ledger(Run(0, 0, 10))], (0, 15), (0, 12))
     assert left_out(found) == [("not copied yet", 10, 15)]
