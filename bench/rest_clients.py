@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import sys
 import time
@@ -80,8 +79,8 @@ class Clients:
             self.failed.append(f"the first: {status}")
 
     async def ask(self, number: int, clients: int, every_s: float) -> None:
-        """Ask for the flows, spread over the interval."""
-        await asyncio.sleep(every_s * number / clients)
+        """Ask for the flows, each client at its own time within the interval, whenever they begin."""
+        await asyncio.sleep((every_s * number / clients - time.monotonic()) % every_s)
         with closing(Connection(self._port)) as connection:
             while True:
                 begun_s = time.monotonic()
@@ -98,7 +97,6 @@ class Clients:
 
     async def listen(self) -> None:
         """Read events, without end."""
-        await asyncio.sleep(random.random())
         with closing(Connection(self._port)) as connection:
             status, _, reader = await connection.begin("/v1/events")
             if status != 200:
