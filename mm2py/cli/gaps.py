@@ -98,6 +98,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     parser.add_argument("--all", action="store_true", help="also list gaps that need no operator")
     found = parser.parse_intermixed_args(arguments, namespace=Arguments())
     if found.action == "accept" and not found.partitions:

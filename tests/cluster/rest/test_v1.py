@@ -217,7 +217,7 @@ def test_a_gap_is_listed_as_the_command_does_and_nothing_is_in_quarantine(scene:
         return scene.of_flow("gaps?all=true")["items"]
 
     found = wait_until(listed, "the gap is listed")
-    assert found == scene.command("gaps", "--format", "json", "--all")
+    assert found == scene.command("gaps", "--json", "--all")
     assert scene.of_flow("quarantine") == {"items": [], "next": None, "total": 0}
 
 

@@ -409,6 +409,7 @@ def test_gaps_takes_its_arguments_in_any_order() -> None:
         ["f", "accept", "A->B:x:1", "--format", "json"],
         ["--format", "json", "f", "accept", "A->B:x:1"],
         ["f", "--format", "json", "accept", "A->B:x:1"],
+        ["f", "--json", "accept", "A->B:x:1"],
     ):
         options = parse(arguments)
         assert (str(options.file), options.action, options.partitions) == ("f", "accept", ["A->B:x:1"])
