@@ -95,10 +95,12 @@ def test_a_user_of_one_flow_gets_at_that_flow_and_no_other(
         return
     names_flow = re.search(r"\{(flow|name|connector)\b", path) is not None
     is_open = names_flow or any(one.any_flow for one in stated)
-    assert (ask(worker, method, path, "admin-AB", "A->B") != 403) == is_open
-    if names_flow:
-        assert ask(worker, method, path, "admin-AB", "B->A") == 403
-        assert ask(worker, method, path, "admin-AB", "A->B" + "x") == 403
+    for name, role in USERS.items():
+        is_allowed = is_open and Role[role.upper()] >= least(stated)
+        assert (ask(worker, method, path, f"{name}-AB", "A->B") != 403) == is_allowed, name
+        if names_flow:
+            assert ask(worker, method, path, f"{name}-AB", "B->A") == 403
+            assert ask(worker, method, path, f"{name}-AB", "A->B" + "x") == 403
 
 
 @pytest.mark.parametrize(("method", "path", "stated"), ROUTES, ids=IDS)
