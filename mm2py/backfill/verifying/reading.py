@@ -137,9 +137,10 @@ class RangeReader:
             for side in sides:
                 stretch = stretches[side]
                 found.take(side, stretch.steps, stretch.offset)
+        await self._keep_to_rate()  # the next range may be read by another task, which knows nothing of this one
 
     async def _read(self, stretch: _Stretch, side: int) -> None:
-        await asyncio.sleep(self._rate.wait_s(self._clock.monotonic()))
+        await self._keep_to_rate()
         reader = LogReader(
             self._sides.brokers[side], read_committed=stretch.read_committed, rng=self._rng, channel=CHANNEL
         )
@@ -158,6 +159,10 @@ class RangeReader:
             raise NotReadable(log, stretch.offset, f"it ends at {end}")
         if stretch.why:
             raise NotReadable(log, stretch.offset, stretch.why)
+
+    async def _keep_to_rate(self) -> None:
+        """Wait as long as what was read should have taken."""
+        await asyncio.sleep(self._rate.wait_s(self._clock.monotonic()))
 
     async def _bounds(self, side: int, stretch: _Stretch) -> tuple[int, int]:
         """Return where a log begins and ends now."""

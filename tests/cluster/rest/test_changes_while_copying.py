@@ -162,7 +162,8 @@ class Scene:
     def comes_to_rest(self) -> None:
         """Wait until no more copies come, although records do.
 
-        A worker logs a pause when it reads of it; batches that are in flight then may be stored a moment later.
+        A worker logs a pause or a stop when it reads of it. Batches that are in flight then may be stored a moment
+        later, and so may those of a worker that was killed.
         """
 
         def is_at_rest() -> bool:
@@ -307,6 +308,7 @@ def test_paused_stopped_restarted_and_altered_under_load_while_workers_die_and_j
         client.told("PUT", f"{connector}/stop", 204)
         third.kill()
         scene.wait_for_all("connector.stopped")
+        scene.comes_to_rest()
         last = scene.position(place) - 1
 
         def is_altered() -> bool:

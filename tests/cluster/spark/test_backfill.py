@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
+import time
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from deploy.local.kafka import KafkaCluster
 from deploy.local.spark import SparkCluster
 from mm2py.backfill.copy_job import ATTEMPTS_A_RUN
+from mm2py.cli import verify
 from tests.checker.committed import judge_transactions
 from tests.checker.ledger import Ledger
 from tests.checker.load import Load
@@ -19,11 +24,12 @@ from tests.checker.traffic import Traffic
 from tests.cluster.cleaned_topics import NEVER_CLEANED, cleaned_topic
 from tests.cluster.copies import add_partitions, assert_copied, make_topic, new_topic, now_ms
 from tests.cluster.judged_offsets import Flow
-from tests.cluster.kafka_client import new_name
-from tests.cluster.loads import Loads
+from tests.cluster.kafka_client import new_name, write
+from tests.cluster.loads import PARTITIONS, Loads
 from tests.cluster.running import Mm2py, wait_until
 from tests.cluster.spark.backfills import (
     EXECUTORS,
+    FLOW,
     JOB_S,
     assert_results,
     backfill,
@@ -33,6 +39,11 @@ from tests.cluster.spark.backfills import (
     worker,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RATE_PART = 0.7
+"""The first reads of a task wait for nothing."""
 GROUPS_FOLLOW = {
     "emit.checkpoints.enabled": True,
     "emit.checkpoints.interval.seconds": 1,
@@ -251,6 +262,27 @@ def test_a_task_that_is_killed_is_tried_again_on_a_local_master(
         run.wait_for_event("topics.copying")
         loads.wait_for_copies(target_cluster, run, 2_000)
     judge(loads, target_cluster, run)
+
+
+@pytest.mark.slow
+def test_a_backfill_and_its_verification_keep_to_their_rate(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str], spark: SparkSession
+) -> None:
+    """Two tasks, or both sides, divide one megabyte a second. Without it all of this takes a second or two."""
+    topic = new_topic(source_cluster, "rate", PARTITIONS)
+    for number in range(PARTITIONS):
+        write(source_cluster, topic, [random.Random(at).randbytes(1_000) for at in range(2_000)], partition=number)
+    run = worker(source_cluster, target_cluster, [topic])
+    with backfill(run.file, "--master", "local[2]", "--max-mb-per-second", "1", "--topics", topic) as process:
+        held(process)
+        begun_s = time.monotonic()
+        rows = assert_results(finished(process), [topic])
+        assert time.monotonic() - begun_s > RATE_PART * sum(row["bytes"] for row in rows) / 1e6
+    begun_s = time.monotonic()
+    assert verify.run([str(run.file), FLOW, "--topics", topic, "--max-mb-per-second", "1", "--json"]) == 0
+    assert time.monotonic() - begun_s > RATE_PART * 2 * sum(row["bytes"] for row in rows) / 1e6
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 0
+    run.kill()
 
 
 SPECULATION = {
