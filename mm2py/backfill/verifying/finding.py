@@ -100,8 +100,8 @@ def placed_records(compared: ComparedRange, side: int, steps: Iterable[Step]) ->
             continue
         own = own and step.reason != "log append time"
         offsets = offsets_of(step)
-        for at, place, record in placed(compared, side, step):
-            found.setdefault(place, []).append(ShownRecord(offsets[at], *record))
+        for at, place, (key, value, timestamp_ms, headers) in placed(compared, side, step):
+            found.setdefault(place, []).append(ShownRecord(offsets[at], timestamp_ms, key, value, headers))
     return PlacedRecords(found, own)
 
 

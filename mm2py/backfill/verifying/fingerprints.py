@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from mm2py.backfill.verifying.merkle import digest
-from mm2py.backfill.verifying.records import Header, plain, records_of
+from mm2py.backfill.verifying.records import plain, records_of
 from mm2py.compiled_core import CORE, Core
 from mm2py.replication.planning.steps import Outgoing
 
@@ -26,7 +26,7 @@ _LENGTH: Final = struct.Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)
 
 
-def fingerprint(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+def fingerprint(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Return the fingerprint of a record's content.
 
     It is of key, value, and of each header its name and value; each behind its length in 4 bytes, -1 for none.

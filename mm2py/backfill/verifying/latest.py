@@ -74,7 +74,7 @@ class LatestRecords:
 
     def _note(self, side: int, records: Iterable[PlacedRecord]) -> None:
         latest = self.sides[side]
-        for _, place, (timestamp_ms, key, value, headers) in records:
+        for _, place, (key, value, timestamp_ms, headers) in records:
             if place % 2 and not self.range.is_later:
                 self.foreign += 1
                 if self.first_foreign is None:

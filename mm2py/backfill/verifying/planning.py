@@ -130,8 +130,12 @@ class PartitionPlan:
     @property
     def is_unknown(self) -> bool:
         """There are records of which no ledger tells which are copies, or that could not be read."""
-        noted = {one.why for one in self.not_compared}
-        return Why.UNREADABLE in noted or (not self.facts.ledgers and bool(noted))
+        return self.has_no_ledger or any(one.why is Why.UNREADABLE for one in self.not_compared)
+
+    @property
+    def has_no_ledger(self) -> bool:
+        """There are records, and no ledger of them."""
+        return not self.facts.ledgers and bool(self.not_compared)
 
     def note(self, why: Why, interval: Interval, *, count: int | None = None, is_target: bool = False) -> None:
         """Note what is not compared; nothing, if the interval is empty."""

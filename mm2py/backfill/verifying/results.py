@@ -137,6 +137,11 @@ class PartitionResult:
         ]
 
     @property
+    def has_problems(self) -> bool:
+        """Some of it could not be compared that should have been."""
+        return bool(self.problems) or self.plan.is_unknown
+
+    @property
     def is_different(self) -> bool:
         return self.difference is not None or self.differing > 0
 
@@ -202,7 +207,7 @@ class Verification:
     @property
     def has_problems(self) -> bool:
         """Something could not be compared that should have been."""
-        return bool(self.left_out) or any(one.problems or one.plan.is_unknown for one in self.partitions)
+        return bool(self.left_out) or any(one.has_problems for one in self.partitions)
 
     @property
     def not_compared(self) -> list[NotCompared]:
@@ -266,7 +271,7 @@ def body(found: Verification, exit_code: int) -> dict[str, Any]:
                 "topic": one.plan.facts.topic,
                 "partition": one.plan.facts.partition,
                 "remote_topic": one.plan.facts.remote_topic,
-                "result": "different" if one.is_different else "not compared" if one.problems else "equal",
+                "result": "different" if one.is_different else "not compared" if one.has_problems else "equal",
                 "records": one.records,
                 "differing": one.differing,
                 "stretches": [
@@ -376,6 +381,13 @@ def _findings(found: Verification) -> list[str]:
         for one, why in partition.problems
     ]
     lines += [f"not compared: {reason}" for reason in found.reasons]
+    unknown = [one.plan.facts for one in found.partitions if one.plan.has_no_ledger]
+    if unknown:
+        which = f"{source}/{unknown[0].topic}/{unknown[0].partition}"
+        lines.append(
+            f"{len(unknown)} partition(s) have no ledger, the first is {which}: nothing tells which records are copies."
+            f" Run mm2py rebuild-ledger FILE '{source}->{target}', then verify again."
+        )
     lines += [
         f"{one.plan.facts.topic}/{one.plan.facts.partition}: {one.tail_records:,} copies behind the ledger are in order"
         for one in found.partitions

@@ -157,7 +157,8 @@ class Verifier:
         try:
             result.tail_records, result.difference = unmatched_copy(behind, *await reader.records(behind))
         except Mm2Error as error:
-            self._log.info("verify.tail_not_read", why=str(error))
+            of = {"topic": plan.facts.topic, "partition": plan.facts.partition}
+            self._log.warning("verify.tail_not_read", **of, why=str(error))
             plan.note(Why.UNREADABLE, plan.tail, is_target=True)
 
 

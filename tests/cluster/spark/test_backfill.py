@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -181,6 +182,18 @@ def test_compaction_transactions_and_new_partitions_at_the_seam_cost_nothing(
     run.kill()
 
 
+def once_dead(file: Path, *arguments: str) -> str:
+    """Run the command until the driver of the backfill counts as dead; return what it prints then."""
+
+    def done() -> str:
+        with backfill(file, *arguments) as process:
+            output, _ = process.communicate(timeout=JOB_S)
+        assert process.returncode == 0 or "wrote" in output, output
+        return output if process.returncode == 0 else ""
+
+    return wait_until(done, f"{arguments[0]} is let through", deadline_s=JOB_S)
+
+
 @pytest.mark.slow
 def test_a_dead_driver_is_resumed(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
     """F82: kill -9 of the driver and its Spark; the topics stay held, and --resume goes on where it stood."""
@@ -198,13 +211,7 @@ def test_a_dead_driver_is_resumed(source_cluster: KafkaCluster, target_cluster: 
         with backfill(run.file, "--abandon", backfill_id) as process:
             assert "wrote" in finished(process, 1)  # it may be alive
 
-        def resumed() -> str:
-            with backfill(run.file, "--resume", backfill_id, "--master", "local[2]") as process:
-                output, _ = process.communicate(timeout=JOB_S)
-            assert process.returncode == 0 or "wrote" in output, output
-            return output if process.returncode == 0 else ""
-
-        output = wait_until(resumed, "the backfill is resumed", deadline_s=JOB_S)
+        output = once_dead(run.file, "--resume", backfill_id, "--master", "local[2]")
         attempts = {row["attempt"] for row in assert_results(output, loads.topics)}
         assert None in attempts and attempts - {None} == {ATTEMPTS_A_RUN}, "the dead driver's results are lost"
         loads.wait_for_copies(target_cluster, run, 2_000)
@@ -227,13 +234,7 @@ def test_a_backfill_whose_driver_has_died_is_abandoned_and_the_workers_copy_the_
             loads.wait_for_copies(target_cluster, run, 500)
             os.killpg(process.pid, signal.SIGKILL)
 
-        def abandoned() -> str:
-            with backfill(run.file, "--abandon", backfill_id) as process:
-                output, _ = process.communicate(timeout=JOB_S)
-            assert process.returncode == 0 or "wrote" in output, output
-            return output if process.returncode == 0 else ""
-
-        output = wait_until(abandoned, "the backfill is abandoned", deadline_s=JOB_S)
+        output = once_dead(run.file, "--abandon", backfill_id)
         assert output == f"Backfill {backfill_id} is abandoned: the workers of A->B copy the rest.\n"
         run.wait_for_event("topics.copying")
         loads.wait_for_copies(target_cluster, run, 2_000)

@@ -20,6 +20,7 @@ from mm2py.backfill.verifying.planning import (
     uncovered,
 )
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
+from mm2py.backfill.verifying.results import PartitionResult, Verification, body, table
 from mm2py.offsets.ledger import Ledger
 from mm2py.offsets.partition_ledger import NumberedLedger
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
@@ -107,6 +108,11 @@ def test_a_partition_without_a_ledger_is_unknown_unless_it_is_empty() -> None:
     found = plan([], (0, 60), (0, 50))
     assert left_out(found) == [("not in the ledger", 0, 60), ("not in the ledger", 0, 50)]
     assert found.is_unknown
+    told = Verification(("A", "B"), [PartitionResult(found, [])], [], [], 0, 0.0)
+    assert told.has_problems
+    assert body(told, 1)["partitions"][0]["result"] == "not compared"
+    assert "the first is A/t/0" in table(told)
+    assert "Run mm2py rebuild-ledger FILE 'A->B'" in table(told)
     assert not plan([], (0, 0), (0, 0)).is_unknown
     assert not plan([ledger(Run(50, 40, 10), start=(50, 40), whole=False)], (0, 60), (0, 50)).is_unknown
 
