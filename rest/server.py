@@ -52,7 +52,7 @@ from rest.events.sources import GapsSource, GroupSource, QuarantineSource, ToBro
 from rest.services import Services
 from rest.settings.changes import FlowChanges
 from rest.settings.offset_changes import OffsetChanges
-from rest.v1 import OWN_KEPT_S, V1, ask_worker
+from rest.v1 import V1
 from rest.worker_link import WorkerLink
 
 CLUSTER_ID_MOST_S: Final = 2.0
@@ -158,7 +158,7 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
         for settings in configuration.flows
     }
     events = EventFeed(_event_sources(configuration, asking, clock, rng), clock)
-    v1 = V1(file, questions, events, own=Kept(functools.partial(ask_worker, link), clock, least_s=OWN_KEPT_S))
+    v1 = V1(file, questions, events, worker=options.worker)
     kept_id = Kept(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
     services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
     stores = {flow: one.store_audit for flow, one in changes.items()}

@@ -60,6 +60,7 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    Refusals,
     TaskName,
     Writes,
 )
@@ -76,6 +77,9 @@ GATE_CHECK_EVERY_S: Final = 1.0
 LOADS_EVERY_S: Final = 10.0
 LOAD_CHANGED: Final = 1.25
 LOADS_A_RECORD: Final = 5000
+REFUSALS_MOST: Final = 500
+REASON_MOST: Final = 500
+"""Of so many refused topics of a flow, so many characters each are told: a record may have 1 MiB."""
 
 
 class MemberEvicted(Mm2Error):
@@ -115,6 +119,7 @@ class Member:
         """See ``Beat.held``."""
         self.links: dict[Flow, LinkUse] = {}
         """See ``Beat.links``."""
+        self._refusals: dict[Flow, Mapping[str, str]] = {}
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -192,6 +197,11 @@ class Member:
         self.links = {one: used for one, used in self.links.items() if one != flow}
         if link is not None:
             self.links[flow] = link
+
+    def refuses(self, flow: Flow, topics: Mapping[str, str]) -> None:
+        """Tell which topics of a flow this worker does not copy, or not wholly, and why; the group hears of changes."""
+        first = sorted(topics)[:REFUSALS_MOST]
+        self._refusals[flow] = {topic: topics[topic][:REASON_MOST] for topic in first}
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
@@ -353,7 +363,11 @@ class Member:
         while True:
             begun_s = self._clock.boottime()
             await self.say(
-                [Beat(self.id, dict(self.applied), dict(self.held), dict(self.links)), *self._changed_loads()]
+                [
+                    Beat(self.id, dict(self.applied), dict(self.held), dict(self.links)),
+                    *self._changed_loads(),
+                    *self._changed_refusals(),
+                ]
             )
             if isinstance(self.state, Draining) and not self.gate.is_fresh:
                 # What the others did about its silence cannot be read: they may have evicted it.
@@ -373,6 +387,13 @@ class Member:
         changed = [(task, load) for task, load in loads.items() if _differs(self.view.loads.get(task), load)]
         return [
             Loads(self.id, dict(changed[at : at + LOADS_A_RECORD])) for at in range(0, len(changed), LOADS_A_RECORD)
+        ]
+
+    def _changed_refusals(self) -> list[Refusals]:
+        member = self.view.members.get(self.id)
+        said = {} if member is None else member.refusals
+        return [
+            Refusals(self.id, flow, topics) for flow, topics in self._refusals.items() if topics != said.get(flow, {})
         ]
 
     async def _check_gate(self) -> None:

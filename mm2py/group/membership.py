@@ -24,6 +24,7 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    Refusals,
     Released,
     Resigned,
     Skipped,
@@ -72,6 +73,8 @@ class View(GroupState):
                 pass
             case Loads():
                 self._measure(record)
+            case Refusals(flow=flow, topics=topics):
+                member.refusals = {**member.refusals, flow: topics}
             case Writes(writer=writer):
                 self._write(member, writer)
             case Listed():

@@ -211,6 +211,16 @@ class Loads:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusals:
+    """Which topics of a flow a member does not copy, or not wholly; said when that changes. It is for operators."""
+
+    member: MemberId
+    flow: Flow
+    topics: Mapping[str, str]
+    """By source topic, why and what to do: all that it refuses now, or the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Writes:
     """A member is about to write under a producer id, which must be fenced if its session expires."""
 
@@ -336,6 +346,7 @@ ControlRecord = (
     Joined
     | Beat
     | Loads
+    | Refusals
     | Writes
     | Listed
     | Claim

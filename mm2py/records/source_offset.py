@@ -39,6 +39,8 @@ _OWN_FIELDS: Final = frozenset(
         "drained",
         "ledger",
         "ledger_run",
+        "newest_ms",
+        "record_bytes",
         "previous_by",
         "recopy",
     }
@@ -84,6 +86,10 @@ class StoredPosition:
     ledger_run: tuple[int, int, bool] | None = None
     """Source and target offset where the last chunk of that ledger begins, and whether copying began there, if all from
     there up to this position is one run. The next owner writes this chunk on, instead of another one."""
+    newest_ms: int | None = None
+    """The newest timestamp of the batch that was copied last: how old the copy is, for anyone who asks."""
+    record_bytes: int | None = None
+    """The mean size of the records that were copied, as sent: how many bytes a lag is, about."""
     previous_by: str | None = None
     """Under an operator's position that names a producer: its transactional id. It may still write, and is to be fenced
     before copying begins there."""
@@ -154,6 +160,8 @@ def encode_value(position: StoredPosition) -> bytes:
         "ledger": position.ledger,
         "ledger_run": None if position.ledger_run is None else ",".join(str(int(part)) for part in position.ledger_run),
     }
+    if position.record_bytes is not None:
+        fields |= {"newest_ms": position.newest_ms, "record_bytes": position.record_bytes}
     if position.by == BY_OPERATOR:
         fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
     return _dump(fields)
@@ -198,6 +206,8 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             drained=fields.get("drained") is True,
             ledger=_int(fields, "ledger"),
             ledger_run=_run(_text(fields, "ledger_run")),
+            newest_ms=_int(fields, "newest_ms"),
+            record_bytes=_int(fields, "record_bytes"),
             previous_by=_text(fields, "previous_by"),
             recopy=fields.get("recopy") is True,
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},

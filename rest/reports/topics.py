@@ -1,8 +1,7 @@
 """Which topics of its source a flow really copies, after all filters; and why it does not copy the others. Pure.
 
 MirrorMaker 2 tells neither. A rule of the settings, the remote name and the claims of other flows are seen from here.
-What only the flow coordinator finds out, such as a remote topic that is not empty, is asked of the worker beside this
-process; where another worker is the coordinator, that is said.
+What only workers find out, such as a remote topic that is not empty, they write to their control log.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, TopicReport
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
-from rest.reports.lag import OwnCopies, lag_of, sum_of
+from rest.reports.lag import lag_of, sum_of
 
 
 class Reason(StrEnum):
@@ -78,15 +77,16 @@ class TopicCopy:
     """Its partitions in numbers, and who copies them; null: the settings leave it out."""
 
 
-def topic_copies(facts: FlowFacts, report: FlowReport, state: GroupState | None, own: OwnCopies) -> list[TopicCopy]:
+def topic_copies(facts: FlowFacts, report: FlowReport, state: GroupState | None, *, at_ms: int) -> list[TopicCopy]:
     """Return all topics of the source, and those that were copied from there, by name.
 
     Args:
         state: of the group that runs the flow; None if no worker does.
+        at_ms: when the facts were found out.
     """
-    remote = facts.settings.remote_topic
+    remote, refused = facts.settings.remote_topic, _refused(facts, report, state)
     found = [_left_out(topic, remote(topic), why) for topic, why in facts.left_out.items()]
-    found += [_selected(topic, facts, report, state, own) for topic in report.topics]
+    found += [_selected(topic, facts, report, state, refused, at_ms) for topic in report.topics]
     return sorted({copy.topic: copy for copy in found}.values(), key=lambda copy: copy.topic)
 
 
@@ -95,20 +95,39 @@ def _left_out(topic: str, remote: str, why: LeftOut) -> TopicCopy:
     return TopicCopy(topic, remote, False, reason, text, None, None, None, "", None)
 
 
+def _refused(facts: FlowFacts, report: FlowReport, state: GroupState | None) -> dict[str, str]:
+    """Return the topics that members do not copy, or not wholly, and why; the flow coordinator knows best."""
+    found: dict[str, str] = {}
+    for name, member in {} if state is None else state.members.items():
+        told = member.refusals.get(facts.settings.flow, {})
+        found = {**found, **told} if name == report.coordinator else {**told, **found}
+    return found
+
+
 def _selected(
-    topic: TopicReport, facts: FlowFacts, report: FlowReport, state: GroupState | None, own: OwnCopies
+    topic: TopicReport,
+    facts: FlowFacts,
+    report: FlowReport,
+    state: GroupState | None,
+    refused: Mapping[str, str],
+    at_ms: int,
 ) -> TopicCopy:
     remote = facts.settings.remote_topic(topic.topic)
     if topic.owners and not topic.is_gone:
-        lag = sum_of([lag_of(facts, (topic.topic, number), own) for number in range(topic.partitions)])
-        why = own.refused.get(topic.topic, "")
+        lag = sum_of([lag_of(facts, (topic.topic, number), at_ms=at_ms) for number in range(topic.partitions)])
+        why = refused.get(topic.topic, "")
         return TopicCopy(topic.topic, remote, True, None, why, *lag, topic)
-    reason, why = _why_not(topic, remote, facts, report, state, own)
+    reason, why = _why_not(topic, remote, facts, report, state, refused)
     return TopicCopy(topic.topic, remote, False, reason, why, topic.lag, None, None, "it is not copied", topic)
 
 
 def _why_not(
-    topic: TopicReport, remote: str, facts: FlowFacts, report: FlowReport, state: GroupState | None, own: OwnCopies
+    topic: TopicReport,
+    remote: str,
+    facts: FlowFacts,
+    report: FlowReport,
+    state: GroupState | None,
+    refused: Mapping[str, str],
 ) -> tuple[Reason, str]:
     settings = facts.settings
     if topic.is_gone:
@@ -121,7 +140,7 @@ def _why_not(
         return Reason.BACKFILL, f"Backfill {backfill.id}: {backfill.text}"
     if state is None:
         return Reason.NOT_RUNNING, "No worker runs the flow, or its control log cannot be read."
-    if why := own.refused.get(topic.topic, ""):
+    if why := refused.get(topic.topic, ""):
         return Reason.REFUSED, why
     if problem := remote_name_problem(remote):
         return Reason.REFUSED, f"Its remote name {remote[:100]} cannot be, {problem}."
@@ -131,9 +150,4 @@ def _why_not(
         return Reason.REFUSED, f"{', '.join(map(str, sorted(others)))} also leads into {remote}."
     if report.coordinator is None:
         return Reason.NOT_LISTED, "The flow has no coordinator at the moment, and none has listed it yet."
-    if report.coordinator == own.member:
-        return Reason.NOT_LISTED, "The flow coordinator has found it just now, or waits for its leaders."
-    return Reason.NOT_LISTED, (
-        "The flow coordinator, another worker, has found it just now, or refuses it. Its log (topic.refused) and its"
-        " REST interface say why."
-    )
+    return Reason.NOT_LISTED, "The flow coordinator has found it just now, or waits for its leaders."

@@ -13,12 +13,22 @@ from starlette.types import Receive, Scope, Send
 
 from mm2py.clock import SystemClock
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import ClusterAlias, Flow, FlowStatus, Kind, parse_flow
+from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import View as GroupView
-from mm2py.metrics.snapshot import FlowSnapshot, PartitionRow, ProcessSnapshot, WorkerSnapshot
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.records.control_record import Assigned, Beat, Claim, Entry, Joined, Listed, MemberId, TaskName, TopicClaim
+from mm2py.records.control_record import (
+    Assigned,
+    Beat,
+    Claim,
+    Entry,
+    Joined,
+    Listed,
+    MemberId,
+    Refusals,
+    TaskName,
+    TopicClaim,
+)
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.status.consumer_groups import ConsumerGroupReport, PartitionReport
@@ -27,13 +37,10 @@ from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
-from mm2py.worker.facts import Health, WorkerFacts
 from rest.access.callers import EVERYONE, Caller
 from rest.access.roles import CALLER_KEY
 from rest.app import make_app
-from rest.clusters.answers import Kept
 from rest.clusters.live import View
-from rest.reports.lag import OwnWorker
 from rest.reports.quarantine import QuarantinedRecord
 from rest.services import Services
 from rest.v1 import V1
@@ -78,6 +85,7 @@ def group_state() -> GroupView:
         Assigned(W1, 1, 2, owners),
         Beat(W1, {FLOW: 4}),
         Beat(W2, {FLOW: 4}),
+        Refusals(W1, FLOW, {"narrow": "Topic narrow of A->B is refused: no."}),
     ]
     for number, record in enumerate(records):
         view.take(Entry(number, NOW_MS - 100 + number, record))
@@ -85,13 +93,14 @@ def group_state() -> GroupView:
 
 
 def flow_facts(**extra: Any) -> FlowFacts:
-    """``orders`` is 30 behind and has an open gap, ``payments`` 10; other topics are not copied."""
+    """``orders`` is 30 behind and has an open gap; other topics are not copied. ``payments`` is 10 behind, with 100
+    bytes a record, the last one 2.5 s old; MirrorMaker 2 has stored the positions of ``orders``."""
     found = FlowFacts(
         flow_settings(FILE),
         positions={
             ("orders", 0): StoredPosition(70, next_target=68),
             ("orders", 1): StoredPosition(5, next_target=5),
-            ("payments", 0): StoredPosition(90, next_target=90),
+            ("payments", 0): StoredPosition(90, next_target=90, newest_ms=NOW_MS - 2500, record_bytes=100),
         },
         gaps=GAPS,
         selected={"orders": 2, "payments": 1, "narrow": 1, "late": 1},
@@ -114,22 +123,6 @@ def flow_facts(**extra: Any) -> FlowFacts:
 def facts_of(*flows: FlowFacts, state: GroupView | None = None) -> Facts:
     group = GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", group_state() if state is None else state)
     return Facts(NOW_MS, {A: "", B: ""}, [group], flows or [flow_facts()], {REFUSED: "B->A is refused: it is MM2's."})
-
-
-def worker(**facts: Any) -> OwnWorker:
-    """The first worker, beside which REST runs: it copies ``payments``, 100 bytes a record, the last one 2.5 s old."""
-    status = FlowStatus(FLOW, "running", "", "", (), {"narrow": "Topic narrow of A->B is refused: no."})
-    given = {"flows": (status,), "members": {B: W1}, **facts}
-    row = dict.fromkeys(PartitionRow._fields, 0) | {
-        "source_topic": "payments",
-        "records": 40,
-        "bytes": 4000,
-        "last_timestamp_ms": NOW_MS - 2500,
-    }
-    flow = FlowSnapshot(A, B, "running", "", 0.0, partitions=(tuple(row.values()),))
-    process = ProcessSnapshot(1, 0.0, 0.0, 0, 0, 0, None)  # type: ignore[arg-type]
-    snapshot = WorkerSnapshot("host-a", "0.1.0", 0.0, NOW_MS, process, (), (), (flow,), (), (), ())
-    return OwnWorker(WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "", **given), snapshot)
 
 
 class FakeLive:
@@ -170,18 +163,15 @@ def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
     return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "", "")
 
 
-def services(facts: Facts | None = None, *, beside: OwnWorker | None = None, **v1: Any) -> Services:
-    """Return what the application runs on, beside a worker."""
-
-    async def own() -> OwnWorker | None:
-        return beside or worker()
+def services(facts: Facts | None = None, **v1: Any) -> Services:
+    """Return what the application runs on, beside the first worker."""
 
     async def cluster_id() -> str | None:
         return "id-B"
 
     found: Configuration = configuration(FILE)
     refused: Mapping[Flow, Any] = {REFUSED: ConfigError("B->A is refused: it is MM2's.", remedy="")}
-    given = {"questions": {FLOW: FakeQuestions()}, "own": Kept(own, SystemClock()), **v1}
+    given = {"questions": {FLOW: FakeQuestions()}, "worker": "host-a", **v1}
     return Services(
         replace(found, refused=refused),
         None,  # type: ignore[arg-type]  # nothing here asks it

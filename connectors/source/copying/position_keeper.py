@@ -118,7 +118,12 @@ class PositionKeeper:
 
     def form(self, part: CopiedPartition) -> StoredPosition:
         """Return what would be stored of a partition now."""
-        position, identity = part.copier.position, part.copier.identity
+        position, identity, tally, before = part.copier.position, part.copier.identity, part.copier.tally, part.stored
+        if tally.records:
+            newest_ms = None if tally.last_timestamp_ms < 0 else tally.last_timestamp_ms
+            record_bytes: int | None = round(tally.bytes / tally.records)
+        else:
+            newest_ms, record_bytes = (None, None) if before is None else (before.newest_ms, before.record_bytes)
         return StoredPosition(
             next_source=position.source_offset,
             source_cluster=self._source_id,
@@ -134,7 +139,9 @@ class PositionKeeper:
             skipped=position.skipped,
             ledger=part.ledger_number,
             ledger_run=part.ledger_run,
-            unknown={} if part.stored is None else part.stored.unknown,
+            newest_ms=newest_ms,
+            record_bytes=record_bytes,
+            unknown={} if before is None else before.unknown,
         )
 
     # What the task asks for

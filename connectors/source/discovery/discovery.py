@@ -112,6 +112,8 @@ class Discovery:
         except Mm2Error:
             self.look_again()  # refused topics were not looked at
             raise
+        finally:
+            self._ownership.refuses(self._refused.shown())
         await self._unlist(wanted)
         self.made.set()
         return missing

@@ -21,7 +21,6 @@ from mm2py.status.flow_report import FlowReport
 from rest.clusters.live import View
 from rest.errors import RestError
 from rest.reports.flows import state_of
-from rest.reports.lag import OwnCopies, own_copies
 from rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Part
 from rest.reports.topics import TopicCopy, topic_copies
 from rest.services import Services, Shared
@@ -97,21 +96,18 @@ class Asked:
     report: FlowReport
     state: GroupState | None
     """Of the group that runs the flow now; None: no worker does."""
-    own: OwnCopies
-    """What the worker beside this process knows."""
 
     def topics(self) -> list[TopicCopy]:
-        return topic_copies(self.facts, self.report, self.state, self.own)
+        return topic_copies(self.facts, self.report, self.state, at_ms=self.view.facts.at_ms)
 
 
 async def ask(services: Services, flow: Flow) -> Asked:
     """Return what is known of a flow. Raises: as ``LiveReport.view``; RestError, it was not looked at."""
     view = await services.live.view()
-    found = asked_of(view, flow, OwnCopies())
+    found = asked_of(view, flow)
     if found is None:
         raise RestError(503, f"{flow} has not been looked at yet.", {"Retry-After": "5"})
-    worker = None if services.v1.own is None else await services.v1.own.get()
-    return Asked(view, found.facts, found.report, found.state, own_copies(worker, flow))
+    return found
 
 
 def check_reachable(view: View, *clusters: ClusterAlias) -> None:
@@ -121,13 +117,13 @@ def check_reachable(view: View, *clusters: ClusterAlias) -> None:
             raise RestError(503, why, {"Retry-After": "5"})
 
 
-def asked_of(view: View, flow: Flow, own: OwnCopies) -> Asked | None:
+def asked_of(view: View, flow: Flow) -> Asked | None:
     """Return what a look has found of a flow; None: nothing."""
     facts = next((one for one in view.facts.flows if one.settings.flow == flow), None)
     report = next((one for one in view.report.flows if one.flow == flow), None)
     if facts is None or report is None:
         return None
-    return Asked(view, facts, report, state_of(view.report, view.facts, flow), own)
+    return Asked(view, facts, report, state_of(view.report, view.facts, flow))
 
 
 async def topics_of(services: Services, asked: Asked) -> list[TopicCopy]:

@@ -19,9 +19,8 @@ router = APIRouter(dependencies=[READER], prefix="/v1", tags=["v1"], responses=E
 async def get_worker_config(services: Shared) -> Response:
     """Return the settings of the worker beside this process that belong to no single flow."""
     targets = {target: group.name for target, group in services.configuration.groups.items()}
-    worker = None if services.v1.own is None else await services.v1.own.get()
-    name = "" if worker is None else worker.facts.worker
-    return json_response(await asyncio.to_thread(worker_settings_body, services.v1.file, targets, worker=name))
+    found = await asyncio.to_thread(worker_settings_body, services.v1.file, targets, worker=services.v1.worker)
+    return json_response(found)
 
 
 @router.get("/flows/{flow}/config", response_model=FlowSettingsBody, responses=example_of("/v1/flows/{flow}/config"))

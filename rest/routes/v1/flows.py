@@ -12,7 +12,6 @@ from mm2py.status.flow_report import FlowReport
 from rest.access.roles import ANY_READER, READER, Who
 from rest.errors import RestError
 from rest.reports.flows import FlowBody, flow_body, refused_bodies
-from rest.reports.lag import own_copies
 from rest.reports.pages import Page, page_of
 from rest.reports.partitions import PartitionCopy, partition_copies
 from rest.reports.topics import TopicCopy
@@ -35,12 +34,11 @@ class FlowDetail(Body):
 async def list_flows(services: Shared, who: Who, part: Paged) -> Response:
     """Return all flows of the worker's file in short, those that are refused among them."""
     view = await services.live.view()
-    worker = None if services.v1.own is None else await services.v1.own.get()
 
     def make() -> Page[FlowBody]:
         found = refused_bodies(view.facts.refused)
         for report in view.report.flows:
-            asked = asked_of(view, report.flow, own_copies(worker, report.flow))
+            asked = asked_of(view, report.flow)
             if asked is not None:
                 found.append(flow_body(report, view.report, asked.state, asked.topics()))
         found = sorted((one for one in found if who.may_see(one.flow)), key=lambda one: one.flow)
@@ -110,7 +108,8 @@ async def list_partitions(
     starts = {} if flow not in services.v1.questions else await services.v1.questions[flow].starts(topic)
 
     def make() -> Page[PartitionCopy]:
-        found = partition_copies(asked.facts, asked.report, report, asked.state, asked.own, starts=starts)
+        at_ms = asked.view.facts.at_ms
+        found = partition_copies(asked.facts, asked.report, report, asked.state, at_ms=at_ms, starts=starts)
         return page_of(found, lambda one: (one.partition,), part)
 
     return await answer(services, asked.view, ("partitions", flow, topic, part), make)

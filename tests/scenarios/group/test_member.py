@@ -19,7 +19,7 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicPr
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Resigned, TaskName
+from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Refusals, Resigned, TaskName
 from tests.fakes.broker.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
@@ -49,6 +49,30 @@ def test_of_several_workers_one_leads_and_each_partition_has_one_owner(seed: int
             assert world.copied(workers) == list(range(20))
             assert len({worker.member.view.leader_epoch for worker in workers}) == 1
             assert all(len(worker.members) == 1 for worker in workers)
+
+    run(scenario(), seed)
+
+
+@pytest.mark.walk(SEEDS)
+def test_what_one_worker_refuses_the_others_know_and_who_joins_later_as_well(seed: int) -> None:
+    """Not in each heartbeat: a joiner has it from the snapshot, or from the record that told it."""
+
+    async def scenario() -> None:
+        world = GroupWorld(seed)
+        async with world.running(2) as (one, two):
+            told = {f"t{number:03}": "x" * 900 for number in range(600)}
+            one.member.refuses(FLOW, told)
+            shown = dict.fromkeys(sorted(told)[:500], "x" * 500)
+            assert await world.until(lambda: two.member.view.members[one.member.id].refusals == {FLOW: shown}) < 2
+            await asyncio.sleep(100)  # a snapshot was written behind it
+            three = world.add("w3")
+            await world.until(lambda: bool(three.members) and three.member.takes_part)
+            assert three.member.view.members[one.member.id].refusals == {FLOW: shown}
+            one.member.refuses(FLOW, {})
+            await world.until(lambda: three.member.view.members[one.member.id].refusals == {FLOW: {}})
+            await asyncio.sleep(10)
+            assert len(world.written(Refusals)) == 2
+            await three.kill()
 
     run(scenario(), seed)
 

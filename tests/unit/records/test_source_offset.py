@@ -43,6 +43,8 @@ OURS = StoredPosition(
     skipped=((10, 12), (20, 20)),
     ledger=1_760_000_000_000,
     ledger_run=(40, 30, True),
+    newest_ms=1_760_000_000_500,
+    record_bytes=1024,
 )
 
 
@@ -51,7 +53,8 @@ int64s = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 ids = st.uuids()
 positions = st.builds(
-    StoredPosition,
+    lambda seen, **fields: StoredPosition(newest_ms=seen and seen[0], record_bytes=seen and seen[1], **fields),
+    seen=st.none() | st.tuples(st.none() | int64s, int32s),
     next_source=int64s,
     source_cluster=st.none() | texts,
     source_topic_id=st.none() | ids,
@@ -155,6 +158,8 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "drained": False,
         "ledger": 1_760_000_000_000,
         "ledger_run": "40,30,1",
+        "newest_ms": 1_760_000_000_500,
+        "record_bytes": 1024,
     }
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from mm2py.cli.gaps import gaps_json
 from mm2py.cli.status import exit_code_of
 from mm2py.group.membership import View as GroupView
-from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
+from mm2py.records.control_record import Entry, Joined, Listed, Refusals, TopicClaim
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
@@ -24,6 +24,7 @@ from tests.fakes.v1_services import (
     CONFLICT,
     FLOW,
     GAPS,
+    NOW_MS,
     REFUSED,
     W1,
     W2,
@@ -33,7 +34,6 @@ from tests.fakes.v1_services import (
     flow_facts,
     group_report,
     group_state,
-    worker,
 )
 
 
@@ -87,7 +87,7 @@ def test_a_flow_in_short_says_whether_it_runs_and_how_far_it_is_behind() -> None
     assert (flow["flow"], flow["state"], flow["coordinator"], flow["workers"]) == ("A->B", "running", W1, 2)
     assert (flow["topics_copied"], flow["topics_not_copied"], flow["open_gaps"]) == (2, 8, 1)
     assert (flow["lag_records"], flow["lag_s"], flow["settings_version"]) == (50, None, 4)
-    assert "known to its owner only" in flow["lag_note"], "the second worker alone knows the age of orders"
+    assert "mm2py has copied none" in flow["lag_note"], "MirrorMaker 2 has stored the positions of orders"
     assert (refused["flow"], refused["state"]) == (str(REFUSED), "refused") and "MM2" in refused["why"]
 
 
@@ -139,27 +139,37 @@ def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
         "narrow": "refused",
         "late": "not-listed",
     }
-    assert topics["narrow"]["why"] == "Topic narrow of A->B is refused: no.", (
-        "the coordinator is the worker that is asked"
-    )
+    assert topics["narrow"]["why"] == "Topic narrow of A->B is refused: no.", "as its coordinator has told the group"
     assert (topics["orders"]["remote_topic"], topics["orders"]["copy"]["open_gaps"]) == ("A.orders", 1)
     assert all(row["why"] for row in topics.values() if not row["is_copied"])
     assert [row["topic"] for row in items("flows/A->B/topics?copied=true")] == ["orders", "payments"]
 
 
-def test_another_workers_coordinator_is_named_as_the_one_who_knows() -> None:
-    topics = by("topic", items("flows/A->B/topics", client(beside=worker(members={}, flows=()))))
-    assert topics["narrow"]["reason"] == "not-listed" and "another worker" in topics["narrow"]["why"]
+def test_what_any_worker_refuses_is_told_and_the_coordinators_reason_comes_first() -> None:
+    """A remote topic that is too narrow is copied in part: its owner alone may have found that out."""
+    view = group_state()
+    for record in (
+        Refusals(W2, FLOW, {"narrow": "not told", "orders": "Partition 2 is not copied."}),
+        Refusals(W1, FLOW, {"narrow": "told"}),
+    ):
+        view.take(Entry(view.next_offset, NOW_MS, record))
+    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view))))
+    assert (topics["narrow"]["reason"], topics["narrow"]["why"]) == ("refused", "told")
+    assert (topics["orders"]["is_copied"], topics["orders"]["why"]) == (True, "Partition 2 is not copied.")
+    view.take(Entry(view.next_offset, NOW_MS, Refusals(W1, FLOW, {})))
+    view.take(Entry(view.next_offset, NOW_MS, Refusals(W2, FLOW, {})))
+    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view))))
+    assert topics["narrow"]["reason"] == "not-listed" and topics["orders"]["why"] == ""
 
 
 def test_a_topic_that_another_flow_has_listed_first_names_that_flow() -> None:
     other = Joined(W2, "host", "0.1.0", "", (FLOW, CONFLICT), (), {}, "id-B", "log", 3000)
     view = group_state()
     claims = {"narrow": TopicClaim("A.", False)}
-    for record in (other, Listed(W2, CONFLICT, {"narrow": 1}, claims=claims)):
+    for record in (other, Listed(W2, CONFLICT, {"narrow": 1}, claims=claims), Refusals(W1, FLOW, {})):
         view.take(Entry(view.next_offset, 999_990, record))
     view.topic_claims.take(CONFLICT, "narrow", claims["narrow"])
-    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view), beside=worker(flows=()))))
+    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view))))
     assert "C->B also leads into A.narrow" in topics["narrow"]["why"]
 
 
@@ -170,15 +180,15 @@ def test_a_topic_with_a_name_that_the_target_would_refuse_says_so() -> None:
     assert topics[long]["reason"] == "refused" and "251 characters" in topics[long]["why"]
 
 
-def test_lag_in_bytes_and_seconds_is_told_by_the_worker_that_copies_and_never_made_up() -> None:
+def test_lag_in_bytes_and_seconds_is_told_by_the_stored_position_and_never_made_up() -> None:
     topics = by("topic", items("flows/A->B/topics"))
     payments, orders = topics["payments"], topics["orders"]
     assert (payments["lag_records"], payments["lag_bytes"], payments["lag_s"]) == (10, 1000, 2.5)
     assert (orders["lag_records"], orders["lag_bytes"], orders["lag_s"]) == (30, None, None)
-    assert "known to its owner only" in orders["lag_note"]
+    assert "mm2py has copied none" in orders["lag_note"]
 
 
-def test_without_a_topic_of_the_worker_nothing_but_records_is_known_and_no_lag_is_no_lag() -> None:
+def test_no_lag_is_no_lag_whoever_stored_the_position() -> None:
     ends = {("orders", 0): 70, ("orders", 1): 5, ("payments", 0): 100}
     topics = by("topic", items("flows/A->B/topics", client(facts_of(flow_facts(ends=ends, selected={"orders": 2})))))
     assert (topics["orders"]["lag_records"], topics["orders"]["lag_bytes"], topics["orders"]["lag_s"]) == (0, 0, 0)
