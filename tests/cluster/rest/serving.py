@@ -61,3 +61,9 @@ def run_line(line: str, client: Asked) -> str:
     ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
     return ended.stdout.decode()
+
+
+def peak_mib(pid: int) -> float:
+    """Return the most memory that a process ever had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024

@@ -5,6 +5,7 @@ One worker serves the module: TLS with users, the same without TLS beyond loopba
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -22,6 +23,8 @@ from deploy.local.certificates import Authority, write_private
 from deploy.local.kafka import KafkaCluster
 from mm2py.secret import Secret
 from rest.access.hashes import hash_password, hash_token
+from tests.cluster.rest.serving import peak_mib
+from tests.cluster.rest.test_rest_process import rest_processes
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
 FLOW = "Access->B"
@@ -184,6 +187,24 @@ def test_bodies_that_are_no_json_or_too_large_are_refused(served: Served) -> Non
     )
     head = f"PUT {CONFIG} HTTP/1.1\r\nHost: localhost\r\n{_line(bearer())}Content-Type: application/json\r\n"
     assert served.raw(f"{head}Content-Length: 1073741824\r\n\r\n".encode()).startswith(b"HTTP/1.1 413")
+
+
+def test_a_body_without_an_end_is_refused_and_kept_nowhere(served: Served) -> None:
+    """B31: at a megabyte, whatever more is sent."""
+    (process,) = rest_processes(served.worker.pid)
+    before, sent = peak_mib(process), 0
+    chunk = b"100000\r\n" + b"a" * 0x100000 + b"\r\n"
+    head = f"PUT {CONFIG} HTTP/1.1\r\nHost: localhost\r\n{_line(bearer())}Content-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", served.ports["loopback"]), timeout=30) as connection:
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                connection.sendall(chunk)
+                sent += 1
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(100).startswith(b"HTTP/1.1 413")
+    assert sent < 200, "the connection was ended"
+    assert peak_mib(process) - before < 16
 
 
 def _line(headers: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from dataclasses import dataclass
 
 import httpx2
 import pytest
@@ -18,7 +18,7 @@ import pytest
 from deploy.local.kafka import KafkaCluster
 from rest.access.listening import CONNECTIONS_MOST, HEAD_MOST_S
 from tests.cluster.kafka_client import create_topic, new_name, record_count, write
-from tests.cluster.rest.serving import LISTENERS, asked
+from tests.cluster.rest.serving import LISTENERS, asked, peak_mib
 from tests.cluster.rest.test_rest_process import rest_processes
 from tests.cluster.running import DEADLINE_S, Mm2py, one_way_properties, wait_until
 
@@ -28,19 +28,27 @@ SENT_AWAY = {"503", "429", "closed"}
 REQUEST = b"GET /v1/flows HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
+@dataclass
+class Written:
+    """How many records are in the source."""
+
+    records: int = 0
+
+
 @contextmanager
-def load(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+def load(cluster: KafkaCluster, topic: str) -> Iterator[Written]:
     """Write a few hundred records a second meanwhile."""
-    ended = threading.Event()
+    ended, written = threading.Event(), Written()
 
     def produce() -> None:
         while not ended.wait(0.1):
             write(cluster, topic, [b"x" * 100] * 50)
+            written.records += 50
 
     writer = threading.Thread(target=produce)
     writer.start()
     try:
-        yield
+        yield written
     finally:
         ended.set()
         writer.join(DEADLINE_S)
@@ -95,12 +103,6 @@ async def crowd(port: int, per_second: int, seconds: float) -> Counter[str]:
     return answers
 
 
-def peak_mib(pid: int) -> float:
-    """Return the most memory that a process ever had."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 @pytest.mark.parametrize(
     ("connections", "per_second", "seconds"),
     [(1_000, 300, 2.0), pytest.param(10_000, 1_000, 10.0, marks=pytest.mark.slow)],
@@ -118,7 +120,7 @@ def test_a_crowd_is_sent_away_and_copying_goes_on(
         **{"listeners": LISTENERS, "admin.listeners": LISTENERS, f"{a}->{b}.topics": topic},
         **{"config.storage.replication.factor": 1},
     )
-    with Mm2py(properties) as run, load(source_cluster, topic):
+    with Mm2py(properties) as run, load(source_cluster, topic) as written:
         client = asked(run, f"{a}->{b}")
         port, probes = (int(event["at"].rpartition(":")[2]) for event in run.events("rest.listening"))
 
@@ -142,14 +144,17 @@ def test_a_crowd_is_sent_away_and_copying_goes_on(
         if took_s < HEAD_MOST_S / 2:  # else the first of them have been ended, and there is room
             assert set(turned_away) <= SENT_AWAY
         wait_until(lambda: client.get("/health").status_code == 200, "there is room again")
-        during = copied()
+        during, written_before = copied(), written.records
         answers = asyncio.run(crowd(port, per_second, seconds))
-        after = copied()
+        written_after, after = written.records, copied()
         print(
             f"{there} idle in {took_s:.0f} s: {dict(turned_away)}; then {dict(answers)};"
-            f" {peak_mib(process) - memory:.0f} MiB more; copied {during - before} and {after - during}"
+            f" {peak_mib(process) - memory:.0f} MiB more; copied {during - before}, then {after - during}"
+            f" of {written_after - written_before}"
         )
         assert before < during < after, "copying goes on"
+        if seconds >= 10:  # in less, what is on its way counts for too much
+            assert after - during >= 0.9 * (written_after - written_before), "S17: the rate falls by 10 % at most"
         assert set(answers) <= {"200", *SENT_AWAY} and answers["200"]
         assert peak_mib(process) - memory < MEMORY_MOST_MIB
         assert rest_processes(run.pid) == [process] and run.events("rest.ended") == []

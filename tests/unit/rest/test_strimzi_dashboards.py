@@ -51,7 +51,11 @@ JMX_EXPORTER: list[Query] = [
 METRICS_REPORTER: list[Query] = [
     ("kafka_connect_connect_worker_metrics_connector_count", {}, ()),
     ("kafka_connect_connect_worker_metrics_task_count", {}, ()),
-    ("kafka_consumer_consumer_fetch_manager_metrics_records_lag", CONSUMER, ("topic", "partition")),
+    (
+        "kafka_consumer_consumer_fetch_manager_metrics_records_lag",
+        {"client_id": ".*replication-consumer"},
+        ("topic", "partition"),
+    ),
     ("kafka_consumer_consumer_metrics_incoming_byte", {}, ()),
     ("kafka_producer_producer_metrics_outgoing_byte", {}, ()),
     ("kafka_producer_producer_metrics_buffer_available_bytes", {}, ("client_id",)),
