@@ -121,6 +121,11 @@ class RefusedTopics:
         """Forget topics that the source does not show any more."""
         self._refused = {name: error for name, error in self._refused.items() if name in there}
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Say no more of these topics."""
+        for name in names:
+            self._refused.pop(name, None)
+
     def note(self, refused: Mapping[str, TopicRefused], looked_at: Iterable[str] = ()) -> None:
         """Take in which topics are refused; of those that a round looked at, the others are accepted."""
         for name in looked_at:

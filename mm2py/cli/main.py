@@ -377,7 +377,7 @@ def _rest_process(
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
     checkpoints_max = configuration.metrics_partitions_max
     answers: dict[str, Callable[[], Iterable[object]]] = {
-        FACTS: lambda: [herder.facts(worker_name())],
+        FACTS: lambda: [herder.facts()],
         SNAPSHOT: lambda: snapshot_parts(herder, checkpoints_max=checkpoints_max),
         LOG_LEVEL: lambda: [level_of(log)],
         **{f"{LOG_LEVEL} {level}": functools.partial(_log_at, log, level) for level in LEVELS},

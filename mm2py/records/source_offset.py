@@ -159,9 +159,9 @@ def encode_value(position: StoredPosition) -> bytes:
         "drained": position.drained,
         "ledger": position.ledger,
         "ledger_run": None if position.ledger_run is None else ",".join(str(int(part)) for part in position.ledger_run),
+        "newest_ms": position.newest_ms,
+        "record_bytes": position.record_bytes,
     }
-    if position.record_bytes is not None:
-        fields |= {"newest_ms": position.newest_ms, "record_bytes": position.record_bytes}
     if position.by == BY_OPERATOR:
         fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
     return _dump(fields)

@@ -49,16 +49,9 @@ class Health(StrEnum):
 class WorkerFacts:
     """One worker, as of one moment."""
 
-    worker: str
-    """Its name, as members of its groups see it."""
-    version: str
     health: Health
     message: str
     """Why, in a sentence."""
-    flows: tuple[FlowStatus, ...]
-    """Without their topics."""
-    members: Mapping[ClusterAlias, MemberId]
-    """Its member id in the group of each target cluster that it has joined."""
 
 
 def health_of(

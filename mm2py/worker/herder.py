@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py import __version__
 from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus
 from mm2py.errors import Mm2Error
 from mm2py.group.group import Group
@@ -176,8 +175,8 @@ class Herder:
         refused = [FlowStatus(flow, "refused", str(error), "", (), {}) for flow, error in self.refused_flows.items()]
         return [*found.values(), *refused]
 
-    def facts(self, worker: str) -> WorkerFacts:
-        """Return what this worker tells the process that serves REST for it; ``worker`` is its name."""
+    def facts(self) -> WorkerFacts:
+        """Return what this worker tells the process that serves REST for it."""
         flows = tuple(self.status(with_topics=False))  # probes ask often, and copying waits meanwhile
         joined = {
             at: group.member.id
@@ -185,7 +184,7 @@ class Herder:
             if group.member is not None and group.member.takes_part
         }
         health, why = health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
-        return WorkerFacts(worker, __version__, health, why, flows, joined)
+        return WorkerFacts(health, why)
 
     @staticmethod
     def _flow_status(running: RunningConnector, with_topics: bool) -> FlowStatus:

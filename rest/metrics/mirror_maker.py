@@ -27,7 +27,7 @@ _STATS: Final[Sequence[tuple[str, str, Callable[[Stats], float]]]] = (
     ("_min", "the lowest of the last minute", lambda found: found.low),
     ("_max", "the highest of the last minute", lambda found: found.high),
 )
-_COUNTED: Final = ("running", "paused", "failed", "unassigned", "restarting")
+_COUNTED: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
 
 
 def connector_name(flow: str, kind: str = SOURCE_CONNECTOR) -> str:

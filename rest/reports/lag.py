@@ -14,7 +14,7 @@ from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import begin_of
 
 NO_OFFSETS: Final = "its position or its end is not known"
-NOTHING_COPIED: Final = "its position does not tell the age and size of records: mm2py has copied none up to it"
+NOT_TOLD: Final = "its position does not tell the age and size of the records that were copied"
 
 
 class Lag(NamedTuple):
@@ -47,7 +47,7 @@ def lag_of(facts: FlowFacts, key: TopicPartition, *, at_ms: int) -> Lag:
         records,
         None if size is None else records * size,
         None if newest_ms is None else max(0.0, (at_ms - newest_ms) / 1000),
-        NOTHING_COPIED if size is None or newest_ms is None else "",
+        NOT_TOLD if size is None or newest_ms is None else "",
     )
 
 

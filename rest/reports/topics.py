@@ -13,6 +13,7 @@ from typing import Final
 
 from mm2py.connector import Kind
 from mm2py.group.group_state import GroupState
+from mm2py.group.member import REFUSALS_MOST
 from mm2py.records.control_record import TopicClaim
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, TopicReport
@@ -98,9 +99,9 @@ def _left_out(topic: str, remote: str, why: LeftOut) -> TopicCopy:
 def _refused(facts: FlowFacts, report: FlowReport, state: GroupState | None) -> dict[str, str]:
     """Return the topics that members do not copy, or not wholly, and why; the flow coordinator knows best."""
     found: dict[str, str] = {}
-    for name, member in {} if state is None else state.members.items():
-        told = member.refusals.get(facts.settings.flow, {})
-        found = {**found, **told} if name == report.coordinator else {**told, **found}
+    members = [] if state is None else list(state.members.items())
+    for _, member in sorted(members, key=lambda one: one[0] == report.coordinator):
+        found |= member.refusals.get(facts.settings.flow, {})
     return found
 
 
@@ -150,4 +151,7 @@ def _why_not(
         return Reason.REFUSED, f"{', '.join(map(str, sorted(others)))} also leads into {remote}."
     if report.coordinator is None:
         return Reason.NOT_LISTED, "The flow has no coordinator at the moment, and none has listed it yet."
-    return Reason.NOT_LISTED, "The flow coordinator has found it just now, or waits for its leaders."
+    why = "The flow coordinator has found it just now, or waits for its leaders"
+    if len(refused) >= REFUSALS_MOST:
+        why += f", or refuses it: {REFUSALS_MOST} are told here, its log (topic.refused) names all"
+    return Reason.NOT_LISTED, f"{why}."

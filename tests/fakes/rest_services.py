@@ -51,7 +51,7 @@ class FakeLink:
     """A worker that says how it is, and what it has counted."""
 
     async def facts(self) -> WorkerFacts:
-        return WorkerFacts("host-a", "0.1.0", Health.HEALTHY, "It runs.", (), {})
+        return WorkerFacts(Health.HEALTHY, "It runs.")
 
     async def log_level(self) -> str:
         return "info"

@@ -41,5 +41,5 @@ def test_a_row_names_tests_that_are_there_and_say_its_number(numbers: list[str],
 
 def test_all_rows_about_rest_have_a_test() -> None:
     wanted = {f"B{number}" for number in (*range(30, 37), *range(39, 46))}
-    wanted |= {f"S{number:02}" for number in (1, 2, 5, *range(7, 10), 11, 14, *range(16, 21), 26, 32, 33, 34)}
+    wanted |= {f"S{number:02}" for number in (1, 2, *range(5, 12), 14, *range(16, 21), 26, 32, 33, 34)}
     assert wanted <= {number for numbers, _ in ROWS for number in numbers}

@@ -112,8 +112,7 @@ class Discovery:
         except Mm2Error:
             self.look_again()  # refused topics were not looked at
             raise
-        finally:
-            self._ownership.refuses(self._refused.shown())
+        self._ownership.refuses(self._refused.shown())
         await self._unlist(wanted)
         self.made.set()
         return missing
@@ -189,10 +188,16 @@ class Discovery:
 
     async def _start_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
         settled = self._settled_refusals()
+        if not settled:
+            self._forget_refusals(wanted)
         fresh = {
             name: topic
             for name, topic in wanted.items()
-            if (self._still_missing(name, topic) if name not in settled else self._fits(name, topic))
+            if (
+                self._fits(name, topic)
+                if name in settled
+                else name in self._refused or self._still_missing(name, topic)
+            )
         }
         if not fresh:
             return self._not_seen(wanted)
@@ -204,6 +209,12 @@ class Discovery:
         return self._not_seen(wanted) + sum(
             self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
         )
+
+    def _forget_refusals(self, wanted: Iterable[str]) -> None:
+        """Leave topics of which this worker has nothing any more to those that have: they say whether it is refused."""
+        if self._refused.names() and not self._ownership.is_coordinator:
+            mine = {name for name, _ in self._ownership.mine()}
+            self._refused.forget(name for name in wanted if name not in mine)
 
     def _still_missing(self, name: str, topic: TopicMetadata) -> int:
         """Return how many partitions of a topic have to start, or to be listed once its remote topic is there."""

@@ -39,3 +39,29 @@ def test_partitions_that_fit_into_a_narrow_remote_topic_are_copied_at_once_by_th
         assert await second.stop() == 0
 
     run(scenario())
+
+
+def test_what_was_refused_is_told_no_more_by_any_worker_once_an_operator_has_acted() -> None:
+    """Once, only the owner of the partition that fits now took its word back."""
+
+    async def scenario() -> None:
+        world = SharedWorld(1, extra={"A->B.remote.partitions.max": "3"})
+        for name in ("narrow", "filled"):
+            world.source.create_topic(name, 4)
+        world.target.create_topic("A.narrow", 3, replication_factor=3)
+        world.target.create_topic("A.filled", 4, replication_factor=3)
+        world.target.append("A.filled", 0, [b"foreign"])
+        first, second = world.start(), world.start()
+
+        def told() -> list[set[str]]:
+            members = {} if second.member is None else second.member.view.members
+            return [set(member.refusals.get(world.flow, {})) for member in members.values()]
+
+        await world.until(lambda: len(told()) == 2 and all("narrow" in topics for topics in told()))
+        assert any("filled" in topics for topics in told())
+        world.target.add_partitions("A.narrow", 4)
+        world.target.recreate_topic("A.filled")
+        await world.until(lambda: told() == [set(), set()], within_s=90)
+        assert await first.stop() == await second.stop() == 0
+
+    run(scenario())

@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 
-from mm2py.connector import FlowStatus
 from mm2py.kafka.port import BrokerId
 from mm2py.logs import LEVELS
 from mm2py.status.cluster_inquiry import Patience
@@ -39,11 +38,10 @@ class FakeLink:
         self.health = Health.HEALTHY
         self.level = "info"
         self.is_silent = False
-        self.flows: tuple[FlowStatus, ...] = ()
 
     async def facts(self) -> WorkerFacts:
         self._answer()
-        return WorkerFacts("w", "0.1.0", self.health, "as the test says", self.flows, {})
+        return WorkerFacts(self.health, "as the test says")
 
     async def log_level(self) -> str:
         self._answer()

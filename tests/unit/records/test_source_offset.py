@@ -53,8 +53,7 @@ int64s = st.integers(0, 2**63 - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 ids = st.uuids()
 positions = st.builds(
-    lambda seen, **fields: StoredPosition(newest_ms=seen and seen[0], record_bytes=seen and seen[1], **fields),
-    seen=st.none() | st.tuples(st.none() | int64s, int32s),
+    StoredPosition,
     next_source=int64s,
     source_cluster=st.none() | texts,
     source_topic_id=st.none() | ids,
@@ -70,6 +69,8 @@ positions = st.builds(
     drained=st.booleans(),
     ledger=st.none() | int64s,
     ledger_run=st.none() | st.tuples(int64s, int64s, st.booleans()),
+    newest_ms=st.none() | int64s,
+    record_bytes=st.none() | int32s,
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
 )
 

@@ -323,7 +323,7 @@ def test_a_flow_that_is_switched_off_by_what_is_stored_does_not_start_and_makes_
     schedule.is_off = True
     herder = Worker({AB: runs(AB)}, schedule=schedule).herder()
     assert [status.state for status in herder.status()] == ["off"]
-    assert herder.facts("w1").health is Health.HEALTHY
+    assert herder.facts().health is Health.HEALTHY
 
 
 def test_a_held_flow_says_so_once_it_is_drained() -> None:
