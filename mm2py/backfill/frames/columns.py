@@ -29,7 +29,7 @@ from mm2py.records.batch import (
 )
 from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Codec, decompress
 from mm2py.records.record_formats import CorruptMessage, read_message, unwrap
-from mm2py.replication.planning.steps import NOT_TAKEN_APART
+from mm2py.replication.planning.record_merge import NOT_TAKEN_APART
 
 CHUNK_BYTES: Final = 8 << 20
 """A chunk of columns has about so many bytes of records, and one batch more at most."""

@@ -12,7 +12,8 @@ from mm2py.backfill.verifying.places import kept_places
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, NewRecord, assemble, read_header, read_records
 from mm2py.records.compression import Codec, decompress
-from mm2py.replication.planning.steps import NOT_TAKEN_APART, Outgoing
+from mm2py.replication.planning.record_merge import NOT_TAKEN_APART
+from mm2py.replication.planning.steps import Outgoing
 
 
 class PlacedRecord(NamedTuple):

@@ -3,7 +3,7 @@
 Small batches cost a broker, and us, nearly as much each as large ones. So several small batches of one read are merged
 into one (*repacking*); none waits for others. ``copy.mode``, the codec, the number of records and the speed of the
 target decide which batches are small enough. Keys, values, headers and timestamps stay as they are; offsets follow from
-the order. The compiled classes of aiokafka take about a microsecond a record.
+the order. ``record_merge`` does it where the compiled core is not there, or says no.
 
 Answers to the batching of MM2's producer. The tally answers to record-count and byte-count of its MirrorSourceMetrics.
 """
@@ -14,11 +14,8 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from crc32c import crc32c
 
 from mm2py.compiled_core import Core
@@ -140,37 +137,9 @@ def merge(
         merged = _merged_by_core(core, batches, codec, max_bytes)
         if merged is not None:
             return _compressed(merged, as_codec)
-    builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
-    append = builder.append
-    room = max_bytes - HEADER_BYTES
-    index = batch_count = 0
-    is_compressed = codec != Codec.NONE
-    plain: memoryview | bytearray
-    try:
-        for plain in batches:
-            if is_compressed:
-                plain = _decompressed(plain, codec, room)  # noqa: PLW2901
-                room -= len(plain) - HEADER_BYTES
-            records = [*DefaultRecordBatch(plain)]  # all of them, before the first of them is written
-            if is_compressed:
-                room -= GROWTH_BYTES * len(records)
-            if not index and records[0].timestamp < 0:
-                break
-            for record in records:
-                append(index, record.timestamp, record.key, record.value, record.headers)
-                index += 1
-            batch_count += 1
-    except DecompressionBomb:
-        room = 0
-    except NOT_TAKEN_APART:
-        pass
-    taken_apart = islice(batches, batch_count + 1)
-    plain_bytes = max_bytes - room if is_compressed else sum(map(len, taken_apart))
-    if batch_count < 2:
-        return Merged(None, 0, plain_bytes)
-    built = builder.build()
-    data = built if isinstance(built, bytearray) else bytearray(built)
-    return _compressed(Merged(data, batch_count, plain_bytes), as_codec)
+    from mm2py.replication.planning.record_merge import merge_records  # noqa: PLC0415  (aiokafka slows the start down)
+
+    return _compressed(merge_records(batches, codec, max_bytes=max_bytes), as_codec)
 
 
 def _merged_by_core(core: Core, batches: Sequence[memoryview | bytearray], codec: int, max_bytes: int) -> Merged | None:
@@ -182,7 +151,7 @@ def _merged_by_core(core: Core, batches: Sequence[memoryview | bytearray], codec
     opened: list[bytearray] = []
     try:
         for batch in batches:
-            plain = _decompressed(batch, codec, room)
+            plain = decompressed(batch, codec, room)
             room -= len(plain) - HEADER_BYTES + GROWTH_BYTES * read_header(plain).record_count
             opened.append(plain)
     except DecompressionBomb:
@@ -210,11 +179,6 @@ def _compressed(merged: Merged, codec: int) -> Merged:
     return merged._replace(data=compressed)
 
 
-NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
-"""What reading a batch with aiokafka raises. The last two if a length in a record is near 2^63: its reader adds to it,
-which wraps around, and then it asks for so many bytes."""
-
-
 def are_alike(one: memoryview, other: memoryview) -> bool:
     """Tell whether two batches may become one: of one codec and one leader epoch."""
     first, second = read_header(one), read_header(other)
@@ -235,7 +199,7 @@ def jumps_of(batches: Sequence[memoryview]) -> Sequence[int]:
     return jumps
 
 
-def _decompressed(batch: memoryview | bytearray, codec: int, max_bytes: int) -> bytearray:
+def decompressed(batch: memoryview | bytearray, codec: int, max_bytes: int) -> bytearray:
     """Return the batch as it is without compression, if its records take no more than ``max_bytes`` when merged."""
     header = read_header(batch)
     room = max(0, max_bytes - GROWTH_BYTES * header.record_count)
