@@ -47,7 +47,7 @@ from mm2py.config.settings import (
 )
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.kafka.security.key_material import Security
+from mm2py.kafka.security.settings import Security
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import shown_key
 from mm2py.topics.filters import CopyMode, CopyModes, GroupFilter, TopicFilter

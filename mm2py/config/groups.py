@@ -32,7 +32,7 @@ from mm2py.config.settings import (
     topic_name_part,
 )
 from mm2py.connector import ClusterAlias
-from mm2py.kafka.security.key_material import TlsSettings
+from mm2py.kafka.security.settings import TlsSettings
 from mm2py.secret import Secret
 
 Value = Callable[[Layer, Key[Any]], Any]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import Mm2Error
-from mm2py.kafka.security.key_material import PLAINTEXT, Security, TlsSettings
+from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
 from mm2py.topics.filters import CopyModes, GroupFilter, TopicFilter, should_replicate

@@ -20,7 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mm2py.cli.rest_process import BACKLOG
 from mm2py.config.rest import ClientAuth, ServerTls
 from mm2py.kafka.errors import KeyMaterialUnusable
-from mm2py.kafka.security.key_material import Identity, TlsSettings
+from mm2py.kafka.security.key_material import Identity
+from mm2py.kafka.security.settings import TlsSettings
 from mm2py.kafka.security.tls import Tls, make_server_context
 from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
 

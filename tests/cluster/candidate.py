@@ -15,7 +15,7 @@ from mm2py.clock import SystemClock
 from mm2py.config.settings import GroupSettings, ZooKeeperSettings, ensemble
 from mm2py.connector import ClusterAlias
 from mm2py.group.zookeeper.election import ZooKeeperElection
-from mm2py.kafka.security.key_material import TlsSettings
+from mm2py.kafka.security.settings import TlsSettings
 from mm2py.secret import Secret
 
 CLUSTER_ID = "Yl3Z0kQmRkC8mVnq2u4b1A"

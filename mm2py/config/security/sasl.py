@@ -20,7 +20,8 @@ from mm2py.config.security import jaas, keys
 from mm2py.config.security.tls import read_tls
 from mm2py.config.settings import BadValue, Key, Status
 from mm2py.connector import Flow
-from mm2py.kafka.security.key_material import (
+from mm2py.kafka.security.sasl import HASHES, extension_problem
+from mm2py.kafka.security.settings import (
     PLAINTEXT,
     Mechanism,
     PasswordCredential,
@@ -32,7 +33,6 @@ from mm2py.kafka.security.key_material import (
     TokenEndpoint,
     TokenFile,
 )
-from mm2py.kafka.security.sasl import HASHES, extension_problem
 from mm2py.secret import Secret, shown_key
 
 _MODULES: Mapping[str, str] = {

@@ -19,7 +19,8 @@ from kio.static.protocol import Payload
 from mm2py.kafka import messages
 from mm2py.kafka.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, name_of
 from mm2py.kafka.errors import AuthenticationFailed, KafkaError, TlsFailed
-from mm2py.kafka.security.key_material import (
+from mm2py.kafka.security.sasl import TOKEN_REMEDY, Conversation, OAuthBearer, Plain, SaslRefused, Scram, shown_reason
+from mm2py.kafka.security.settings import (
     PLAINTEXT,
     PasswordCredential,
     SaslSettings,
@@ -27,7 +28,6 @@ from mm2py.kafka.security.key_material import (
     TokenEndpoint,
     TokenFile,
 )
-from mm2py.kafka.security.sasl import TOKEN_REMEDY, Conversation, OAuthBearer, Plain, SaslRefused, Scram, shown_reason
 from mm2py.kafka.security.tls import Tls, explain
 from mm2py.kafka.security.tokens import EndpointTokens, FileTokens, TokenSource
 

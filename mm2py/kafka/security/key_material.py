@@ -1,18 +1,20 @@
-r"""How the connections to one cluster are secured: the settings as values, and certificates and keys in one form. Pure.
+r"""Certificates and keys, out of the files or texts that the settings name, in one form. Pure.
 
-Answers to the settings ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's clients, to PemParser and to
-the stores of DefaultSslEngineFactory. ``mm2py/config`` reads the settings, ``access.py`` acts on them.
+Answers to PemParser and to the stores of DefaultSslEngineFactory of Apache Kafka's clients.
 
 Certificates and keys come as bytes: PEM, or PKCS12 as keytool and openssl write it. Java reads PKCS12 under the type
 JKS as well, and so does this. Java's old JKS format is refused with the way to convert it. Kafka accepts PEM without
 line breaks, because a properties file that continues a line by a ``\`` loses them.
+
+A worker loads this module with its first TLS connection: the library behind it takes a while.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -26,113 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from mm2py.kafka.errors import KeyMaterialUnusable
+from mm2py.kafka.security.settings import JKS_MAGICS, KeyStore, StoreType, TrustStore, convert_advice
 from mm2py.secret import Secret
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-StoreType = Literal["PEM", "PKCS12", "JKS"]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-TlsVersion = Literal["TLSv1.2", "TLSv1.3"]
-
-TLS_VERSIONS: Final[tuple[TlsVersion, ...]] = ("TLSv1.2", "TLSv1.3")
-
-
-@dataclass(frozen=True, slots=True)
-class TrustStore:
-    """Whose signature is trusted: a file, or PEM text out of the settings."""
-
-    type: StoreType
-    path: Path | None = None
-    password: Secret | None = None
-    certificates: Secret | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyStore:
-    """Our own certificate and its key: a file, or PEM texts out of the settings."""
-
-    type: StoreType
-    path: Path | None = None
-    password: Secret | None = None
-    certificate_chain: Secret | None = None
-    key: Secret | None = None
-    key_password: Secret | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    trust: TrustStore | None = None
-    """None: the certificate authorities of the system."""
-    keys: KeyStore | None = None
-    check_host_names: bool = True
-    versions: tuple[TlsVersion, ...] = TLS_VERSIONS
-    ciphers: tuple[str, ...] = ()
-    """Of TLS 1.2, in OpenSSL's names; empty: the usual ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordCredential:
-    """For PLAIN and SCRAM."""
-
-    username: str
-    password: Secret
-
-
-@dataclass(frozen=True, slots=True)
-class RefreshSettings:
-    """When a new token is fetched, as in Kafka's ``sasl.login.refresh.*``."""
-
-    window_factor: float = 0.8
-    window_jitter: float = 0.05
-    min_period_s: float = 60.0
-    buffer_s: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEndpoint:
-    """An OAuth server that gives tokens for a client's id and secret."""
-
-    url: str
-    client_id: str
-    client_secret: Secret
-    scope: str | None = None
-    url_encode: bool = False
-    tls: TlsSettings = TlsSettings()
-    connect_timeout_s: float = 10.0
-    read_timeout_s: float = 10.0
-    backoff_s: float = 0.1
-    backoff_most_s: float = 10.0
-    refresh: RefreshSettings = RefreshSettings()
-    extensions: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TokenFile:
-    """A file into which another program writes tokens; it is read again when it changes."""
-
-    path: Path
-    extensions: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SaslSettings:
-    mechanism: Mechanism
-    credential: PasswordCredential | TokenEndpoint | TokenFile
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """Everything about one cluster's connections as one side of a flow makes them."""
-
-    protocol: Protocol = "PLAINTEXT"
-    tls: TlsSettings | None = None
-    sasl: SaslSettings | None = None
-
-
-PLAINTEXT: Final = Security()
-
 
 _BLOCK: Final = re.compile(r"-{5}\s*BEGIN\s+([A-Z0-9 ]{1,40}?)\s*-{5}(.*?)-{5}\s*END\s+\1\s*-{5}", re.DOTALL)
 _HEADER: Final = re.compile(r"^[ \t]*[A-Za-z-]+:[^\n]*$", re.MULTILINE)
@@ -177,9 +74,6 @@ def pem_blocks(text: str) -> list[PemBlock]:
     return blocks
 
 
-STORE_MAX_BYTES: Final = 16 << 20
-JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-"""How files of Java's own two formats begin, JKS and JCEKS."""
 _AGAIN: Final = "It is read again at the next attempt; mm2py keeps trying."
 
 
@@ -193,15 +87,12 @@ class Identity:
     def pem(self) -> bytes:
         """Return key and certificates as OpenSSL loads them. The key is in the clear: keep it in memory."""
         key = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return key + b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self.chain)
+        return key + pem_of(self.chain)
 
 
-def convert_advice(where: str) -> str:
-    """Return how to get out of Java's own format."""
-    return (
-        "Convert it with: keytool -importkeystore -srckeystore"
-        f" {where} -destkeystore {where}.p12 -deststoretype PKCS12 ; then name the new file, with type PKCS12."
-    )
+def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Return certificates as OpenSSL loads them."""
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
 def trusted_certificates(trust: TrustStore, content: bytes | None) -> list[x509.Certificate]:

@@ -15,21 +15,17 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from typing import TYPE_CHECKING, Final
 
 from mm2py.kafka.errors import KeyMaterialUnusable
-from mm2py.kafka.security.key_material import (
-    STORE_MAX_BYTES,
-    TLS_VERSIONS,
-    Identity,
-    TlsSettings,
-    TlsVersion,
-    identity_of,
-    trusted_certificates,
-)
+from mm2py.kafka.security.settings import TLS_VERSIONS, TlsSettings, TlsVersion
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+    from mm2py.kafka.security.key_material import Identity
+
+STORE_MAX_BYTES: Final = 16 << 20
 
 TLS13: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 _KINDS: Final = {
@@ -138,9 +134,9 @@ def _configure(
         context.set_ciphers(":".join(settings.ciphers))
     if trusted is not None:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, whatever is in the store is an anchor
-        context.load_verify_locations(
-            cadata="".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in trusted)
-        )
+        from mm2py.kafka.security.key_material import pem_of  # noqa: PLC0415  (slow to load, and only TLS needs it)
+
+        context.load_verify_locations(cadata=pem_of(trusted).decode())
     if identity is not None:
         with _nameless_file(identity.pem()) as path:
             try:
@@ -176,7 +172,7 @@ def _nameless_file(content: bytes) -> Iterator[str]:
             os.unlink(path)
 
 
-MakeContext = Callable[[TlsSettings, list[x509.Certificate] | None, Identity | None], ssl.SSLContext]
+MakeContext = Callable[[TlsSettings, "list[x509.Certificate] | None", "Identity | None"], ssl.SSLContext]
 
 
 class Tls:
@@ -226,6 +222,8 @@ class Tls:
         return self._context
 
     def _made(self) -> ssl.SSLContext:
+        from mm2py.kafka.security.key_material import identity_of, trusted_certificates  # noqa: PLC0415  (see above)
+
         trust, keys = self.settings.trust, self.settings.keys
         return self._make(
             self.settings,

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from mm2py.kafka.errors import Backoff, KeyMaterialUnusable, TokenUnavailable
-from mm2py.kafka.security.key_material import RefreshSettings, TokenEndpoint, TokenFile
 from mm2py.kafka.security.sasl import is_token
+from mm2py.kafka.security.settings import RefreshSettings, TokenEndpoint, TokenFile
 from mm2py.kafka.security.tls import Tls, explain
 from mm2py.secret import Secret
 

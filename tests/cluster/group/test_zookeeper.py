@@ -23,7 +23,7 @@ from deploy.local.ports import HOST, lease_ports
 from deploy.local.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from mm2py.group.election_backend import CandidateState
 from mm2py.group.zookeeper.election import ZooKeeperElection
-from mm2py.kafka.security.key_material import KeyStore, TlsSettings, TrustStore
+from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from tests.cluster.candidate import candidate
 
 TIMEOUT_S = 2.0

@@ -16,7 +16,7 @@ from mm2py.config.references import Unresolved, resolve
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
-from mm2py.kafka.security.key_material import PasswordCredential
+from mm2py.kafka.security.settings import PasswordCredential
 from mm2py.secret import HIDDEN
 
 FLOW = parse_flow("A->B")

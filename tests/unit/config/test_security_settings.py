@@ -19,7 +19,7 @@ from mm2py.config.security.keys import SECURITY
 from mm2py.config.settings import Configuration, Status
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
-from mm2py.kafka.security.key_material import (
+from mm2py.kafka.security.settings import (
     KeyStore,
     PasswordCredential,
     SaslSettings,

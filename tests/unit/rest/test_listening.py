@@ -14,7 +14,7 @@ import pytest
 
 from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import ServerTls
-from mm2py.kafka.security.key_material import KeyStore, TlsSettings, TrustStore
+from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from mm2py.logs import make_logger
 from rest.access import listening
 from rest.access.gate import HEAD_MAX_BYTES

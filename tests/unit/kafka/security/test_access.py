@@ -24,7 +24,7 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 from mm2py.kafka.port import ANY_BROKER
 from mm2py.kafka.security.access import Access, Session
-from mm2py.kafka.security.key_material import PasswordCredential, SaslSettings, Security
+from mm2py.kafka.security.settings import PasswordCredential, SaslSettings, Security
 from mm2py.kafka.transport.connection import MAX_FIRST_FRAME_BYTES, Connection
 from mm2py.kafka.transport.opening import connect
 from mm2py.secret import Secret

@@ -7,7 +7,7 @@ import ssl
 import pytest
 
 from mm2py.kafka.security import tls as cipher_suites
-from mm2py.kafka.security.key_material import TLS_VERSIONS
+from mm2py.kafka.security.settings import TLS_VERSIONS
 from mm2py.kafka.security.tls import TLS13, UnknownSuite, choose
 
 

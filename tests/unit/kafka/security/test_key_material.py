@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from deploy.local.certificates import Authority, Certified
 from mm2py.kafka.errors import KeyMaterialUnusable
-from mm2py.kafka.security.key_material import KeyStore, TrustStore, identity_of, pem_blocks, trusted_certificates
+from mm2py.kafka.security.key_material import identity_of, pem_blocks, trusted_certificates
+from mm2py.kafka.security.settings import KeyStore, TrustStore
 from mm2py.secret import Secret
 
 AUTHORITY, OTHER = Authority("one"), Authority("two")

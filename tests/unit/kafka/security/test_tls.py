@@ -20,7 +20,7 @@ from deploy.local.certificates import Authority, Certified, self_signed, write_p
 from mm2py.kafka.errors import KafkaError, KeyMaterialUnusable, TlsFailed
 from mm2py.kafka.security import tls as tls_module
 from mm2py.kafka.security.access import Access
-from mm2py.kafka.security.key_material import KeyStore, Security, TlsSettings, TrustStore
+from mm2py.kafka.security.settings import KeyStore, Security, TlsSettings, TrustStore
 from mm2py.kafka.security.tls import Tls, make_context
 from mm2py.kafka.transport.opening import connect
 from mm2py.secret import Secret

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from deploy.local.certificates import Authority, write_private
 from mm2py.kafka.errors import TokenUnavailable
-from mm2py.kafka.security.key_material import RefreshSettings, TlsSettings, TokenEndpoint, TokenFile, TrustStore
+from mm2py.kafka.security.settings import RefreshSettings, TlsSettings, TokenEndpoint, TokenFile, TrustStore
 from mm2py.kafka.security.tokens import EndpointTokens, FileTokens, expiry_of, read_answer, refresh_at_s
 from mm2py.secret import Secret
 from tests.fakes.token_server import Answer, given_token, jwt, token_server

@@ -17,7 +17,7 @@ import uvloop
 from deploy.local.certificates import Authority, write_private
 from mm2py.kafka.errors import BrokerUnreachable, NotKafka
 from mm2py.kafka.security.access import Access
-from mm2py.kafka.security.key_material import Security, TlsSettings, TrustStore
+from mm2py.kafka.security.settings import Security, TlsSettings, TrustStore
 from mm2py.kafka.transport import opening
 from mm2py.kafka.transport.opening import NameLookup, connect
 from mm2py.secret import Secret
