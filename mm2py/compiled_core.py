@@ -79,6 +79,15 @@ class Core(Protocol):
         """
         ...
 
+    def changed_checksum(self, checksum: int, before: Bytes, after: Bytes, unchanged: int, /) -> int:
+        """Return the checksum of bytes that began with ``before`` and begin with ``after`` now.
+
+        Args:
+            checksum: of all of them before.
+            unchanged: how many follow.
+        """
+        ...
+
     def survey(
         self, data: Bytes, record_count: int, last_delta: int, wanted_delta: int, refuse_null_keys: bool, /
     ) -> tuple[int, int, int | None] | None:

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from mm2py.compiled_core import CORE
 from mm2py.errors import Mm2Error
 from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Bytes, Codec, compress, decompress
 
@@ -36,6 +37,8 @@ LOG_OVERHEAD_BYTES: Final = 12
 """Base offset and length: they stand before what the length counts, and belong to the size that Kafka limits."""
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
+SMALL_BYTES: Final = 8 << 10
+"""The checksum of so few bytes is computed before the compiled core is called."""
 CHECKED_FROM: Final = 21
 """The checksum covers everything from here on: not the base offset, the length, the leader epoch and the magic."""
 ATTRIBUTES_AT: Final = 22
@@ -191,6 +194,7 @@ def next_sequence(base_sequence: int, record_count: int) -> int:
 _pack_i64 = struct.Struct(">q").pack_into
 _pack_i32 = struct.Struct(">i").pack_into
 _pack_u32 = struct.Struct(">I").pack_into
+_unpack_u32 = struct.Struct(">I").unpack_from
 _pack_producer = struct.Struct(">qhi").pack_into
 
 
@@ -209,7 +213,7 @@ def stamp(
     timestamps in the records are relative to it. Stamping again, for a resend under another sequence, is allowed.
 
     Args:
-        batch: exactly one batch of magic 2, writable. Its checksum has been verified, and is computed again here.
+        batch: exactly one batch of magic 2, writable. Its checksum has been verified: the new one follows from it.
         base_sequence: sequence of the first record, 0 to 2^31 - 1; or -1 together with producer id and epoch -1.
         transactional: it is to be part of the producer's transaction.
     Raises:
@@ -218,6 +222,7 @@ def stamp(
     """
     if batch[22] & (LOG_APPEND_TIME | CONTROL):
         raise NotPassable(batch[22])
+    before = bytes(batch[CHECKED_FROM:HEADER_BYTES])
     _pack_i64(batch, 0, 0)
     _pack_i32(batch, 12, -1)
     batch[21] = 0
@@ -225,7 +230,13 @@ def stamp(
     if transactional:
         batch[22] |= TRANSACTIONAL
     _pack_producer(batch, 43, producer_id, producer_epoch, base_sequence)
-    _pack_u32(batch, CRC_AT, crc32c(memoryview(batch)[CHECKED_FROM:]))
+    if CORE is not None and len(batch) > SMALL_BYTES:  # what was verified is not read once more
+        unchanged = len(batch) - HEADER_BYTES
+        after = bytes(batch[CHECKED_FROM:HEADER_BYTES])
+        checksum = CORE.changed_checksum(_unpack_u32(batch, CRC_AT)[0], before, after, unchanged)
+    else:
+        checksum = crc32c(memoryview(batch)[CHECKED_FROM:])
+    _pack_u32(batch, CRC_AT, checksum)
 
 
 def place(batch: bytearray, base_offset: int, next_offset: int) -> None:

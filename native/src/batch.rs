@@ -136,6 +136,44 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The checksum of bytes whose first ones have changed, by what it was before, however many follow that did not.
+///
+/// A checksum is a remainder, and the remainder of a difference is the difference of the remainders. So what changed
+/// is looked at alone, and moved before what follows.
+pub fn changed_checksum(checksum: u32, before: &[u8], after: &[u8], unchanged: usize) -> u32 {
+    checksum ^ moved(crc32c::crc32c(before) ^ crc32c::crc32c(after), unchanged)
+}
+
+/// A remainder times x^8 for each of so many bytes that follow.
+fn moved(remainder: u32, bytes: usize) -> u32 {
+    let (mut product, mut power, mut left) = (remainder, X_TO_8, bytes);
+    while left != 0 {
+        if left & 1 == 1 {
+            product = times(product, power);
+        }
+        power = times(power, power);
+        left >>= 1;
+    }
+    product
+}
+
+/// The polynomial of CRC-32C. As in every remainder, the highest bit is the one of x^0.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+const X_TO_8: u32 = 0x0080_0000;
+
+/// The product of two remainders.
+fn times(one: u32, other: u32) -> u32 {
+    let (mut product, mut shifted, mut bit) = (0, other, 1 << 31);
+    while bit != 0 {
+        if one & bit != 0 {
+            product ^= shifted;
+        }
+        shifted = (shifted >> 1) ^ if shifted & 1 == 0 { 0 } else { POLYNOMIAL };
+        bit >>= 1;
+    }
+    product
+}
+
 /// Writes into memory of a fixed size.
 pub struct Writer<'a> {
     out: &'a mut [u8],
@@ -204,6 +242,18 @@ pub fn varint_bytes(value: i64) -> usize {
 #[allow(clippy::indexing_slicing)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_checksum_follows_from_the_bytes_that_changed() {
+        for size in [40, 41, 1_000, 70_000, 9_999_999] {
+            let mut bytes: Vec<u8> = (0..size).map(|at: u32| at.to_le_bytes()[0]).collect();
+            let (before, old) = (bytes[..40].to_vec(), crc32c::crc32c(&bytes));
+            bytes[1] ^= 0x10;
+            bytes[22..36].fill(7);
+            let changed = changed_checksum(old, &before, &bytes[..40], bytes.len() - 40);
+            assert_eq!(changed, crc32c::crc32c(&bytes));
+        }
+    }
 
     #[test]
     fn a_varint_is_read_as_it_was_written() {

@@ -5,10 +5,11 @@
 
 #![allow(unsafe_code)]
 
-use std::slice;
+use std::{ptr, slice};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyOverflowError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
@@ -45,13 +46,23 @@ pub fn without_lock<T: Send>(py: Python<'_>, read_bytes: usize, work: impl Send 
     if read_bytes > SMALL_BYTES { py.detach(work) } else { work() }
 }
 
+/// A bytearray with whatever was in its memory: clearing it first costs as much as a merge writes.
+fn unfilled(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
+    let size = ffi::Py_ssize_t::try_from(size).map_err(|_| PyOverflowError::new_err("too large"))?;
+    // SAFETY: a new bytearray, or null with an exception. Without a source, nothing is copied into it.
+    unsafe {
+        let array = ffi::PyByteArray_FromStringAndSize(ptr::null(), size);
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
 /// Make a bytearray of up to `most` bytes: `fill` writes it and returns its size, or None for no bytearray.
 pub fn filled<'py, T: Send>(
     py: Python<'py>,
     most: usize,
     fill: impl Send + FnOnce(&mut [u8]) -> Option<(usize, T)>,
 ) -> PyResult<Option<(Bound<'py, PyByteArray>, T)>> {
-    let array = PyByteArray::new_with(py, most, |_| Ok(()))?;
+    let array = unfilled(py, most)?;
     let export = PyBuffer::<u8>::get(&array)?;
     // SAFETY: exported, so of this size until `export` is dropped, and not shared yet.
     let memory = unsafe { slice::from_raw_parts_mut(export.buf_ptr().cast::<u8>(), export.len_bytes()) };

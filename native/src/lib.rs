@@ -18,6 +18,7 @@ mod mm2py_native {
     use pyo3::prelude::*;
     use pyo3::types::{PyByteArray, PyBytes};
 
+    use crate::batch;
     use crate::buffers::{Input, filled, without_lock};
     use crate::fingerprints::Fingerprints;
     use crate::merge;
@@ -106,6 +107,12 @@ mod mm2py_native {
             rebuild::survey(bytes, record_count, last_delta, wanted_delta, refuse_null_keys)
         })?;
         Some((kept.position, kept.record_count, kept.null_key_delta))
+    }
+
+    /// See `mm2py/compiled_core.py`.
+    #[pyfunction]
+    fn changed_checksum(checksum: u32, before: Input, after: Input, unchanged: usize) -> u32 {
+        batch::changed_checksum(checksum, before.bytes(), after.bytes(), unchanged)
     }
 
     type Copied<'py> = (Bound<'py, PyByteArray>, usize, i64, i64, i64, Bound<'py, PyBytes>);

@@ -310,7 +310,7 @@ class FetchLane:
 
     def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
         settings = self.settings
-        most = partition_bytes(settings.partition_max_bytes, waits=wait_ms is not None, is_far=self.pool.is_far())
+        most, waits, is_far = settings.partition_max_bytes, wait_ms is not None, self.pool.is_far()
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
             copier = part.copier
@@ -318,7 +318,7 @@ class FetchLane:
                 PartitionFetch(
                     part.partition,
                     copier.fetch_offset,
-                    max(most, part.fetch_bytes),
+                    max(partition_bytes(most, part.merged_read_bytes, waits=waits, is_far=is_far), part.fetch_bytes),
                     part.source_leader_epoch,
                     copier.fetched_epoch,
                 )

@@ -45,6 +45,14 @@ def read_bytes(account: MemoryAccount, *, waits: bool, is_far: bool) -> int:
     return min(account.backlog_bytes(), _FAR_BACKLOG_BYTES) if is_far else account.backlog_bytes()
 
 
-def partition_bytes(most: int, *, waits: bool, is_far: bool) -> int:
-    """Return how many bytes of each partition a read asks for at most; ``most`` is the setting."""
+def partition_bytes(most: int, merged_bytes: int | None, *, waits: bool, is_far: bool) -> int:
+    """Return how many bytes of a partition a read asks for at most.
+
+    Args:
+        most: the setting.
+        merged_bytes: as much as can be merged into one batch, if it is; see ``CopiedPartition.merged_read_bytes``.
+            The story: a read of a mebibyte became one batch of 900 KB, and one of what was left. Each batch costs.
+    """
+    if merged_bytes:
+        most = most // merged_bytes * merged_bytes or most
     return min(most, _FAR_PARTITION_BYTES) if is_far and not waits else most
