@@ -165,7 +165,7 @@ def command_of(launch: Launch, sides: Sides, directory: Path, tls: Mapping[str, 
         NotMeasured: it cannot be run here.
     """
     if launch.mirror == FRANZ_GO:
-        return _franz_go(launch, sides)
+        return _franz_go(launch, sides, tls)
     path = directory / "mm2.properties"
     path.write_text(render_properties(properties(launch, _addresses(sides, encrypted=launch.workload.tls), tls)))
     if launch.mirror == MM2PY:
@@ -186,16 +186,15 @@ def _addresses(sides: Sides, *, encrypted: bool) -> tuple[str, str]:
     return address(sides.source), address(sides.target)
 
 
-def _franz_go(launch: Launch, sides: Sides) -> list[str]:
+def _franz_go(launch: Launch, sides: Sides, tls: Mapping[str, str]) -> list[str]:
     workload = launch.workload
-    if workload.tls:
-        raise NotMeasured("the loop speaks plain text only")
+    source, target = _addresses(sides, encrypted=workload.tls)
     try:
         program = franz_go.build()
     except franz_go.NoGo as error:
         raise NotMeasured(str(error)) from error
     return [
-        *(str(program), "-source", sides.source.bootstrap, "-target", sides.target.bootstrap),
+        *(str(program), "-source", source, "-target", target, "-authority", tls.get("ssl.truststore.location", "")),
         *("-topic", workload.topic, "-remote", launch.remote_topic, "-codec", workload.shape.codec.name.lower()),
         *("-linger", "0s" if workload.pace else "5ms"),
     ]

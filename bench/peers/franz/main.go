@@ -5,6 +5,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"flag"
 	"log"
 	"os"
@@ -24,6 +26,7 @@ func main() {
 	topic := flag.String("topic", "", "topic to read from its start")
 	remote := flag.String("remote", "", "topic to write; it exists, with as many partitions")
 	codec := flag.String("codec", "none", "codec of the batches written: none, gzip, snappy, lz4, zstd")
+	authority := flag.String("authority", "", "PEM file of the authority to trust; without it plain text is spoken")
 	linger := flag.Duration("linger", 5*time.Millisecond, "how long a record may wait for others")
 	flag.Parse()
 
@@ -37,28 +40,32 @@ func main() {
 	if !known {
 		log.Fatalf("unknown codec %q", *codec)
 	}
+	var security []kgo.Opt
+	if *authority != "" {
+		security = append(security, kgo.DialTLSConfig(trusting(*authority)))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	consumer, err := kgo.NewClient(
+	consumer, err := kgo.NewClient(append(security,
 		kgo.SeedBrokers(*source),
 		kgo.ConsumeTopics(*topic),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxBytes(16<<20),
 		kgo.FetchMaxPartitionBytes(4<<20),
-	)
+	)...)
 	if err != nil {
 		log.Fatalf("source: %v", err)
 	}
 	defer consumer.Close()
 	// The producer is idempotent with acks=all: kgo's defaults.
-	producer, err := kgo.NewClient(
+	producer, err := kgo.NewClient(append(security,
 		kgo.SeedBrokers(*target),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(compression),
 		kgo.ProducerLinger(*linger),
 		kgo.MaxBufferedRecords(maxBuffered),
-	)
+	)...)
 	if err != nil {
 		log.Fatalf("target: %v", err)
 	}
@@ -91,4 +98,17 @@ func main() {
 			}
 		})
 	}
+}
+
+// trusting returns what a client needs for brokers whose certificates this authority has signed.
+func trusting(path string) *tls.Config {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		log.Fatalf("no certificate in %s", path)
+	}
+	return &tls.Config{RootCAs: pool}
 }

@@ -121,6 +121,25 @@ def test_stamping_changes_the_header_only_and_leaves_a_batch_that_kafka_would_ac
     assert DefaultRecordBatch(bytes(batch)).validate_crc()
 
 
+@given(
+    size=st.sampled_from([0, 8_000, 8_131, 8_132, 100_000, 900_001]),
+    producer=st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1)),
+    again=st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1)),
+    attributes=st.integers(0, 2**16 - 1),
+)
+def test_the_checksum_of_a_stamped_batch_is_right_however_large_it_is(
+    size: int, producer: tuple[int, int, int], again: tuple[int, int, int], attributes: int
+) -> None:
+    """That of a large one follows from what the stamp changed; damage that came in between stays visible."""
+    batch = build_batch([NewRecord(b"key", b"x" * size, 1_700_000_000_000)])
+    struct.pack_into(">H", batch, 21, attributes & ~0x28)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    stamp(batch, *producer)
+    assert crc_is_right(batch)
+    stamp(batch, *again, transactional=True)
+    assert crc_is_right(batch)
+
+
 def test_attributes_that_kafka_may_define_one_day_do_not_travel() -> None:
     batch = patched(KAFKA_BATCHES[2, "lz4", "CreateTime"], 21, ">h", 0x7F83)
     stamp(batch, 1, 0, 0)
