@@ -106,6 +106,9 @@ class Core(Protocol):
         ...
 
 
+_FUNCTIONS: Final = [name for name in vars(Core) if not name.startswith("_")]
+
+
 class CoreRequired(ConfigError):
     """``MM2PY_NATIVE=require``, and the core cannot be used."""
 
@@ -147,7 +150,10 @@ def choose(environment: Mapping[str, str], load: Callable[[str], Any] = importli
         why_not = f"{PACKAGE} cannot be loaded ({error})"
     else:
         version = getattr(module, "__version__", "unknown")
+        missing = [name for name in _FUNCTIONS if not hasattr(module, name)]
         why_not = "" if version == __version__ else f"{PACKAGE} is of version {version}, mm2py of {__version__}"
+        if not why_not and missing:
+            why_not = f"{PACKAGE} was built before and has no {missing[0]}"
         if not why_not:
             return Choice(cast("Core", module), "")
     if wish == "require":

@@ -109,6 +109,7 @@ class SourceConnector:
                 tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
         finally:
             self._state.name = "stopped"
+            self._ownership.refuses({})
 
     async def drain(self) -> None:
         """Settle what is in flight and store final positions; nothing new starts meanwhile."""

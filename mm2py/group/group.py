@@ -33,14 +33,12 @@ from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import find_producer_expiry_ms
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Joined, MemberId, TaskName
+from mm2py.records.control_record import Joined, MemberId, TaskName, shortened
 from mm2py.topics.names import ledger_topic
 
 HEALTHY_AFTER_S: Final = 60.0
 """After a member that lasted so long the next one joins without waiting."""
 ID_BITS: Final = 48
-REASON_MOST: Final = 500
-"""So many characters of why a connector is refused are told to the group."""
 
 T = TypeVar("T")
 
@@ -200,7 +198,7 @@ class Group:
 
     def refuse(self, name: ConnectorName, why: str) -> None:
         """Tell the group that a connector must not run here, and leave a whole flow to other workers."""
-        self._offer(replace(self._joined, refused={**self._joined.refused, str(name): why[:REASON_MOST]}))
+        self._offer(replace(self._joined, refused={**self._joined.refused, str(name): shortened(why)}))
         if name.kind is Kind.SOURCE:
             self.withdraw(name.flow)
 

@@ -51,6 +51,7 @@ from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import (
+    REFUSALS_MOST,
     Beat,
     ControlRecord,
     Entry,
@@ -63,6 +64,7 @@ from mm2py.records.control_record import (
     Refusals,
     TaskName,
     Writes,
+    shortened,
 )
 from mm2py.topics.names import control_log
 
@@ -77,9 +79,6 @@ GATE_CHECK_EVERY_S: Final = 1.0
 LOADS_EVERY_S: Final = 10.0
 LOAD_CHANGED: Final = 1.25
 LOADS_A_RECORD: Final = 5000
-REFUSALS_MOST: Final = 500
-REASON_MOST: Final = 500
-"""Of so many refused topics of a flow, so many characters each are told: a record may have 1 MiB."""
 
 
 class MemberEvicted(Mm2Error):
@@ -200,8 +199,7 @@ class Member:
 
     def refuses(self, flow: Flow, topics: Mapping[str, str]) -> None:
         """Tell which topics of a flow this worker does not copy, or not wholly, and why; the group hears of changes."""
-        first = sorted(topics)[:REFUSALS_MOST]
-        self._refusals[flow] = {topic: topics[topic][:REASON_MOST] for topic in first}
+        self._refusals[flow] = {topic: shortened(topics[topic]) for topic in sorted(topics)[:REFUSALS_MOST]}
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""

@@ -22,13 +22,15 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from mm2py.compiled_core import CORE
 from mm2py.errors import Mm2Error
 from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Bytes, Codec, compress, decompress
+
+if TYPE_CHECKING:
+    from mm2py.compiled_core import Core
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
@@ -37,8 +39,8 @@ LOG_OVERHEAD_BYTES: Final = 12
 """Base offset and length: they stand before what the length counts, and belong to the size that Kafka limits."""
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
-SMALL_BYTES: Final = 8 << 10
-"""The checksum of so few bytes is computed before the compiled core is called."""
+CRC_AGAIN_BYTES: Final = 8 << 10
+"""For so few bytes, computing the checksum anew is quicker than calling the compiled core."""
 CHECKED_FROM: Final = 21
 """The checksum covers everything from here on: not the base offset, the length, the leader epoch and the magic."""
 ATTRIBUTES_AT: Final = 22
@@ -205,6 +207,7 @@ def stamp(
     base_sequence: int,
     *,
     transactional: bool = False,
+    core: Core | None = None,
 ) -> None:
     """Make ``batch`` ours, in place: base offset 0, no leader epoch, our producer fields, only the codec's attributes.
 
@@ -213,9 +216,10 @@ def stamp(
     timestamps in the records are relative to it. Stamping again, for a resend under another sequence, is allowed.
 
     Args:
-        batch: exactly one batch of magic 2, writable. Its checksum has been verified: the new one follows from it.
+        batch: exactly one batch of magic 2, writable. Its checksum has been verified.
         base_sequence: sequence of the first record, 0 to 2^31 - 1; or -1 together with producer id and epoch -1.
         transactional: it is to be part of the producer's transaction.
+        core: finds the new checksum of a large batch out of the old one; None: it is computed from all bytes.
     Raises:
         NotPassable: it is a control batch, or its timestamps are log append times. Brokers would take the latter and
             show other timestamps than the source did.
@@ -230,10 +234,10 @@ def stamp(
     if transactional:
         batch[22] |= TRANSACTIONAL
     _pack_producer(batch, 43, producer_id, producer_epoch, base_sequence)
-    if CORE is not None and len(batch) > SMALL_BYTES:  # what was verified is not read once more
+    if core is not None and len(batch) > CRC_AGAIN_BYTES:
         unchanged = len(batch) - HEADER_BYTES
         after = bytes(batch[CHECKED_FROM:HEADER_BYTES])
-        checksum = CORE.changed_checksum(_unpack_u32(batch, CRC_AT)[0], before, after, unchanged)
+        checksum = core.changed_checksum(_unpack_u32(batch, CRC_AT)[0], before, after, unchanged)
     else:
         checksum = crc32c(memoryview(batch)[CHECKED_FROM:])
     _pack_u32(batch, CRC_AT, checksum)

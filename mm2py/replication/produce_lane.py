@@ -18,6 +18,7 @@ from typing import Final
 from zlib import crc32
 
 from mm2py.clock import Clock
+from mm2py.compiled_core import CORE
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
@@ -206,7 +207,8 @@ class ProduceLane:
                     self._handle(partition, TooOldToResend(self._clock.monotonic()))
                 continue
             data = sending.batch.data
-            stamp(data, sending.identity.producer_id, sending.identity.epoch, sending.sequence)
+            identity = sending.identity
+            stamp(data, identity.producer_id, identity.epoch, sending.sequence, core=CORE)
             batches.append((partition, sending))
             size += len(data)
             if partition.copier.in_flight.has_batches:

@@ -60,7 +60,7 @@ def health_of(
     """Return the health of a worker, and why. A flow that waits or is refused does not make a worker unhealthy.
 
     Args:
-        joined: as ``WorkerFacts.members``.
+        joined: its member id in the group of each target cluster that it has joined.
         targets: in how many groups the worker is to be.
     """
     if stops:

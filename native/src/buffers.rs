@@ -46,7 +46,8 @@ pub fn without_lock<T: Send>(py: Python<'_>, read_bytes: usize, work: impl Send 
     if read_bytes > SMALL_BYTES { py.detach(work) } else { work() }
 }
 
-/// A bytearray with whatever was in its memory: clearing it first costs as much as a merge writes.
+/// A bytearray with whatever was in its memory: clearing it first costs as much as a merge writes. Who fills it reads
+/// nothing that it has not written.
 fn unfilled(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
     let size = ffi::Py_ssize_t::try_from(size).map_err(|_| PyOverflowError::new_err("too large"))?;
     // SAFETY: a new bytearray, or null with an exception. Without a source, nothing is copied into it.
@@ -56,7 +57,8 @@ fn unfilled(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
     }
 }
 
-/// Make a bytearray of up to `most` bytes: `fill` writes it and returns its size, or None for no bytearray.
+/// Make a bytearray of up to `most` bytes: `fill` writes it and returns its size, or None for no bytearray. It must have
+/// written all bytes up to that size: the others hold what was in the memory before.
 pub fn filled<'py, T: Send>(
     py: Python<'py>,
     most: usize,

@@ -49,6 +49,8 @@ class View:
     """When it began, by the clock of the event loop."""
     facts: Facts
     report: Report
+    before: Facts | None = None
+    """What the look before found."""
 
     def flow(self, flow: Flow) -> FlowFacts | None:
         """Return what was found of one flow; None: it is refused, or no flow of the file."""
@@ -93,7 +95,8 @@ class LiveReport:
             try:
                 async with asyncio.timeout(LOOK_MOST_S):
                     facts = await self._look()
-                self._view = View(begun_s, facts, await self._make(facts))
+                before = None if self._view is None else self._view.facts
+                self._view = View(begun_s, facts, await self._make(facts), before)
             except Exception as error:  # whatever it is, REST has more to serve than this
                 hangs = isinstance(error, TimeoutError)
                 why = f"no answer within {LOOK_MOST_S:g} s" if hangs else f"{type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport
-from rest.reports.lag import lag_of
+from rest.reports.lag import Looks, lag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,14 @@ def partition_copies(
     report: FlowReport,
     topic: TopicReport,
     state: GroupState | None,
+    looks: Looks,
     *,
-    at_ms: int,
     starts: Mapping[int, int],
 ) -> list[PartitionCopy]:
     """Return the partitions of a topic, by number.
 
     Args:
         state: of the group that runs the flow; None if no worker does.
-        at_ms: when the facts were found out.
         starts: the first offsets of partitions, as far as they are known.
     """
     gaps: dict[int, list[Gap]] = {}
@@ -81,7 +80,7 @@ def partition_copies(
                 None if position is None else position.next_source,
                 end,
                 None if position is None else position.next_target,
-                *lag_of(facts, key, at_ms=at_ms),
+                *lag_of(facts, key, looks),
                 owner,
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,

@@ -13,13 +13,12 @@ from typing import Final
 
 from mm2py.connector import Kind
 from mm2py.group.group_state import GroupState
-from mm2py.group.member import REFUSALS_MOST
-from mm2py.records.control_record import TopicClaim
+from mm2py.records.control_record import REFUSALS_MOST, TopicClaim
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, TopicReport
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
-from rest.reports.lag import lag_of, sum_of
+from rest.reports.lag import Looks, lag_of, sum_of
 
 
 class Reason(StrEnum):
@@ -78,16 +77,15 @@ class TopicCopy:
     """Its partitions in numbers, and who copies them; null: the settings leave it out."""
 
 
-def topic_copies(facts: FlowFacts, report: FlowReport, state: GroupState | None, *, at_ms: int) -> list[TopicCopy]:
+def topic_copies(facts: FlowFacts, report: FlowReport, state: GroupState | None, looks: Looks) -> list[TopicCopy]:
     """Return all topics of the source, and those that were copied from there, by name.
 
     Args:
         state: of the group that runs the flow; None if no worker does.
-        at_ms: when the facts were found out.
     """
     remote, refused = facts.settings.remote_topic, _refused(facts, report, state)
     found = [_left_out(topic, remote(topic), why) for topic, why in facts.left_out.items()]
-    found += [_selected(topic, facts, report, state, refused, at_ms) for topic in report.topics]
+    found += [_selected(topic, facts, report, state, refused, looks) for topic in report.topics]
     return sorted({copy.topic: copy for copy in found}.values(), key=lambda copy: copy.topic)
 
 
@@ -111,11 +109,11 @@ def _selected(
     report: FlowReport,
     state: GroupState | None,
     refused: Mapping[str, str],
-    at_ms: int,
+    looks: Looks,
 ) -> TopicCopy:
     remote = facts.settings.remote_topic(topic.topic)
     if topic.owners and not topic.is_gone:
-        lag = sum_of([lag_of(facts, (topic.topic, number), at_ms=at_ms) for number in range(topic.partitions)])
+        lag = sum_of([lag_of(facts, (topic.topic, number), looks) for number in range(topic.partitions)])
         why = refused.get(topic.topic, "")
         return TopicCopy(topic.topic, remote, True, None, why, *lag, topic)
     reason, why = _why_not(topic, remote, facts, report, state, refused)

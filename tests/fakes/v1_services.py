@@ -128,8 +128,8 @@ def facts_of(*flows: FlowFacts, state: GroupView | None = None) -> Facts:
 class FakeLive:
     """Always has the same look."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.found = View(1.0, facts, report_of(facts))
+    def __init__(self, facts: Facts, before: Facts | None) -> None:
+        self.found = View(1.0, facts, report_of(facts), before)
 
     async def view(self) -> View:
         return self.found
@@ -163,7 +163,7 @@ def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
     return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "", "")
 
 
-def services(facts: Facts | None = None, **v1: Any) -> Services:
+def services(facts: Facts | None = None, before: Facts | None = None, **v1: Any) -> Services:
     """Return what the application runs on, beside the first worker."""
 
     async def cluster_id() -> str | None:
@@ -175,7 +175,7 @@ def services(facts: Facts | None = None, **v1: Any) -> Services:
     return Services(
         replace(found, refused=refused),
         None,  # type: ignore[arg-type]  # nothing here asks it
-        FakeLive(facts or facts_of()),  # type: ignore[arg-type]
+        FakeLive(facts or facts_of(), before),  # type: ignore[arg-type]
         {},
         SystemClock(),
         cluster_id,

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from mm2py import __version__
-from mm2py.compiled_core import CHOICE, CoreRequired, choose
+from mm2py.compiled_core import CHOICE, Core, CoreRequired, choose
 from mm2py.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = SimpleNamespace(__version__=__version__)
+FUNCTIONS = {name: print for name in vars(Core) if not name.startswith("_")}
+CORE = SimpleNamespace(__version__=__version__, **FUNCTIONS)
 
 
 def installed(module: Any) -> Any:
@@ -42,6 +43,9 @@ NOT_USED = {
     "mm2py-native cannot be loaded (wrong ELF class)": ImportError("wrong ELF class"),
     f"mm2py-native is of version 0.0.9, mm2py of {__version__}": SimpleNamespace(__version__="0.0.9"),
     f"mm2py-native is of version unknown, mm2py of {__version__}": SimpleNamespace(),
+    "mm2py-native was built before and has no changed_checksum": SimpleNamespace(
+        __version__=__version__, **{name: print for name in FUNCTIONS if name != "changed_checksum"}
+    ),
 }
 
 

@@ -15,6 +15,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from mm2py.compiled_core import CORE
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -201,7 +202,7 @@ class TaskTransaction:
         left = dict(batches)
         for number, (batch, _) in left.items():
             sequence = self._sequences.get((topic, number), 0)
-            stamp(batch, self.identity.producer_id, self.identity.epoch, sequence, transactional=True)
+            stamp(batch, self.identity.producer_id, self.identity.epoch, sequence, transactional=True, core=CORE)
         while left:
             leaders = await self._leaders(topic, left, patience)
             sends = [

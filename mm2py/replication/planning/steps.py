@@ -107,9 +107,9 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
             )
 
 
-def bytes_of_one(rules: TargetRules, bytes_per_record: float) -> int:
-    """Return how many bytes of plain batches are merged into one, if their records have this size with headers."""
-    return int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_record))
+def bytes_of_one(rules: TargetRules, bytes_per_offset: float) -> int:
+    """Return how many bytes of plain batches are merged into one, if they take so many for each offset."""
+    return int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_offset))
 
 
 class Merged(NamedTuple):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from mm2py.kafka.port import FetchedPartition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import PASS_REFUSED, Outgoing, Plan, before_seam, bytes_of_one, merge_rule
+from mm2py.replication.planning.steps import (
+    MIDDLE_BYTES,
+    PASS_REFUSED,
+    Outgoing,
+    Plan,
+    before_seam,
+    bytes_of_one,
+    merge_rule,
+)
 from mm2py.replication.reading.read_settings import ReadSettings
 
 
@@ -45,6 +53,7 @@ def plan_read(
         part.bytes_per_offset = len(records) / (planned.next_offset - offset)
         first = planned.steps[0] if planned.steps else None
         is_merged = isinstance(first, Outgoing) and first.reason == "repack"
+        is_merged &= part.merging.plain_max_bytes <= MIDDLE_BYTES  # else a cut batch is read twice, and may be large
         part.merged_read_bytes = bytes_of_one(part.rules, part.bytes_per_offset) if is_merged else None
     # A damaged length may claim gigabytes, so the size grows step by step.
     asked = max(settings.partition_max_bytes, part.fetch_bytes)

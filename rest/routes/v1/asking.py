@@ -21,6 +21,7 @@ from mm2py.status.flow_report import FlowReport
 from rest.clusters.live import View
 from rest.errors import RestError
 from rest.reports.flows import state_of
+from rest.reports.lag import Looks
 from rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Part
 from rest.reports.topics import TopicCopy, topic_copies
 from rest.services import Services, Shared
@@ -97,8 +98,15 @@ class Asked:
     state: GroupState | None
     """Of the group that runs the flow now; None: no worker does."""
 
+    @property
+    def looks(self) -> Looks:
+        """When this was found out, and what the look before found."""
+        now, before, flow = self.view.facts, self.view.before, self.facts.settings.flow
+        ends = [] if before is None else [one.ends for one in before.flows if one.settings.flow == flow]
+        return Looks(now.at_ms, now.at_ms if before is None else before.at_ms, ends[0] if ends else {})
+
     def topics(self) -> list[TopicCopy]:
-        return topic_copies(self.facts, self.report, self.state, at_ms=self.view.facts.at_ms)
+        return topic_copies(self.facts, self.report, self.state, self.looks)
 
 
 async def ask(services: Services, flow: Flow) -> Asked:

@@ -108,8 +108,7 @@ async def list_partitions(
     starts = {} if flow not in services.v1.questions else await services.v1.questions[flow].starts(topic)
 
     def make() -> Page[PartitionCopy]:
-        at_ms = asked.view.facts.at_ms
-        found = partition_copies(asked.facts, asked.report, report, asked.state, at_ms=at_ms, starts=starts)
+        found = partition_copies(asked.facts, asked.report, report, asked.state, asked.looks, starts=starts)
         return page_of(found, lambda one: (one.partition,), part)
 
     return await answer(services, asked.view, ("partitions", flow, topic, part), make)
