@@ -39,9 +39,11 @@ from mm2py.kafka.port import FetchReply, FetchRequest, PartitionFetch, TopicFetc
 from mm2py.kafka.transport.connection import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
+    TLS_PIECE_BYTES,
     WAKE_BYTES,
     Connection,
     FrameStream,
+    tls_pieces,
 )
 from mm2py.kafka.transport.opening import ConnectionOptions, connect
 
@@ -981,3 +983,12 @@ def test_a_port_without_a_listener_is_reported_in_the_words_of_the_system(run: R
         )
 
     run(main())
+
+
+@given(sizes=st.lists(st.sampled_from([0, 1, 7, 100, 65_535, 65_536, 65_537, 200_000]), max_size=6))
+def test_over_tls_a_request_goes_in_pieces_of_one_size_and_in_order(sizes: list[int]) -> None:
+    parts = [bytes([number]) * size for number, size in enumerate(sizes)]
+    pieces = [bytes(piece) for piece in tls_pieces(parts)]
+    assert b"".join(pieces) == b"".join(parts)
+    assert all(len(piece) == TLS_PIECE_BYTES for piece in pieces[:-1])
+    assert all(0 < len(piece) <= TLS_PIECE_BYTES for piece in pieces)
