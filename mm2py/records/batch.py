@@ -226,7 +226,8 @@ def stamp(
     """
     if batch[22] & (LOG_APPEND_TIME | CONTROL):
         raise NotPassable(batch[22])
-    before = bytes(batch[CHECKED_FROM:HEADER_BYTES])
+    is_large = core is not None and len(batch) > CRC_AGAIN_BYTES
+    before = bytes(batch[CHECKED_FROM:HEADER_BYTES]) if is_large else b""
     _pack_i64(batch, 0, 0)
     _pack_i32(batch, 12, -1)
     batch[21] = 0
@@ -234,7 +235,7 @@ def stamp(
     if transactional:
         batch[22] |= TRANSACTIONAL
     _pack_producer(batch, 43, producer_id, producer_epoch, base_sequence)
-    if core is not None and len(batch) > CRC_AGAIN_BYTES:
+    if core is not None and is_large:
         unchanged = len(batch) - HEADER_BYTES
         after = bytes(batch[CHECKED_FROM:HEADER_BYTES])
         checksum = core.changed_checksum(_unpack_u32(batch, CRC_AT)[0], before, after, unchanged)

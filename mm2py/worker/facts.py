@@ -6,13 +6,11 @@ Everything else that REST answers stands in topics on the target, which any work
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from mm2py.connector import ClusterAlias, FlowStatus
-from mm2py.records.control_record import MemberId
+from mm2py.connector import FlowStatus
 
 FACTS: Final = "facts"
 """What a REST process asks for: ``WorkerFacts``."""
@@ -54,20 +52,18 @@ class WorkerFacts:
     """Why, in a sentence."""
 
 
-def health_of(
-    flows: tuple[FlowStatus, ...], joined: Mapping[ClusterAlias, MemberId], targets: int, *, stops: bool
-) -> tuple[Health, str]:
+def health_of(flows: tuple[FlowStatus, ...], joined: int, targets: int, *, stops: bool) -> WorkerFacts:
     """Return the health of a worker, and why. A flow that waits or is refused does not make a worker unhealthy.
 
     Args:
-        joined: its member id in the group of each target cluster that it has joined.
+        joined: how many groups it has joined.
         targets: in how many groups the worker is to be.
     """
     if stops:
-        return Health.UNHEALTHY, "The worker is stopping."
-    if len(joined) < targets:
-        return Health.STARTING, f"It has joined {len(joined)} of {targets} groups."
+        return WorkerFacts(Health.UNHEALTHY, "The worker is stopping.")
+    if joined < targets:
+        return WorkerFacts(Health.STARTING, f"It has joined {joined} of {targets} groups.")
     starting = [str(status.flow) for status in flows if status.state == "starting"]
     if starting:
-        return Health.STARTING, f"It has not started {', '.join(starting)} yet."
-    return Health.HEALTHY, "The worker has joined its groups and started its flows."
+        return WorkerFacts(Health.STARTING, f"It has not started {', '.join(starting)} yet.")
+    return WorkerFacts(Health.HEALTHY, "The worker has joined its groups and started its flows.")

@@ -178,13 +178,8 @@ class Herder:
     def facts(self) -> WorkerFacts:
         """Return what this worker tells the process that serves REST for it."""
         flows = tuple(self.status(with_topics=False))  # probes ask often, and copying waits meanwhile
-        joined = {
-            at: group.member.id
-            for at, group in self.groups.items()
-            if group.member is not None and group.member.takes_part
-        }
-        health, why = health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
-        return WorkerFacts(health, why)
+        joined = sum(group.member is not None and group.member.takes_part for group in self.groups.values())
+        return health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
 
     @staticmethod
     def _flow_status(running: RunningConnector, with_topics: bool) -> FlowStatus:

@@ -19,7 +19,18 @@ from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicPr
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Left, Listed, Refusals, Resigned, TaskName
+from mm2py.records.control_record import (
+    Beat,
+    Claim,
+    Evicted,
+    Fenced,
+    Left,
+    Listed,
+    Refusals,
+    Resigned,
+    Snapshot,
+    TaskName,
+)
 from tests.fakes.broker.broker_model import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 from tests.scenarios.group_world import BEAT_S, FLOW, LOG, OFFSETS, SESSION_S, STATUS, GroupWorld
@@ -60,11 +71,12 @@ def test_what_one_worker_refuses_the_others_know_and_who_joins_later_as_well(see
     async def scenario() -> None:
         world = GroupWorld(seed)
         async with world.running(2) as (one, two):
-            told = {f"t{number:03}": "x" * 900 for number in range(600)}
+            told = {f"t{number:03}": "x" * 1200 for number in range(600)}
             one.member.refuses(FLOW, told)
-            shown = dict.fromkeys(sorted(told)[:500], "x" * 500)
+            shown = dict.fromkeys(sorted(told)[:500], "x" * 999 + "…")
             assert await world.until(lambda: two.member.view.members[one.member.id].refusals == {FLOW: shown}) < 2
-            await asyncio.sleep(100)  # a snapshot was written behind it
+            snapshots = len(world.written(Snapshot))
+            await world.until(lambda: len(world.written(Snapshot)) > snapshots, within_s=100)
             three = world.add("w3")
             await world.until(lambda: bool(three.members) and three.member.takes_part)
             assert three.member.view.members[one.member.id].refusals == {FLOW: shown}
