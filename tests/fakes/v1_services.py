@@ -128,7 +128,7 @@ def facts_of(*flows: FlowFacts, state: GroupView | None = None) -> Facts:
 class FakeLive:
     """Always has the same look."""
 
-    def __init__(self, facts: Facts, before: Facts | None) -> None:
+    def __init__(self, facts: Facts, before: Facts | None = None) -> None:
         self.found = View(1.0, facts, report_of(facts), before)
 
     async def view(self) -> View:
