@@ -29,6 +29,7 @@ class Link:
         jitter_ms: by how much a packet may be later, evenly distributed. Packets keep their order.
         overtaken: the share of packets that come a tenth of a round trip late, so that later ones overtake them.
         twice: the share of packets that come twice.
+        packet_bytes: the largest packet (MTU).
         seed: chooses what gets lost and what is late.
     """
 
@@ -39,6 +40,7 @@ class Link:
     jitter_ms: float = 0.0
     overtaken: float = 0.0
     twice: float = 0.0
+    packet_bytes: int = 1500
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -57,6 +59,8 @@ class Link:
             parts.append(f"{self.overtaken * 100:g} % overtaken")
         if self.twice:
             parts.append(f"{self.twice * 100:g} % twice")
+        if self.packet_bytes != 1500:
+            parts.append(f"packets of {self.packet_bytes:,} bytes")
         if self.megabits_per_s:
             parts.append(f"{self.megabits_per_s:g} Mbit/s, queue of {self.queue_bytes / 1e6:g} MB")
         return ", ".join(parts)

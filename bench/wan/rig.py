@@ -36,7 +36,7 @@ class Rig:
             self.source, self.target, self.near = (self._place(number) for number in (1, 2, 3))
             self.near.wire(self.source, "source")
             self.near.wire(self.target, "target")
-            devices = self.source.tun("wan"), self.target.tun("wan")
+            devices = self.source.tun("wan", link.packet_bytes), self.target.tun("wan", link.packet_bytes)
             self.source.route(self.target.address, "wan")
             self.target.route(self.source.address, "wan")
             self._relay = Relay(link, devices)

@@ -91,10 +91,10 @@ class Namespace:
         if done.returncode:
             raise NoNamespaces(f"ip {' '.join(arguments)}: {done.stderr.strip()}.", remedy="Run it as root.")
 
-    def tun(self, name: str) -> int:
+    def tun(self, name: str, packet_bytes: int = 1500) -> int:
         """Make a TUN device and return its file: what is routed to the device is read from it, packet by packet.
 
-        Each packet stands behind ten bytes, the kernel's ``virtio_net_hdr``.
+        Each packet stands behind ten bytes, the kernel's ``virtio_net_hdr``. ``packet_bytes`` is the device's MTU.
         """
         flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
         try:
@@ -103,7 +103,7 @@ class Namespace:
                 fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
         except OSError as error:
             raise NoNamespaces(f"No TUN device: {error.strerror}.", remedy="It takes root and /dev/net/tun.") from error
-        self.ip("link", "set", name, "up", "txqueuelen", "10000")
+        self.ip("link", "set", name, "mtu", str(packet_bytes), "up", "txqueuelen", "10000")
         return device
 
     def wire(self, other: Namespace, name: str) -> None:

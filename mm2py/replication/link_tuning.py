@@ -15,9 +15,11 @@ from typing import Final
 
 NEAR_S: Final = 0.005
 """Over a shorter round trip one connection carries 36 MB/s or more, and more of them only cost."""
-LOOK_S: Final = 0.5
+LOOK_S: Final = 0.25
+"""How often the lanes look."""
+MEASURED_S: Final = 0.5
 """How long the rate is measured, at least."""
-LOOK_ROUND_TRIPS: Final = 5
+MEASURED_ROUND_TRIPS: Final = 4
 SETTLE_ROUND_TRIPS: Final = 6
 """How long new connections take until they carry what they can: they are opened, and the kernel's windows grow."""
 FIRST: Final = 4
@@ -138,7 +140,7 @@ class LinkTuner:
                 self._note_rate(look)
             self._before = look
             return
-        if look.at_s - self._before.at_s < max(LOOK_S, LOOK_ROUND_TRIPS * round_trip_s):
+        if look.at_s - self._before.at_s < max(MEASURED_S, MEASURED_ROUND_TRIPS * round_trip_s):
             return
         if look.received_bytes - self._before.received_bytes < look.asked_bytes / 2:
             return  # most connections have not answered yet, so the rate says nothing

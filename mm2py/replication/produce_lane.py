@@ -26,7 +26,7 @@ from mm2py.records.batch import stamp
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
 from mm2py.replication.copying.in_flight import Sending
-from mm2py.replication.link_tuning import LOOK_S, NEAR_S, LinkTuner, Look
+from mm2py.replication.link_tuning import MEASURED_S, NEAR_S, LinkTuner, Look
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUESTS_ALWAYS: Final = 2
@@ -132,7 +132,7 @@ class ProduceLane:
         while True:
             await self._is_full.wait()
             self._is_full.clear()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(MEASURED_S)
             round_trip_s = self._brokers.round_trip_s(self.broker)
             now_s, is_full = self._clock.monotonic(), self._is_full.is_set()
             self.tuner.look(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mm2py.replication.link_tuning import FIRST, IDLE_S, TRY_AGAIN_S, Limit, LinkTuner, Look
+from mm2py.replication.link_tuning import FIRST, IDLE_S, LOOK_S, TRY_AGAIN_S, Limit, LinkTuner, Look
 
 MB = 1e6
 WINDOW_BYTES = 180_000
@@ -16,7 +16,7 @@ WINDOW_BYTES = 180_000
 
 @dataclass
 class _Link:
-    """A link, a worker that reads over it, and the looks at it, twice a second."""
+    """A link, a worker that reads over it, and the looks at it."""
 
     round_trip_s: float
     bytes_per_s: float
@@ -39,9 +39,9 @@ class _Link:
 
     def run(self, seconds: float, *, backlog: bool = True) -> None:
         rng = random.Random(self.seed)
-        for _ in range(int(2 * seconds)):
-            self.now_s += 0.5
-            self.received += backlog * self.rate() * 0.5 * (1 + self.noise * rng.uniform(-1, 1))
+        for _ in range(int(seconds / LOOK_S)):
+            self.now_s += LOOK_S
+            self.received += backlog * self.rate() * LOOK_S * (1 + self.noise * rng.uniform(-1, 1))
             free = self.rate() < self.target_bytes_per_s
             held_up_by = None if free else Limit.TARGET
             look = Look(self.now_s, self.round_trip_s, int(self.received), backlog, self.asked(), held_up_by)
@@ -68,6 +68,13 @@ def test_a_far_link_is_used_to_the_full_within_twenty_seconds(
     assert link.rate() >= 0.9 * reachable
     needed = link.bytes_per_s * round_trip_s / WINDOW_BYTES
     assert link.tuner.connections <= max(6, 2 * needed + 1)
+
+
+@pytest.mark.parametrize("round_trip_s", [0.02, 0.05, 0.1])
+def test_a_wide_link_has_all_its_connections_within_two_seconds(round_trip_s: float) -> None:
+    link = _Link(round_trip_s, 1_000 * MB)
+    link.run(2)
+    assert link.tuner.connections == 64
 
 
 def test_ten_minutes_on_a_full_link_change_the_number_a_few_times_only() -> None:

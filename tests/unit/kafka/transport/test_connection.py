@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import itertools
+import socket
 import struct
 import sys
 import uuid
@@ -40,6 +41,7 @@ from mm2py.kafka.transport.connection import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
     TLS_PIECE_BYTES,
+    WAKE_AT_ONCE_BYTES,
     WAKE_BYTES,
     Connection,
     FrameStream,
@@ -292,7 +294,7 @@ async def counted(port: int) -> Counted:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told when to wake the event loop")
 def test_a_large_frame_that_drips_wakes_the_event_loop_seldom(run: Run) -> None:
     """Over a long link each packet came alone. What follows the frame comes at once, though it is small."""
-    sizes = [1 << 20, 10, (1 << 20) + 3, WAKE_BYTES + 1, 0]
+    sizes = [WAKE_AT_ONCE_BYTES, 1 << 20, 10, (1 << 20) + 3, WAKE_BYTES + 1, 0]
 
     async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for data in [frame(number, bytes(size)) for number, size in enumerate(sizes)]:
@@ -306,10 +308,46 @@ def test_a_large_frame_that_drips_wakes_the_event_loop_seldom(run: Run) -> None:
         async with raw_server(drip) as port:
             stream = await counted(port)
             replies = [send(stream) for _ in sizes]
-            assert [len(await reply) for reply in replies] == [5 + size for size in sizes]
-            assert stream.updates < 100  # 1,600 pieces
+            assert len(await replies[0]) == 5 + sizes[0]
+            before = stream.updates
+            assert [len(await reply) for reply in replies[1:]] == [5 + size for size in sizes[1:]]
+            assert stream.updates - before < 100  # 1,600 pieces
 
     run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told when to wake the event loop")
+def test_the_first_bytes_of_a_connection_are_read_at_once_so_that_the_kernel_widens_its_window(run: Run) -> None:
+    """A connection over 100 ms kept its first window of 64 KB for seconds: all of it had come before it was read."""
+    sent = asyncio.Event()
+
+    async def stop_within(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = frame(0, bytes(WAKE_AT_ONCE_BYTES))
+        writer.write(first[: len(first) // 2])
+        await sent.wait()
+        writer.write(first[len(first) // 2 :] + frame(1, bytes(1 << 20))[: WAKE_BYTES // 2])
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with raw_server(stop_within) as port:
+            stream = await counted(port)
+            first, _ = send(stream), send(stream)
+            while not stream.updates:
+                await asyncio.sleep(0)
+            assert wakes_at(stream) == 1
+            sent.set()
+            await first
+            while wakes_at(stream) == 1:
+                await asyncio.sleep(0)
+            assert wakes_at(stream) == WAKE_BYTES
+
+    run(main())
+
+
+def wakes_at(stream: Counted) -> int:
+    """Return how many bytes must have come before the kernel wakes the event loop."""
+    found = stream._transport.get_extra_info("socket")  # type: ignore[union-attr]
+    return int(found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
 
 
 def test_a_connection_that_ends_within_a_large_frame_is_noticed_at_once(run: Run) -> None:
