@@ -42,6 +42,7 @@ const (
 	setOffload = 0x400454d0             // TUNSETOFFLOAD
 	joined     = 0x03                   // TUN_F_CSUM | TUN_F_TSO4
 	grain      = 500 * time.Microsecond // a sleep for each packet would take most of a core
+	restLooks  = 40                     // looks in vain, half a grain apart, before a device is waited for
 	tcpIPBytes = 52                     // before the data of a segment: IPv4, TCP with timestamps
 )
 
@@ -102,18 +103,34 @@ func release(bytes []byte) {
 	}
 }
 
+// readFrom reads a packet. While packets come, it looks for them now and then, as waiting for each takes longer than
+// reading it.
+func readFrom(device int, buffer []byte) int {
+	for looks := 0; ; looks++ {
+		read, err := syscall.Read(device, buffer)
+		switch {
+		case err == nil && looks > restLooks:
+			syscall.SetNonblock(device, true)
+			return read
+		case err == nil:
+			return read
+		case err == syscall.EAGAIN && looks < restLooks:
+			time.Sleep(grain / 2)
+		case err == syscall.EAGAIN:
+			syscall.SetNonblock(device, false)
+		case err != syscall.EINTR:
+			log.Fatal("reading a TUN device: ", err)
+		}
+	}
+}
+
 func take(from int, to int, way int, seed int64, out chan<- packet) {
 	random := rand.New(rand.NewSource(seed))
 	var freeNs, lastNs int64
 	buffer := make([]byte, mostBytes)
+	syscall.SetNonblock(from, true)
 	for {
-		read, err := syscall.Read(from, buffer)
-		if err == syscall.EINTR {
-			continue
-		} else if err != nil {
-			log.Fatal("reading a TUN device: ", err)
-		}
-		bytes := buffer[:read]
+		bytes := buffer[:readFrom(from, buffer)]
 		size := wireBytes(bytes)
 		is := now.Load()
 		lost, jitter := random.Float64() < is.Loss, random.Float64()
