@@ -55,9 +55,9 @@ of a worker's CPU."""
 WAKE_AT_ONCE_BYTES: Final = 1 << 20
 """Until a connection has received so much, each packet wakes the event loop.
 
-The kernel widens the receive window only while what comes is read at once. The story: over 100 ms the window is 64 KB at
-first. All of it had come before it was read, so it stayed as it was for five seconds, and a connection carried a third
-of what the broker would have sent."""
+The kernel widens the receive window only while what comes is read at once. The story: over 100 ms the window is 64 KB
+at first. All of it had come before it was read, so it stayed as it was for five seconds, and a connection carried a
+third of what the broker would have sent."""
 TLS_PIECE_BYTES: Final = 64 << 10
 """So much is encrypted and sent at once: it stays in the processor's cache. A small part alone would be a TLS record of
 its own, and a request as a whole was copied twice, as it is and encrypted."""

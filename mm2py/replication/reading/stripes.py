@@ -31,8 +31,8 @@ from mm2py.records.batch import (
 )
 
 STRIPE_BYTES_MOST: Final = 384 << 10
-"""A far connection takes more than a round trip for so much. At the edge of two stripes a batch or more is read twice, so
-smaller ones cost more; of larger ones more memory waits for its turn."""
+"""A far connection takes more than a round trip for so much. At the edge of two stripes a batch or more is read twice,
+so smaller ones cost more; of larger ones more memory waits for its turn."""
 SLACK: Final = 1.03
 """A stripe is asked for with so much more than its range should take."""
 BATCHES_A_STRIPE: Final = 4
