@@ -6,11 +6,15 @@ most one batch of each partition.
 A far broker takes little over one connection, as it does not read faster than its own socket buffer allows. Then
 partitions are spread over as many connections as pay (``link_tuning``). All requests with batches of one partition go
 over the same one, since they must arrive in order: it moves to another only when all of them are answered.
+
+A broker answers the requests of a connection one after the other. So while partitions catch up, those at the end of
+their logs are written over a connection of their own, and their records do not wait behind megabytes of others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +45,14 @@ WORTHWHILE_BYTES: Final = 1 << 20
 """So much is sent to such a broker at once. Less waits for its next answer, and then goes in fewer requests."""
 QUICKEST_GROWTH: Final = 1.01
 """By how much every slower answer raises the quickest time."""
+BULK_S: Final = 2.0
+"""So long after a request of ``WORTHWHILE_BYTES``, or of all that a far broker gets at once, some partition counts as
+catching up."""
+HEAD: Final = -1
+"""The number of the connection of partitions at the end of their logs, while others catch up."""
+HEAD_BYTES: Final = 64 << 10
+"""A partition with more to send is not given that connection; with four times as much it loses it. Each move waits until
+all its batches are answered, so one with large reads must not go to and fro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,8 @@ class ProduceLane:
         self._sent = sent
         self._wake = asyncio.Event()
         self._channels = [_Channel("produce")]
+        self._head = _Channel("produce-head")
+        self._bulk_until_s = -math.inf
         self._acknowledged_bytes = 0
         self._is_full = asyncio.Event()
         """Something waited because enough is in flight."""
@@ -115,7 +129,7 @@ class ProduceLane:
         async with FirstErrorGroup() as requests:
             requests.create_task(self._tune(), name=f"connections to broker {self.broker}")
             while True:
-                for channel in self._channels:
+                for channel in (*self._channels, self._head):
                     while self._may_send(channel) and (batches := self._collect(channel)):
                         request = object()
                         channel.sent_at_s[request] = self._clock.monotonic()
@@ -152,13 +166,18 @@ class ProduceLane:
     def _channel_of(self, partition: CopiedPartition) -> _Channel | None:
         """Return the connection of a partition; None: it moves to another one when all of its batches are answered."""
         wanted = 0
-        if self.tuner.connections > 1:
+        if self._has_bulk() and _is_head(partition):
+            wanted = HEAD
+        elif self.tuner.connections > 1:
             wanted = (crc32(partition.target_topic.encode()) + partition.partition) % self.tuner.connections
         if partition.connection != wanted:
             if partition.copier.in_flight.unanswered:
                 return None
             partition.connection = wanted
-        return self._channels[wanted]
+        return self._head if wanted == HEAD else self._channels[wanted]
+
+    def _has_bulk(self) -> bool:
+        return self._clock.monotonic() < self._bulk_until_s and self._settings.connections_max() > 1
 
     def _may_send(self, channel: _Channel) -> bool:
         """Whether another request makes anything arrive sooner.
@@ -215,6 +234,8 @@ class ProduceLane:
                 again.append(partition)
             self._sent(partition)
         channel.maybe_ready.update(dict.fromkeys(again))
+        if size >= min(most, WORTHWHILE_BYTES):
+            self._bulk_until_s = self._clock.monotonic() + BULK_S
         return batches
 
     async def _send(self, channel: _Channel, sent: object, batches: list[tuple[CopiedPartition, Sending]]) -> None:
@@ -263,3 +284,10 @@ class ProduceLane:
                     now_s=now_s,
                     now_ms=now_ms,
                 )
+
+
+def _is_head(partition: CopiedPartition) -> bool:
+    ready_bytes = partition.copier.in_flight.ready_bytes
+    if partition.connection == HEAD:
+        return ready_bytes <= 4 * HEAD_BYTES
+    return partition.copier.is_at_end and ready_bytes <= HEAD_BYTES

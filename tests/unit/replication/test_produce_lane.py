@@ -15,7 +15,13 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
 from mm2py.replication.positions import Position
-from mm2py.replication.produce_lane import REQUESTS_IN_FLIGHT, WORTHWHILE_BYTES, ProduceLane, SendSettings
+from mm2py.replication.produce_lane import (
+    BULK_S,
+    REQUESTS_IN_FLIGHT,
+    WORTHWHILE_BYTES,
+    ProduceLane,
+    SendSettings,
+)
 from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
@@ -37,6 +43,8 @@ class _World(NearBrokers):
     open: list[tuple[ProduceRequest, asyncio.Future[ProduceReply]]] = field(default_factory=list)
     partitions: dict[int, CopiedPartition] = field(default_factory=dict)
     read_again: list[int] = field(default_factory=list)
+    channels: list[str] = field(default_factory=list)
+    """Of each request so far."""
     ends: dict[int, int] = field(default_factory=dict)
     """Where the next batch of each partition is stored."""
 
@@ -50,7 +58,7 @@ class _World(NearBrokers):
         return int(self.now_s * 1000)
 
     async def send(self, _broker: BrokerId, request: Any, *, channel: str = "") -> Any:
-        del channel
+        self.channels.append(channel)
         reply: asyncio.Future[ProduceReply] = asyncio.get_running_loop().create_future()
         self.open.append((request, reply))
         return await reply
@@ -83,6 +91,7 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
 
         def handle(partition: CopiedPartition, event: Event) -> None:
             partition.copier.handle(event)
+            lane.offer(partition)
 
         lane = ProduceLane(
             BROKER,
@@ -94,14 +103,14 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
             problem=LaneProblem(lambda _: None),
         )
 
-        async def has(*numbers: int, size: int = 100) -> None:
+        async def has(*numbers: int, size: int = 100, behind: int = 0) -> None:
             for number in numbers:
                 part = world.partitions.get(number)
                 if part is None:
                     part = world.partitions[number] = _partition(number)
                 at = part.copier.fetch_offset
                 step = Outgoing(at, at + 1, 1, 1_000, 0, bytearray(size))
-                part.copier.handle(Fetched(Plan([step], at + 1), _Lease(), at, at + 1, world.now_s))
+                part.copier.handle(Fetched(Plan([step], at + 1), _Lease(), at, at + 1 + behind, world.now_s))
                 lane.offer(part)
             await settle()
 
@@ -187,5 +196,53 @@ def test_behind_a_request_that_is_late_a_megabyte_does_not_wait() -> None:
         assert world.sizes() == [1, 1]
         await has(3, size=WORTHWHILE_BYTES // 2)
         assert world.sizes() == [1, 1, 2]
+
+    with_lane(walk)
+
+
+def test_a_partition_at_the_end_of_its_log_does_not_wait_behind_those_that_catch_up() -> None:
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        for number in range(REQUESTS_IN_FLIGHT):
+            await has(number, size=WORTHWHILE_BYTES, behind=1_000)
+        await has(10)
+        assert world.channels == ["produce"] * REQUESTS_IN_FLIGHT + ["produce-head"]
+
+    with_lane(walk)
+
+
+def test_without_others_that_catch_up_all_share_one_connection() -> None:
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        await has(0, size=WORTHWHILE_BYTES, behind=1_000)
+        await world.answer()
+        world.now_s += BULK_S
+        await has(10)
+        assert world.channels == ["produce", "produce"]
+
+    with_lane(walk)
+
+
+def test_a_partition_changes_its_connection_only_when_all_its_batches_are_answered() -> None:
+    """Its batches would overtake each other, and the broker refuses one that comes out of sequence."""
+
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        await has(10)
+        await world.answer()
+        await has(10)
+        await has(0, size=WORTHWHILE_BYTES, behind=1_000)
+        await has(10)
+        assert world.channels == ["produce"] * 3
+        await world.answer()
+        assert world.channels == ["produce"] * 3 + ["produce-head"]
+
+    with_lane(walk)
+
+
+def test_a_partition_with_much_to_send_does_not_move_to_and_fro() -> None:
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        await has(10)
+        await world.answer()
+        for behind in (1, 0, 1, 0):
+            await has(10, size=WORTHWHILE_BYTES, behind=behind)
+        assert world.channels == ["produce"] * 5
 
     with_lane(walk)
