@@ -51,8 +51,8 @@ catching up."""
 HEAD: Final = -1
 """The number of the connection of partitions at the end of their logs, while others catch up."""
 HEAD_BYTES: Final = 64 << 10
-"""A partition with more to send is not given that connection; with four times as much it loses it. Each move waits until
-all its batches are answered, so one with large reads must not go to and fro."""
+"""A partition with more to send is not given that connection; with four times as much it loses it. Each move waits
+until all its batches are answered, so one with large reads must not go to and fro."""
 
 
 @dataclass(frozen=True, slots=True)
