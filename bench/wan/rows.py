@@ -20,7 +20,7 @@ TITLES: Final[Mapping[str, str]] = {
 MIRRORS: Final = tuple(TITLES)
 GIGABIT: Final = 1_000.0
 JUMBO_BYTES: Final = 9000
-"""The story: carrying packets of 1,500 bytes took more than one of two cores, so it was the rig that was measured."""
+"""The story: carrying packets of 1,500 bytes took most of one of two cores, so it was the rig that was measured."""
 FULL_RATE: Final = "wan-12"
 """The row whose rate over the same link is all that a mirror carries."""
 CATCH_UP_LATE_PERCENT: Final = 15.0

@@ -16,7 +16,7 @@ from typing import Final
 NEAR_S: Final = 0.005
 """Over a shorter round trip one connection carries 36 MB/s or more, and more of them only cost."""
 LOOK_S: Final = 0.25
-"""How often the lanes look."""
+"""How often a fetch lane looks. A produce lane looks every ``MEASURED_S``."""
 MEASURED_S: Final = 0.5
 """How long the rate is measured, at least."""
 MEASURED_ROUND_TRIPS: Final = 4
@@ -134,13 +134,16 @@ class LinkTuner:
     def _measure(self, look: Look, round_trip_s: float, most: int) -> None:
         if look.at_s < self._settled_at_s + SETTLE_ROUND_TRIPS * round_trip_s:
             return
-        if self._before is None or look.held_up_by is not None:
-            if look.held_up_by is not None:
-                self.limit = look.held_up_by
-                self._note_rate(look)
+        if look.held_up_by is not None:
+            self.limit = look.held_up_by
+        if self._before is None:
             self._before = look
             return
         if look.at_s - self._before.at_s < max(MEASURED_S, MEASURED_ROUND_TRIPS * round_trip_s):
+            return
+        if look.held_up_by is not None:
+            self._note_rate(look)
+            self._before = look
             return
         if look.received_bytes - self._before.received_bytes < look.asked_bytes / 2:
             return  # most connections have not answered yet, so the rate says nothing

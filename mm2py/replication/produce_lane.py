@@ -1,14 +1,15 @@
 """Sends to one target broker.
 
-A *produce lane* keeps up to five requests in flight to its broker, and fewer if the broker is slow. A request has at
-most one batch of each partition.
+A *produce lane* keeps up to five requests in flight on a connection to its broker, and fewer if the broker is slow. A
+request has at most one batch of each partition.
 
 A far broker takes little over one connection, as it does not read faster than its own socket buffer allows. Then
 partitions are spread over as many connections as pay (``link_tuning``). All requests with batches of one partition go
 over the same one, since they must arrive in order: it moves to another only when all of them are answered.
 
 A broker answers the requests of a connection one after the other. So while partitions catch up, those at the end of
-their logs are written over a connection of their own, and their records do not wait behind megabytes of others.
+their logs are written to a near broker over a connection of their own. Their records do not wait behind megabytes of
+others.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ WORTHWHILE_BYTES: Final = 1 << 20
 """So much is sent to such a broker at once. Less waits for its next answer, and then goes in fewer requests."""
 QUICKEST_GROWTH: Final = 1.01
 """By how much every slower answer raises the quickest time."""
+BULK_BYTES: Final = 256 << 10
 BULK_S: Final = 2.0
-"""So long after a request of ``WORTHWHILE_BYTES``, or of all that a far broker gets at once, some partition counts as
-catching up."""
+"""So long after a request with ``BULK_BYTES`` of partitions that are behind, partitions are catching up."""
 HEAD: Final = -1
 """The number of the connection of partitions at the end of their logs, while others catch up."""
 HEAD_BYTES: Final = 64 << 10
@@ -136,7 +137,7 @@ class ProduceLane:
                         requests.create_task(
                             self._send(channel, request, batches), name=f"{channel.name} broker {self.broker}"
                         )
-                    if channel.maybe_ready:
+                    if channel.maybe_ready and channel is not self._head:
                         self._is_full.set()
                 await self._wake.wait()
                 self._wake.clear()
@@ -166,7 +167,8 @@ class ProduceLane:
     def _channel_of(self, partition: CopiedPartition) -> _Channel | None:
         """Return the connection of a partition; None: it moves to another one when all of its batches are answered."""
         wanted = 0
-        if self._has_bulk() and _is_head(partition):
+        has_bulk = self._has_bulk()
+        if has_bulk and _is_head(partition):
             wanted = HEAD
         elif self.tuner.connections > 1:
             wanted = (crc32(partition.target_topic.encode()) + partition.partition) % self.tuner.connections
@@ -174,10 +176,18 @@ class ProduceLane:
             if partition.copier.in_flight.unanswered:
                 return None
             partition.connection = wanted
+            if not has_bulk and not self._head.sent_at_s:
+                self._brokers.close_channel(self.broker, self._head.name)
         return self._head if wanted == HEAD else self._channels[wanted]
 
     def _has_bulk(self) -> bool:
-        return self._clock.monotonic() < self._bulk_until_s and self._settings.connections_max() > 1
+        """Whether partitions catch up, and others may have a connection of their own.
+
+        Connections to a far broker carry little, so a single one would not do for all that are at the end.
+        """
+        if self._clock.monotonic() >= self._bulk_until_s:
+            return False
+        return not self._is_far() and self._settings.connections_max() > 1
 
     def _may_send(self, channel: _Channel) -> bool:
         """Whether another request makes anything arrive sooner.
@@ -206,7 +216,7 @@ class ProduceLane:
     def _collect(self, channel: _Channel) -> list[tuple[CopiedPartition, Sending]]:
         """Take and stamp one batch of each partition that may send one, oldest offer first."""
         batches: list[tuple[CopiedPartition, Sending]] = []
-        size = 0
+        size = bulk_size = 0
         retained_after_ms = self._settings.retained_after_ms()
         again: list[CopiedPartition] = []
         most = FAR_REQUEST_BYTES if self._is_far() else REQUEST_BYTES
@@ -230,11 +240,12 @@ class ProduceLane:
             stamp(data, identity.producer_id, identity.epoch, sending.sequence, core=CORE)
             batches.append((partition, sending))
             size += len(data)
+            bulk_size += 0 if partition.copier.is_at_end else len(data)
             if partition.copier.in_flight.has_batches:
                 again.append(partition)
             self._sent(partition)
         channel.maybe_ready.update(dict.fromkeys(again))
-        if size >= min(most, WORTHWHILE_BYTES):
+        if bulk_size >= BULK_BYTES and channel is not self._head:
             self._bulk_until_s = self._clock.monotonic() + BULK_S
         return batches
 

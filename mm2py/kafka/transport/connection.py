@@ -131,7 +131,7 @@ class FrameStream(asyncio.BufferedProtocol):
                 self._start_frame()
             return
         left = len(self._frame) - self._filled
-        if left < self._wake_bytes:
+        if max(left, 1) < self._wake_bytes:
             self._wake_at(left or 1)
         if not left:
             frame, self._frame, self._filled = self._frame, None, 0

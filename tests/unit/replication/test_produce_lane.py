@@ -16,7 +16,9 @@ from mm2py.replication.copying.events import CopySettings, Event, Fetched, Posit
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
 from mm2py.replication.positions import Position
 from mm2py.replication.produce_lane import (
+    BULK_BYTES,
     BULK_S,
+    HEAD_BYTES,
     REQUESTS_IN_FLIGHT,
     WORTHWHILE_BYTES,
     ProduceLane,
@@ -45,6 +47,7 @@ class _World(NearBrokers):
     read_again: list[int] = field(default_factory=list)
     channels: list[str] = field(default_factory=list)
     """Of each request so far."""
+    closed: list[str] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
     """Where the next batch of each partition is stored."""
 
@@ -62,6 +65,9 @@ class _World(NearBrokers):
         reply: asyncio.Future[ProduceReply] = asyncio.get_running_loop().create_future()
         self.open.append((request, reply))
         return await reply
+
+    def close_channel(self, _broker: BrokerId, channel: str) -> None:
+        self.closed.append(channel)
 
     def sizes(self) -> list[int]:
         """How many batches are in each request that is not answered yet."""
@@ -83,7 +89,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable[None]]) -> None:
+def with_lane(
+    walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable[None]], *, connections_max: int = 64
+) -> None:
     """Run ``walk`` with a world, and with a way to let a partition have a batch to send."""
 
     async def run() -> None:
@@ -96,7 +104,7 @@ def with_lane(walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable
         lane = ProduceLane(
             BROKER,
             world,  # type: ignore[arg-type]
-            settings=SendSettings(1_000, lambda: -1, lambda: 64),
+            settings=SendSettings(1_000, lambda: -1, lambda: connections_max),
             clock=world,
             handle=handle,
             sent=lambda partition: world.read_again.append(partition.partition),
@@ -210,15 +218,55 @@ def test_a_partition_at_the_end_of_its_log_does_not_wait_behind_those_that_catch
     with_lane(walk)
 
 
-def test_without_others_that_catch_up_all_share_one_connection() -> None:
+def test_when_the_others_have_caught_up_all_share_one_connection_again() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
-        await has(0, size=WORTHWHILE_BYTES, behind=1_000)
+        await has(0, size=BULK_BYTES, behind=1_000)
+        await has(10)
+        assert world.channels == ["produce", "produce-head"]
+        await world.answer()
         await world.answer()
         world.now_s += BULK_S
         await has(10)
-        assert world.channels == ["produce", "produce"]
+        assert world.channels == ["produce", "produce-head", "produce"]
+        assert world.closed == ["produce-head"]
 
     with_lane(walk)
+
+
+def test_many_partitions_at_the_end_of_their_logs_are_no_backlog_of_each_other() -> None:
+    """All of them moved to the second connection, and stayed there."""
+
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        for _ in range(5):
+            for number in range(10):
+                await has(number, size=BULK_BYTES // 4)
+            while world.open:
+                await world.answer()
+        assert set(world.channels) == {"produce"}
+
+    with_lane(walk)
+
+
+def test_a_partition_that_falls_behind_gives_the_connection_up() -> None:
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        await has(0, size=BULK_BYTES, behind=1_000)
+        await has(10)
+        assert world.channels == ["produce", "produce-head"]
+        await world.answer()
+        await world.answer()
+        await has(10, size=5 * HEAD_BYTES)
+        assert world.channels == ["produce", "produce-head", "produce"]
+
+    with_lane(walk)
+
+
+def test_with_one_connection_allowed_there_is_no_second_one() -> None:
+    async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+        await has(0, size=BULK_BYTES, behind=1_000)
+        await has(10)
+        assert world.channels == ["produce", "produce"]
+
+    with_lane(walk, connections_max=1)
 
 
 def test_a_partition_changes_its_connection_only_when_all_its_batches_are_answered() -> None:
