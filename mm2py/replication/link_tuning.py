@@ -134,14 +134,15 @@ class LinkTuner:
     def _measure(self, look: Look, round_trip_s: float, most: int) -> None:
         if look.at_s < self._settled_at_s + SETTLE_ROUND_TRIPS * round_trip_s:
             return
+        is_held_up = look.held_up_by is not None
         if look.held_up_by is not None:
             self.limit = look.held_up_by
-        if self._before is None:
-            self._before = look
+        if self._before is None or is_held_up != (self._before.held_up_by is not None):
+            self._before = look  # a rate that was held up in part says nothing of the link
             return
         if look.at_s - self._before.at_s < max(MEASURED_S, MEASURED_ROUND_TRIPS * round_trip_s):
             return
-        if look.held_up_by is not None:
+        if is_held_up:
             self._note_rate(look)
             self._before = look
             return

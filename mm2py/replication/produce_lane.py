@@ -49,11 +49,11 @@ QUICKEST_GROWTH: Final = 1.01
 BULK_BYTES: Final = 256 << 10
 BULK_S: Final = 2.0
 """So long after a request with ``BULK_BYTES`` of partitions that are behind, partitions are catching up."""
-HEAD: Final = -1
+TAIL: Final = -1
 """The number of the connection of partitions at the end of their logs, while others catch up."""
-HEAD_BYTES: Final = 64 << 10
-"""A partition with more to send is not given that connection; with four times as much it loses it. Each move waits
-until all its batches are answered, so one with large reads must not go to and fro."""
+TAIL_BYTES: Final = 64 << 10
+"""A partition with more to send is not given that connection; with more than ``BULK_BYTES`` it loses it. Each move
+waits until all its batches are answered, so one with large reads must not go to and fro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class ProduceLane:
         self._sent = sent
         self._wake = asyncio.Event()
         self._channels = [_Channel("produce")]
-        self._head = _Channel("produce-head")
+        self._tail = _Channel("produce-tail")
         self._bulk_until_s = -math.inf
         self._acknowledged_bytes = 0
         self._is_full = asyncio.Event()
@@ -130,14 +130,14 @@ class ProduceLane:
         async with FirstErrorGroup() as requests:
             requests.create_task(self._tune(), name=f"connections to broker {self.broker}")
             while True:
-                for channel in (*self._channels, self._head):
+                for channel in (*self._channels, self._tail):
                     while self._may_send(channel) and (batches := self._collect(channel)):
                         request = object()
                         channel.sent_at_s[request] = self._clock.monotonic()
                         requests.create_task(
                             self._send(channel, request, batches), name=f"{channel.name} broker {self.broker}"
                         )
-                    if channel.maybe_ready and channel is not self._head:
+                    if channel.maybe_ready and channel is not self._tail:
                         self._is_full.set()
                 await self._wake.wait()
                 self._wake.clear()
@@ -168,17 +168,17 @@ class ProduceLane:
         """Return the connection of a partition; None: it moves to another one when all of its batches are answered."""
         wanted = 0
         has_bulk = self._has_bulk()
-        if has_bulk and _is_head(partition):
-            wanted = HEAD
+        if has_bulk and _is_tail(partition):
+            wanted = TAIL
         elif self.tuner.connections > 1:
             wanted = (crc32(partition.target_topic.encode()) + partition.partition) % self.tuner.connections
         if partition.connection != wanted:
             if partition.copier.in_flight.unanswered:
                 return None
             partition.connection = wanted
-            if not has_bulk and not self._head.sent_at_s:
-                self._brokers.close_channel(self.broker, self._head.name)
-        return self._head if wanted == HEAD else self._channels[wanted]
+            if not has_bulk and not self._tail.sent_at_s:
+                self._brokers.close_channel(self.broker, self._tail.name)
+        return self._tail if wanted == TAIL else self._channels[wanted]
 
     def _has_bulk(self) -> bool:
         """Whether partitions catch up, and others may have a connection of their own.
@@ -245,7 +245,7 @@ class ProduceLane:
                 again.append(partition)
             self._sent(partition)
         channel.maybe_ready.update(dict.fromkeys(again))
-        if bulk_size >= BULK_BYTES and channel is not self._head:
+        if bulk_size >= BULK_BYTES and channel is not self._tail:
             self._bulk_until_s = self._clock.monotonic() + BULK_S
         return batches
 
@@ -297,8 +297,8 @@ class ProduceLane:
                 )
 
 
-def _is_head(partition: CopiedPartition) -> bool:
+def _is_tail(partition: CopiedPartition) -> bool:
     ready_bytes = partition.copier.in_flight.ready_bytes
-    if partition.connection == HEAD:
-        return ready_bytes <= 4 * HEAD_BYTES
-    return partition.copier.is_at_end and ready_bytes <= HEAD_BYTES
+    if partition.connection == TAIL:
+        return ready_bytes <= BULK_BYTES
+    return partition.copier.is_at_end and ready_bytes <= TAIL_BYTES

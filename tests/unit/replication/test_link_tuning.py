@@ -174,3 +174,15 @@ def test_never_more_than_the_setting_says_also_if_it_changes() -> None:
     link.most = 1
     link.run(20)
     assert link.tuner.connections == 1
+
+
+def test_a_moment_in_which_the_target_is_slow_does_not_count_against_new_connections() -> None:
+    link = _Link(0.1, 125 * MB)
+    while link.tuner.connections < 64:
+        link.run(LOOK_S)
+    link.run(3 * LOOK_S)  # the new ones are being measured
+    link.target_bytes_per_s = 1 * MB
+    link.run(LOOK_S)
+    link.target_bytes_per_s = 1e12
+    link.run(5)
+    assert set(link.numbers[-20:]) == {64}

@@ -18,8 +18,8 @@ from mm2py.replication.positions import Position
 from mm2py.replication.produce_lane import (
     BULK_BYTES,
     BULK_S,
-    HEAD_BYTES,
     REQUESTS_IN_FLIGHT,
+    TAIL_BYTES,
     WORTHWHILE_BYTES,
     ProduceLane,
     SendSettings,
@@ -213,22 +213,27 @@ def test_a_partition_at_the_end_of_its_log_does_not_wait_behind_those_that_catch
         for number in range(REQUESTS_IN_FLIGHT):
             await has(number, size=WORTHWHILE_BYTES, behind=1_000)
         await has(10)
-        assert world.channels == ["produce"] * REQUESTS_IN_FLIGHT + ["produce-head"]
+        assert world.channels == ["produce"] * REQUESTS_IN_FLIGHT + ["produce-tail"]
 
     with_lane(walk)
 
 
+async def _another_catches_up(world: _World, has: Callable[..., Awaitable[None]]) -> None:
+    """Let 10 be written over a connection of its own beside 0, which is behind."""
+    await has(0, size=BULK_BYTES, behind=1_000)
+    await has(10)
+    assert world.channels == ["produce", "produce-tail"]
+    await world.answer()
+    await world.answer()
+
+
 def test_when_the_others_have_caught_up_all_share_one_connection_again() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
-        await has(0, size=BULK_BYTES, behind=1_000)
-        await has(10)
-        assert world.channels == ["produce", "produce-head"]
-        await world.answer()
-        await world.answer()
+        await _another_catches_up(world, has)
         world.now_s += BULK_S
         await has(10)
-        assert world.channels == ["produce", "produce-head", "produce"]
-        assert world.closed == ["produce-head"]
+        assert world.channels == ["produce", "produce-tail", "produce"]
+        assert world.closed == ["produce-tail"]
 
     with_lane(walk)
 
@@ -249,13 +254,9 @@ def test_many_partitions_at_the_end_of_their_logs_are_no_backlog_of_each_other()
 
 def test_a_partition_that_falls_behind_gives_the_connection_up() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
-        await has(0, size=BULK_BYTES, behind=1_000)
-        await has(10)
-        assert world.channels == ["produce", "produce-head"]
-        await world.answer()
-        await world.answer()
-        await has(10, size=5 * HEAD_BYTES)
-        assert world.channels == ["produce", "produce-head", "produce"]
+        await _another_catches_up(world, has)
+        await has(10, size=5 * TAIL_BYTES)
+        assert world.channels == ["produce", "produce-tail", "produce"]
 
     with_lane(walk)
 
@@ -280,7 +281,7 @@ def test_a_partition_changes_its_connection_only_when_all_its_batches_are_answer
         await has(10)
         assert world.channels == ["produce"] * 3
         await world.answer()
-        assert world.channels == ["produce"] * 3 + ["produce-head"]
+        assert world.channels == ["produce"] * 3 + ["produce-tail"]
 
     with_lane(walk)
 
