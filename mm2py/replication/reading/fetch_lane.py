@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 from mm2py.clock import Clock
@@ -72,9 +74,11 @@ class FetchLane:
         self.move: Callable[[CopiedPartition], None] = lambda _: None
         """Puts a partition into the lane of the broker that it is to be read from now."""
         self._wake = asyncio.Event()
-        self._channels: dict[_Queue, list[str]] = {}
-        """Free channels, by queue."""
-        self._made_channels: dict[_Queue, int] = {}
+        self._under_way: Counter[_Queue] = Counter()
+        """Reads under way, by queue."""
+        self._channels: dict[str, list[int]] = {}
+        """Free channels, by the beginning of their names; a heap each."""
+        self._made_channels: Counter[str] = Counter()
         self._brief: set[_Queue] = set()
         """Idle queues with a brief read under way."""
         self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
@@ -105,7 +109,7 @@ class FetchLane:
         if partition.copier.is_at_end:
             idle: _Queue = (target, "idle")
             rests = self._clock.monotonic() - partition.active_at_s > IDLE_AFTER_S
-            queue = idle if rests and self._free(idle) else (target, "tail")
+            queue = idle if rests and self._free(idle) > 0 else (target, "tail")
         elif partition.copier.end_offset is not None:
             self._backlog_seen.set()
             if self.pool.wants(partition):
@@ -141,7 +145,7 @@ class FetchLane:
             await self._backlog_seen.wait()
             await asyncio.sleep(LOOK_S)
             backlog = any(
-                waiting or len(self._free(queue)) < self._made_channels[queue]
+                waiting or self._under_way[queue]
                 for queue, waiting in self._queues.items()
                 if queue[1] == "backlog"
             )
@@ -152,15 +156,29 @@ class FetchLane:
     def _is_read_here(self, partition: CopiedPartition) -> bool:
         return self.partitions.get(partition.key) is partition
 
-    def _free(self, queue: _Queue) -> list[str]:
-        """Return the channels on which a read of this queue may start now. Target brokers share none."""
+    def _free(self, queue: _Queue) -> int:
+        """Return how many more reads of this queue may be under way."""
+        return reads_at_once(queue[1], is_far=self.pool.is_far()) - self._under_way[queue]
+
+    def _take_channel(self, queue: _Queue) -> tuple[str, int]:
+        """Return the first free channel; ``_give_back`` takes it. Target brokers share none.
+
+        Reads from a far broker share theirs, but for those of idle partitions. The story: reads at the end of logs had
+        connections of their own. Each had only carried small answers, so the congestion control of the source's kernel
+        (bbr) took 20 ms to send one of 11 KB. Over connections that a backlog came over it takes 10.
+        """
         target, kind = queue
-        free, made = self._channels.setdefault(queue, []), self._made_channels.get(queue, 0)
-        wanted = reads_at_once(kind, is_far=self.pool.is_far())
-        if made < wanted:
-            free += [f"{kind}-{target}-{no}" for no in range(made, wanted)]
-            self._made_channels[queue] = wanted
-        return free
+        name = f"far-{target}" if kind != "idle" and self.pool.is_far() else f"{kind}-{target}"
+        self._under_way[queue] += 1
+        if free := self._channels.setdefault(name, []):
+            return name, heappop(free)
+        self._made_channels[name] += 1
+        return name, self._made_channels[name] - 1
+
+    def _give_back(self, queue: _Queue, channel: tuple[str, int]) -> None:
+        name, number = channel
+        self._under_way[queue] -= 1
+        heappush(self._channels[name], number)
 
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
         """Read each queue as a whole, as soon as it has a free channel.
@@ -170,7 +188,7 @@ class FetchLane:
         a second instead of twice.
         """
         for queue, waiting in self._queues.items():
-            if not waiting or not self._free(queue) or queue in self._brief:
+            if not waiting or self._free(queue) <= 0 or queue in self._brief:
                 continue
             target = queue[0]
             partitions = [
@@ -183,7 +201,7 @@ class FetchLane:
                 continue
             together = len(partitions)
             if are_spread(queue[1], is_far=self.pool.is_far()):
-                together = -(-together // len(self._channels[queue]))
+                together = -(-together // self._free(queue))
             for at in range(0, len(partitions), together):
                 self._start_read(reads, queue, partitions[at : at + together])
 
@@ -191,9 +209,10 @@ class FetchLane:
         read = object()
         for part in partitions:
             part.reading = read
-        channel = self._channels[queue].pop(0)
+        channel = self._take_channel(queue)
         reads.create_task(
-            self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
+            self._read(reads, read, queue, partitions, channel),
+            name=f"fetch {_name_of(channel)} broker {self.broker}",
         )
 
     async def _read(
@@ -202,15 +221,16 @@ class FetchLane:
         read: object,
         queue: _Queue,
         partitions: list[CopiedPartition],
-        channel: str,
+        channel: tuple[str, int],
     ) -> None:
         served: set[tuple[str, int]] = set()
         begun_s = self._clock.monotonic()
         wait_ms = self._wait_ms(queue)
-        brief = {queue} if queue[1] == "idle" and not self._channels[queue] else set()
+        brief = {queue} if queue[1] == "idle" and self._free(queue) <= 0 else set()
         self._brief |= brief
         try:
-            served = await self._read_once(self._account(queue[0]), partitions, channel, wait_ms=wait_ms)
+            account = self._account(queue[0])
+            served = await self._read_once(account, partitions, _name_of(channel), wait_ms=wait_ms)
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
@@ -223,8 +243,7 @@ class FetchLane:
             await asyncio.sleep(self._backoff.next_s())
         finally:
             self._brief -= brief
-            self._channels[queue].append(channel)
-            self._channels[queue].sort()
+            self._give_back(queue, channel)
             resting = [part for part in partitions if part.key in served]
             others = [part for part in partitions if part.key not in served]
             rests_s = 0.0
@@ -235,7 +254,7 @@ class FetchLane:
                     resting, others = [*others, *resting], []
             self._end(read, others)
             if rests_s > 0:
-                reads.create_task(self._rest(read, resting, rests_s), name=f"rest {channel}")
+                reads.create_task(self._rest(read, resting, rests_s), name=f"rest {_name_of(channel)}")
             else:
                 self._end(read, resting)  # those served come last next time: a reply is filled in the request's order
             self._wake.set()
@@ -306,7 +325,7 @@ class FetchLane:
         """
         if queue[1] == "backlog":
             return None
-        return self.settings.max_wait_ms if self._channels[queue] else min(LAST_WAIT_MS, self.settings.max_wait_ms)
+        return self.settings.max_wait_ms if self._free(queue) > 0 else min(LAST_WAIT_MS, self.settings.max_wait_ms)
 
     def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
         settings = self.settings
@@ -382,3 +401,7 @@ class FetchLane:
             if planned.steps:
                 part.active_at_s = now_s
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))
+
+
+def _name_of(channel: tuple[str, int]) -> str:
+    return "-".join(map(str, channel))

@@ -13,10 +13,10 @@ from mm2py.replication.reading.limits import IDLE_READS, TAIL_READS, MemoryAccou
 Kind = Literal["backlog", "tail", "idle"]
 """Of partitions that are read together: there is more to read at once, new records are waited for, or waited for in
 vain for a while."""
-_FAR_TAIL_READS: Final = 12
+_FAR_READS: Final = 16
 """The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. One answer of that size took two."""
 _READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
-_FAR_READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": 8, "tail": _FAR_TAIL_READS, "idle": IDLE_READS}
+_FAR_READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": _FAR_READS, "tail": _FAR_READS, "idle": IDLE_READS}
 """Those of backlogs are for partitions that have too little for the pool."""
 _FAR_BACKLOG_BYTES: Final = 512 << 10
 """Most of one read. It brings only small backlogs, and what the pool must know of the others."""
@@ -41,7 +41,7 @@ def read_bytes(account: MemoryAccount, *, waits: bool, is_far: bool) -> int:
         waits: for new records, so there is no backlog.
     """
     if waits:
-        return account.tail_bytes(_FAR_TAIL_READS + IDLE_READS) if is_far else account.tail_bytes()
+        return account.tail_bytes(_FAR_READS + IDLE_READS) if is_far else account.tail_bytes()
     return min(account.backlog_bytes(), _FAR_BACKLOG_BYTES) if is_far else account.backlog_bytes()
 
 

@@ -41,7 +41,7 @@ def read_from(world: World, since: int = 0) -> set[int]:
     return {
         node
         for _, node, channel, api, _ in list(world.source.trace)[since:]
-        if api == "Fetch" and channel.split()[-1].split("-")[0] in {"backlog", "tail", "idle", "pool"}
+        if api == "Fetch" and channel.split()[-1].split("-")[0] in {"backlog", "tail", "far", "idle", "pool"}
     }
 
 

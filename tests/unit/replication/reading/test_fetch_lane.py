@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,6 +153,54 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
 
     asyncio.run(run())
     assert sizes[:4] == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
+
+
+@pytest.mark.parametrize("round_trip_s", [0.1, None])
+def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_its_backlog_came_over(
+    round_trip_s: float | None,
+) -> None:
+    """A connection that had only carried small answers took twice as long for one of 11 KB: bbr paces it."""
+    channels: list[str] = []
+
+    class Brokers(NearBrokers):
+        def round_trip_s(self, _broker: BrokerId) -> float | None:
+            return round_trip_s
+
+        async def send(self, _broker: BrokerId, _request: Any, *, channel: str = "") -> Any:
+            channels.append(channel)
+            if len(channels) > 1:
+                await asyncio.get_running_loop().create_future()
+            part.copier.end_offset = part.copier.fetch_offset
+            return FetchReply([FetchedPartition("t", 0, 0, 5, 5, 0, memoryview(b""))], 0)
+
+    copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+    copier.handle(PositionStored(copier.identity))
+    copier.end_offset = 1_000
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part.active_at_s = 100.0
+
+    async def run() -> None:
+        account = MemoryBudget(96 << 20).open()
+        lane = FetchLane(
+            BROKER,
+            Brokers(),  # type: ignore[arg-type]
+            replace(SETTINGS, connections_max=64),
+            ReadLimits(lambda _: account, RateLimit(None)),
+            clock=_Clock(),
+            rng=random.Random(0),
+            handle=lambda *_: None,
+            problem=LaneProblem(lambda _: None),
+        )
+        lane.partitions[part.key] = part
+        lane.offer(part)
+        running = asyncio.create_task(lane.run())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        running.cancel()
+
+    asyncio.run(run())
+    backlog, tail = channels
+    assert (backlog == tail) is (round_trip_s is not None)
 
 
 def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
