@@ -145,9 +145,7 @@ class FetchLane:
             await self._backlog_seen.wait()
             await asyncio.sleep(LOOK_S)
             backlog = any(
-                waiting or self._under_way[queue]
-                for queue, waiting in self._queues.items()
-                if queue[1] == "backlog"
+                waiting or self._under_way[queue] for queue, waiting in self._queues.items() if queue[1] == "backlog"
             )
             self.pool.look(self.settings.connections_max, backlog=backlog)
             if not backlog and self.pool.tuner.connections == 1:

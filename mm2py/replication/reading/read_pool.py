@@ -35,8 +35,8 @@ HELD_UP_PART: Final = 0.5
 """If so large a part of the reads, or of the partitions, waits for something, that is what bounds the rate."""
 LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
-HOLES: Final = "pool-holes"
-"""The channel of reads that others wait for. It is never busy with others."""
+HOLES_PART: Final = 8
+"""For so many connections there is another one for holes, which others wait for. It has a negative number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,11 @@ class ReadPool:
         if not is_valid:
             self._give_up(part)
         elif (hole := stripes.hole(self._stripe_bytes(part))) is not None:
-            self._start(part, stripes, hole, None)
+            self._start(part, stripes, hole, self._hole_connection())
+
+    def _hole_connection(self) -> int:
+        most = max(1, self.tuner.connections // HOLES_PART)
+        return min(range(-1, -most - 1, -1), key=self._busy.__getitem__)
 
     def _fill(self) -> None:
         """Start reads on all connections that have room, first of the partitions that have the fewest under way."""
@@ -245,19 +249,16 @@ class ReadPool:
                     self._give_up(part)  # what was known to be there is read
             candidates = further
 
-    def _start(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, connection: int | None) -> None:
+    def _start(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, connection: int) -> None:
         assert self._tasks is not None  # noqa: S101  (see _fill)
-        if connection is not None:
-            self._busy[connection] += 1
-            self._open.add(connection)
-        channel = HOLES if connection is None else f"pool-{connection}"
+        self._busy[connection] += 1
+        self._open.add(connection)
         self._tasks.create_task(
-            self._read(part, stripes, stripe, connection, channel), name=f"fetch {channel} broker {self._broker}"
+            self._read(part, stripes, stripe, connection), name=f"fetch {_channel(connection)} broker {self._broker}"
         )
 
-    async def _read(
-        self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, connection: int | None, channel: str
-    ) -> None:
+    async def _read(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, connection: int) -> None:
+        channel = _channel(connection)
         try:
             size = stripes.ask_bytes(stripe)
             await self._spend(size)
@@ -278,9 +279,8 @@ class ReadPool:
                 self._lane.lost(part)
             await asyncio.sleep(self._backoff.next_s())
         finally:
-            if connection is not None:
-                self._busy[connection] -= 1
-                self._close_spare()
+            self._busy[connection] -= 1
+            self._close_spare()
         self._deliver(part)
         self._fill()
 
@@ -304,7 +304,8 @@ class ReadPool:
             return 0
         account = self._limits.account(part.target_leader)
         if not await self._reserve(account, stripe, size):
-            if stripes is self._partitions.get(part):
+            stripes.lost(stripe)
+            if stripe.offset == stripes.next_offset and stripes is self._partitions.get(part):
                 self._give_up(part)  # what it holds is needed for the hole before it
             return 0
         reserved = size
@@ -332,6 +333,8 @@ class ReadPool:
             stripes.lost(stripe)
         else:
             stripes.arrived(stripe, reply.partitions[0], lease)
+            for hole in stripes.holes(self._stripe_bytes(part)) if self._is_valid(part, stripes) else []:
+                self._start(part, stripes, hole, self._hole_connection())
         return reply.size_bytes
 
     async def _reserve(self, account: MemoryAccount, stripe: Stripe, size: int) -> bool:
@@ -361,8 +364,12 @@ class ReadPool:
         )
 
     def _close_spare(self) -> None:
-        for connection in [no for no in self._open if no >= self.tuner.connections and not self._busy[no]]:
-            self._open.discard(connection)
-            self._brokers.close_channel(self._broker, f"pool-{connection}")
-        if not self._open:
-            self._brokers.close_channel(self._broker, HOLES)
+        connections = self.tuner.connections
+        for connection in [no for no in self._open if not self._busy[no]]:
+            if connection >= connections or (connection < 0 and connections == 1):
+                self._open.discard(connection)
+                self._brokers.close_channel(self._broker, _channel(connection))
+
+
+def _channel(connection: int) -> str:
+    return f"pool-{connection}" if connection >= 0 else f"pool-holes{connection}"
