@@ -19,6 +19,8 @@ from mm2py.records.batch import CHECKED_FROM, CRC_AT, NewRecord, build_batch
 
 TEMPLATES: Final = 24
 """The number of different batches that a topic repeats."""
+UNEVEN_QUARTERS: Final = (1, 2, 4, 9)
+"""How long the values of an uneven batch are, in quarters of those of an even one."""
 _SOME_TEXT: Final = (
     "accepted account address amount basket billing carrier city country courier currency customer delivered "
     "discount email express gift invoice item january label march member note open order paid parcel phone price "
@@ -52,12 +54,15 @@ def json_text(rng: random.Random, size: int) -> bytes:
 def templates(shape: Shape, *, seed: int = 1, count: int = TEMPLATES) -> tuple[bytearray, ...]:
     """Return different batches of that shape, all records at time 0; they are shared and must not be changed."""
     rng = random.Random(seed)
+    sizes = [shape.value_bytes] * count
+    if shape.is_uneven:
+        sizes = [shape.value_bytes * quarters // 4 for quarters in UNEVEN_QUARTERS for _ in range(2 * count)]
+        rng.shuffle(sizes)
     return tuple(
         build_batch(
-            [NewRecord(None, json_text(rng, shape.value_bytes), 0) for _ in range(shape.records_per_batch)],
-            codec=shape.codec,
+            [NewRecord(None, json_text(rng, size), 0) for _ in range(shape.records_per_batch)], codec=shape.codec
         )
-        for _ in range(count)
+        for size in sizes
     )
 
 

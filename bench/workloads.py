@@ -19,6 +19,8 @@ class Shape:
     value_bytes: int
     records_per_batch: int
     codec: Codec = Codec.NONE
+    is_uneven: bool = False
+    """The values of a batch are a quarter, half, once or 2.25 times as long, as chance has it. The mean stays."""
 
 
 @dataclass(frozen=True, slots=True)

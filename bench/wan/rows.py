@@ -82,6 +82,13 @@ ROWS: Final = {
             mirror_at_source=True,
         ),
         Row(
+            "wan-uneven",
+            "100 ms, 1 Gbit/s, one partition, batches of 4 to 36 KB",
+            Link(round_trip_ms=100, megabits_per_s=GIGABIT),
+            replace(ONE_PARTITION, topic="uneven", shape=replace(ONE_PARTITION.shape, is_uneven=True)),
+            "none",
+        ),
+        Row(
             "wan-lossy",
             "200 ms, 0.1 % loss, 1 Gbit/s, 12 partitions",
             Link(round_trip_ms=200, megabits_per_s=GIGABIT, loss=0.001),
@@ -102,6 +109,14 @@ ROWS: Final = {
             LATENCY,
             "p99 at most twice that of the row before, and a round trip",
             beside=replace(UNCOMPRESSED, topic="backlog").with_records(4_000_000),
+        ),
+        Row(
+            "wan-fair-200",
+            "the same over 200 Mbit/s, which leaves both cores idle in part",
+            Link(round_trip_ms=100, megabits_per_s=200),
+            LATENCY,
+            "none",
+            beside=replace(UNCOMPRESSED, topic="backlog").with_records(2_000_000),
         ),
         Row(
             "wan-catch-up",
