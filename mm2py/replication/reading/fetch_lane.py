@@ -163,7 +163,7 @@ class FetchLane:
 
         Reads from a far broker share theirs, but for those of idle partitions. The story: reads at the end of logs had
         connections of their own. Each had only carried small answers, so the congestion control of the source's kernel
-        (bbr) took 20 ms to send one of 11 KB. Over connections that a backlog came over it takes 10.
+        (bbr) took 20 ms to send one of 11 KB. Over connections that a backlog came over it takes 5.
         """
         target, kind = queue
         name = f"far-{target}" if kind != "idle" and self.pool.is_far() else f"{kind}-{target}"

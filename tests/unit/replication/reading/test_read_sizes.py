@@ -30,7 +30,7 @@ def test_a_read_brings_whole_merged_batches_and_is_never_much_smaller_than_the_s
 
 
 def test_a_far_read_brings_no_more_than_shows_how_large_records_are() -> None:
-    assert partition_bytes(MEBIBYTE, 880_000, waits=False, is_far=True) == 64 << 10
+    assert partition_bytes(MEBIBYTE, 880_000, waits=False, is_far=True) == 256 << 10
 
 
 @pytest.mark.parametrize(("records", "size"), [(16, 1_000), (1, 200), (3, 20)])
