@@ -21,8 +21,8 @@ _FAR_READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": _FAR_READS, "tail": _FA
 _FAR_BACKLOG_BYTES: Final = 512 << 10
 """Most of one read. It brings only small backlogs, and what the pool must know of the others."""
 _FAR_PARTITION_BYTES: Final = 256 << 10
-"""Most of one partition in such a read. It shows how many bytes an offset takes, and the sender's congestion control
-(bbr) what the connection carries: after 64 KB it still took 10 ms to send an answer of 11 KB, after 256 KB it takes 5."""
+"""Most of one partition in such a read. It shows how many bytes an offset takes, and the congestion control of the
+sender (bbr) what the connection carries: after 64 KB it still sent an answer of 11 KB in 10 ms, after 256 KB in 5."""
 
 
 def reads_at_once(kind: Kind, *, is_far: bool) -> int:
