@@ -62,6 +62,8 @@ class CopiedPartition:
     """Why its position cannot be stored; empty unless that has lasted."""
     read_at_s: float = -math.inf
     """When a read of it was last answered."""
+    last_read_bytes: int = 0
+    """What that answer brought of it, if its lane read it."""
     asked_end: int = 0
     """The end of the source log as it was asked for; 0 while the partition is read."""
     stored: StoredPosition | None = None

@@ -35,6 +35,8 @@ RATE_LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 LAST_WAIT_MS: Final = 50
 """How long a read on the last free channel may wait at the broker, a *brief* read."""
+LITTLE_BYTES: Final = 4 << 10
+"""A kernel sends so much at once over any connection."""
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
 would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
@@ -158,15 +160,17 @@ class FetchLane:
         """Return how many more reads of this queue may be under way."""
         return reads_at_once(queue[1], is_far=self.pool.is_far()) - self._under_way[queue]
 
-    def _take_channel(self, queue: _Queue) -> tuple[str, int]:
+    def _take_channel(self, queue: _Queue, partitions: Iterable[CopiedPartition]) -> tuple[str, int]:
         """Return the first free channel; ``_give_back`` takes it. Target brokers share none.
 
-        Reads from a far broker share theirs, but for those of idle partitions. The story: reads at the end of logs had
+        Reads from a far broker share theirs, but for those that bring little. The story: reads at the end of logs had
         connections of their own. Each had only carried small answers, so the congestion control of the source's kernel
-        (bbr) took 20 ms to send one of 11 KB. Over connections that a backlog came over it takes 5.
+        (bbr) took 20 ms to send one of 11 KB. Over connections that a backlog came over it takes 5. A partition with a
+        record a second needs none of these, and would keep it all the time.
         """
         target, kind = queue
-        name = f"far-{target}" if kind != "idle" and self.pool.is_far() else f"{kind}-{target}"
+        brings_much = kind == "backlog" or sum(part.last_read_bytes for part in partitions) > LITTLE_BYTES
+        name = f"far-{target}" if brings_much and self.pool.is_far() else f"{kind}-{target}"
         self._under_way[queue] += 1
         if free := self._channels.setdefault(name, []):
             return name, heappop(free)
@@ -207,7 +211,7 @@ class FetchLane:
         read = object()
         for part in partitions:
             part.reading = read
-        channel = self._take_channel(queue)
+        channel = self._take_channel(queue, partitions)
         reads.create_task(
             self._read(reads, read, queue, partitions, channel),
             name=f"fetch {_name_of(channel)} broker {self.broker}",
@@ -312,8 +316,10 @@ class FetchLane:
         if reply.error_code:
             for part in wanted:
                 self._refused(part, FetchRefused(reply.error_code, self._clock.monotonic()))
-        got = {(fetched.topic, fetched.partition) for fetched in reply.partitions if len(fetched.records)}
-        return {part.key for part in wanted if part.key in got and not part.fetch_bytes}  # not whose batch was cut
+        got = {(fetched.topic, fetched.partition): len(fetched.records) for fetched in reply.partitions}
+        for part in wanted:
+            part.last_read_bytes = got.get(part.key, 0)
+        return {part.key for part in wanted if part.last_read_bytes and not part.fetch_bytes}  # not whose batch was cut
 
     def _wait_ms(self, queue: _Queue) -> int | None:
         """Return how long a read that has just got its channel may wait at the broker; None for a backlog.
