@@ -114,6 +114,9 @@ class FrameStream(asyncio.BufferedProtocol):
         """None: it is not told when to wake the event loop."""
         self._wake_bytes = 1
         """What must have come before the event loop is woken."""
+        self._unsent: deque[wire.Part] = deque()
+        """Pieces that are still to be encrypted."""
+        self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
@@ -165,6 +168,18 @@ class FrameStream(asyncio.BufferedProtocol):
         if not pending.reply.done():  # else the caller was cancelled: its reply is dropped here
             pending.reply.set_result(frame)
 
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._send_more()
+
+    def _send_more(self) -> None:
+        """Encrypt and send while the socket takes it. What is encrypted is a copy that no account of memory counts."""
+        while self._unsent and not self._is_paused and self._transport is not None:
+            self._transport.write(self._unsent.popleft())
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._frame = None  # half a frame: its memory is free for others
         explained = self._explain(exc) if exc is not None else None
@@ -181,6 +196,7 @@ class FrameStream(asyncio.BufferedProtocol):
 
     def _fail(self, why: KafkaError) -> None:
         self._why = why
+        self._unsent.clear()
         while self._pending:
             reply = self._pending.popleft().reply
             if not reply.done():
@@ -217,8 +233,8 @@ class FrameStream(asyncio.BufferedProtocol):
         self._pending.append(_Pending(correlation_id, reply))
         self.sent_bytes += 4 + size
         if self._is_tls:
-            for piece in tls_pieces([head + client, *body]):
-                self._transport.write(piece)
+            self._unsent.extend(tls_pieces([head + client, *body]))
+            self._send_more()
         else:
             self._transport.writelines([head + client, *body])
         return reply

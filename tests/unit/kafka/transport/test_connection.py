@@ -1030,3 +1030,41 @@ def test_over_tls_a_request_goes_in_pieces_of_one_size_and_in_order(sizes: list[
     assert b"".join(pieces) == b"".join(parts)
     assert all(len(piece) == TLS_PIECE_BYTES for piece in pieces[:-1])
     assert all(0 < len(piece) <= TLS_PIECE_BYTES for piece in pieces)
+
+
+class SlowWire(Wire):
+    """Takes three pieces, then asks to wait, as an event loop whose socket is full."""
+
+    stream: FrameStream
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+        self.pieces = getattr(self, "pieces", 0) + 1
+        if self.pieces % 3 == 0:
+            self.stream.pause_writing()
+
+
+def test_over_tls_no_more_is_encrypted_than_the_socket_takes() -> None:
+    """What is encrypted is a copy. Requests of 40 MB in flight were there twice, once of them in no account."""
+
+    async def main() -> None:
+        stream, transport = FrameStream("broker:9092", "test", "SSL"), SlowWire()
+        transport.stream = stream
+        stream.connection_made(transport)
+        bodies = [bytes([number]) * (5 * TLS_PIECE_BYTES) for number in (1, 2)]
+        replies = [stream.send(METADATA_KEY, 12, [body], flexible=True) for body in bodies]
+        assert len(transport.sent) == 3 * TLS_PIECE_BYTES
+        while len(transport.sent) < 10 * TLS_PIECE_BYTES:
+            before = len(transport.sent)
+            stream.resume_writing()
+            assert before < len(transport.sent) <= before + 3 * TLS_PIECE_BYTES
+        stream.resume_writing()
+        sent = bytes(transport.sent)
+        first = 4 + int.from_bytes(sent[:4])
+        assert sent[:first].endswith(bodies[0])
+        assert sent[first:].endswith(bodies[1])
+        assert len(sent) == first + 4 + int.from_bytes(sent[first : first + 4])
+        stream.abort(BrokerUnreachable("broker:9092", "over"))
+        assert all(isinstance(reply.exception(), BrokerUnreachable) for reply in replies)
+
+    asyncio.run(main())
