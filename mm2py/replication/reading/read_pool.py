@@ -333,8 +333,9 @@ class ReadPool:
             stripes.lost(stripe)
         else:
             stripes.arrived(stripe, reply.partitions[0], lease)
-            for hole in stripes.holes(self._stripe_bytes(part)) if self._is_valid(part, stripes) else []:
-                self._start(part, stripes, hole, self._hole_connection())
+            if stripe.fetched is not None and self._is_valid(part, stripes):  # else the same hole again, at once
+                for hole in stripes.holes(self._stripe_bytes(part)):
+                    self._start(part, stripes, hole, self._hole_connection())
         return reply.size_bytes
 
     async def _reserve(self, account: MemoryAccount, stripe: Stripe, size: int) -> bool:
