@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from contextlib import suppress
 
 from mm2py.connector import ClusterAlias
 from mm2py.offsets.answers import AnswerKind
@@ -19,12 +18,18 @@ from mm2py.topics.names import ledger_topic
 from tests.fakes.broker.broker_model import ClusterModel
 
 
-def ledgers_in(cluster: ClusterModel, source_alias: str = "A") -> dict[tuple[str, int], PartitionLedger]:
-    """Return what the ledger topic says, by source topic and partition, as a worker reads it.
+def ledgers_in(
+    cluster: ClusterModel, source_alias: str = "A", *, may_contradict: bool = False
+) -> dict[tuple[str, int], PartitionLedger]:
+    """Return what the ledger topic says, by source topic and partition.
 
-    A worker logs a chunk that contradicts an earlier one (``ledger.contradicted``) and goes on with it. That happens
-    where a target has lost acknowledged records; and where the last record copied before a crash was quarantined: it is
-    quarantined again, behind the marker of the fence.
+    Args:
+        may_contradict: go on with a chunk that contradicts an earlier one, as a worker does that reads it and logs
+            ``ledger.contradicted``. That happens where a target has lost acknowledged records; and where the last
+            record copied before a crash was quarantined: it is quarantined again, behind the marker of the fence.
+
+    Raises:
+        EntryOutOfOrder: a chunk contradicts an earlier one, and may not.
     """
     found: dict[tuple[str, int], PartitionLedger] = defaultdict(PartitionLedger)
     name = str(ledger_topic(ClusterAlias(source_alias)))
@@ -34,13 +39,23 @@ def ledgers_in(cluster: ClusterModel, source_alias: str = "A") -> dict[tuple[str
         for record in cluster.records(name, number):
             chunk = decode(record.key, record.value)
             if chunk is not None:
-                with suppress(EntryOutOfOrder):
+                try:
                     found[chunk.key.topic, chunk.key.partition].take(chunk)
+                except EntryOutOfOrder:
+                    if not may_contradict:
+                        raise
     return dict(found)
 
 
 def wrong_answers(
-    source: ClusterModel, target: ClusterModel, topic: str, remote: str, *, committed: bool, is_over: bool = False
+    source: ClusterModel,
+    target: ClusterModel,
+    topic: str,
+    remote: str,
+    *,
+    committed: bool,
+    is_over: bool = False,
+    may_contradict: bool = False,
 ) -> list[str]:
     """Return which answers of a topic's ledgers are not true.
 
@@ -49,8 +64,9 @@ def wrong_answers(
 
     Args:
         is_over: all was copied more than a second ago, so the ledger must know it.
+        may_contradict: see ``ledgers_in``.
     """
-    ledgers = ledgers_in(target)
+    ledgers = ledgers_in(target, may_contradict=may_contradict)
     wrong: list[str] = []
     for number in range(len(source.topics[topic].partitions)):
         ledger = ledgers.get((topic, number), PartitionLedger())

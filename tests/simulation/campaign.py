@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from tests.simulation.run import Outcome, run_seed
 
+ROOT: Final = Path(__file__).parents[2]
+
 KINDS: Final = (
     "delay",
     "drop_request",
@@ -113,13 +115,17 @@ class Campaign:
         return cls(**content)
 
 
+def end_of_trace(error: Exception) -> str:
+    """Return its last frames, with paths from the repository's root: a result is committed."""
+    return "".join(traceback.format_exception(error)[-4:]).replace(f"{ROOT}/", "")
+
+
 def run_guarded(seed: int) -> Outcome:
     """Run a seed; report an error in the simulation itself as a finding too."""
     try:
         return run_seed(seed)
     except Exception as error:
-        last = "".join(traceback.format_exception(error)[-4:])
-        return Outcome(seed, findings=[f"the simulation failed with {error!r}:\n{last}"])
+        return Outcome(seed, findings=[f"the simulation failed with {error!r}:\n{end_of_trace(error)}"])
 
 
 def run_campaign(

@@ -6,13 +6,13 @@ import itertools
 import json
 import multiprocessing
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation.campaign import end_of_trace
 from tests.simulation.elections import OWNED_AGAIN_S, Elections, run_elections
 
 FAILURES_SHOWN: Final = 20
@@ -70,7 +70,7 @@ def run_guarded(seed: int) -> Elections:
     try:
         return run_elections(seed)
     except Exception as error:
-        return Elections(seed, findings=["".join(traceback.format_exception(error)[-4:])])
+        return Elections(seed, findings=[end_of_trace(error)])
 
 
 def run_campaign(campaign: ElectionCampaign, elections: int, *, after_each: Callable[[Elections], None]) -> None:

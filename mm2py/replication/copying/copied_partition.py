@@ -62,8 +62,8 @@ class CopiedPartition:
     """Why its position cannot be stored; empty unless that has lasted."""
     read_at_s: float = -math.inf
     """When a read of it was last answered."""
-    last_read_bytes: int = 0
-    """What that answer brought of it, if its lane read it."""
+    usual_read_bytes: int = 0
+    """What a read by its lane brings of it: as much as the last one did, or half of what was usual before."""
     asked_end: int = 0
     """The end of the source log as it was asked for; 0 while the partition is read."""
     stored: StoredPosition | None = None

@@ -36,7 +36,7 @@ RATE_LOOKED_AT_S: Final = 0.5
 LAST_WAIT_MS: Final = 50
 """How long a read on the last free channel may wait at the broker, a *brief* read."""
 LITTLE_BYTES: Final = 4 << 10
-"""A kernel sends so much at once over any connection."""
+"""A read whose partitions bring no more needs no connection that carried more: a kernel sends so much at once."""
 READS_APART_S: Final = 0.002
 """At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
 would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
@@ -78,7 +78,7 @@ class FetchLane:
         self._wake = asyncio.Event()
         self._under_way: Counter[_Queue] = Counter()
         """Reads under way, by queue."""
-        self._channels: dict[str, list[int]] = {}
+        self._channels: dict[str, list[str]] = {}
         """Free channels, by the beginning of their names; a heap each."""
         self._made_channels: Counter[str] = Counter()
         self._brief: set[_Queue] = set()
@@ -160,7 +160,7 @@ class FetchLane:
         """Return how many more reads of this queue may be under way."""
         return reads_at_once(queue[1], is_far=self.pool.is_far()) - self._under_way[queue]
 
-    def _take_channel(self, queue: _Queue, partitions: Iterable[CopiedPartition]) -> tuple[str, int]:
+    def _take_channel(self, queue: _Queue, partitions: Iterable[CopiedPartition]) -> str:
         """Return the first free channel; ``_give_back`` takes it. Target brokers share none.
 
         Reads from a far broker share theirs, but for those that bring little. The story: reads at the end of logs had
@@ -169,18 +169,17 @@ class FetchLane:
         record a second needs none of these, and would keep it all the time.
         """
         target, kind = queue
-        brings_much = kind == "backlog" or sum(part.last_read_bytes for part in partitions) > LITTLE_BYTES
-        name = f"far-{target}" if brings_much and self.pool.is_far() else f"{kind}-{target}"
+        brings_much = kind == "backlog" or sum(part.usual_read_bytes for part in partitions) > LITTLE_BYTES
+        begins = f"far-{target}" if brings_much and self.pool.is_far() else f"{kind}-{target}"
         self._under_way[queue] += 1
-        if free := self._channels.setdefault(name, []):
-            return name, heappop(free)
-        self._made_channels[name] += 1
-        return name, self._made_channels[name] - 1
+        if free := self._channels.setdefault(begins, []):
+            return heappop(free)
+        self._made_channels[begins] += 1
+        return f"{begins}-{self._made_channels[begins] - 1:02}"
 
-    def _give_back(self, queue: _Queue, channel: tuple[str, int]) -> None:
-        name, number = channel
+    def _give_back(self, queue: _Queue, channel: str) -> None:
         self._under_way[queue] -= 1
-        heappush(self._channels[name], number)
+        heappush(self._channels[channel.rpartition("-")[0]], channel)
 
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
         """Read each queue as a whole, as soon as it has a free channel.
@@ -213,8 +212,7 @@ class FetchLane:
             part.reading = read
         channel = self._take_channel(queue, partitions)
         reads.create_task(
-            self._read(reads, read, queue, partitions, channel),
-            name=f"fetch {_name_of(channel)} broker {self.broker}",
+            self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
         )
 
     async def _read(
@@ -223,7 +221,7 @@ class FetchLane:
         read: object,
         queue: _Queue,
         partitions: list[CopiedPartition],
-        channel: tuple[str, int],
+        channel: str,
     ) -> None:
         served: set[tuple[str, int]] = set()
         begun_s = self._clock.monotonic()
@@ -232,7 +230,7 @@ class FetchLane:
         self._brief |= brief
         try:
             account = self._account(queue[0])
-            served = await self._read_once(account, partitions, _name_of(channel), wait_ms=wait_ms)
+            served = await self._read_once(account, partitions, channel, wait_ms=wait_ms)
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
@@ -256,7 +254,7 @@ class FetchLane:
                     resting, others = [*others, *resting], []
             self._end(read, others)
             if rests_s > 0:
-                reads.create_task(self._rest(read, resting, rests_s), name=f"rest {_name_of(channel)}")
+                reads.create_task(self._rest(read, resting, rests_s), name=f"rest {channel}")
             else:
                 self._end(read, resting)  # those served come last next time: a reply is filled in the request's order
             self._wake.set()
@@ -318,8 +316,8 @@ class FetchLane:
                 self._refused(part, FetchRefused(reply.error_code, self._clock.monotonic()))
         got = {(fetched.topic, fetched.partition): len(fetched.records) for fetched in reply.partitions}
         for part in wanted:
-            part.last_read_bytes = got.get(part.key, 0)
-        return {part.key for part in wanted if part.last_read_bytes and not part.fetch_bytes}  # not whose batch was cut
+            part.usual_read_bytes = max(got.get(part.key, 0), part.usual_read_bytes // 2)
+        return {part.key for part in wanted if got.get(part.key) and not part.fetch_bytes}  # not whose batch was cut
 
     def _wait_ms(self, queue: _Queue) -> int | None:
         """Return how long a read that has just got its channel may wait at the broker; None for a backlog.
@@ -405,7 +403,3 @@ class FetchLane:
             if planned.steps:
                 part.active_at_s = now_s
             self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))
-
-
-def _name_of(channel: tuple[str, int]) -> str:
-    return "-".join(map(str, channel))

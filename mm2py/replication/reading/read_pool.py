@@ -37,6 +37,9 @@ LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 HOLES_PART: Final = 8
 """For so many connections there is another one for holes, which others wait for. It has a negative number."""
+HOLES_A_CONNECTION: Final = 4
+"""So many of them that no copier waits for yet. Otherwise, when a time-out has left one connection for holes, the one
+that a copier waits for comes behind megabytes of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +222,10 @@ class ReadPool:
         if not is_valid:
             self._give_up(part)
         elif (hole := stripes.hole(self._stripe_bytes(part))) is not None:
-            self._start(part, stripes, hole, self._hole_connection())
+            self._start(part, stripes, hole, min(self._hole_connections(), key=self._busy.__getitem__))
 
-    def _hole_connection(self) -> int:
-        most = max(1, self.tuner.connections // HOLES_PART)
-        return min(range(-1, -most - 1, -1), key=self._busy.__getitem__)
+    def _hole_connections(self) -> range:
+        return range(-1, -max(1, self.tuner.connections // HOLES_PART) - 1, -1)
 
     def _fill(self) -> None:
         """Start reads on all connections that have room, first of the partitions that have the fewest under way."""
@@ -334,13 +336,15 @@ class ReadPool:
         else:
             stripes.arrived(stripe, reply.partitions[0], lease)
             if stripe.fetched is not None and self._is_valid(part, stripes):  # else the same hole again, at once
-                for hole in stripes.holes(self._stripe_bytes(part)):
-                    self._start(part, stripes, hole, self._hole_connection())
+                connections = self._hole_connections()
+                room = HOLES_A_CONNECTION * len(connections) - sum(self._busy[no] for no in connections)
+                for hole in stripes.holes(room, self._stripe_bytes(part)):
+                    self._start(part, stripes, hole, min(connections, key=self._busy.__getitem__))
         return reply.size_bytes
 
     async def _reserve(self, account: MemoryAccount, stripe: Stripe, size: int) -> bool:
-        """Take the memory of a read. What waits for its turn leaves room for the read that it waits for; if there is
-        none all the same, returns False."""
+        """Take the memory of a read. What waits for its turn leaves room for the reads that it waits for. If they find
+        none all the same, because other holes have taken it, returns False."""
         if stripe.fills_hole:
             return account.reserve_now(size)
         self._waits_for_memory += 1
@@ -365,11 +369,11 @@ class ReadPool:
         )
 
     def _close_spare(self) -> None:
-        connections = self.tuner.connections
-        for connection in [no for no in self._open if not self._busy[no]]:
-            if connection >= connections or (connection < 0 and connections == 1):
-                self._open.discard(connection)
-                self._brokers.close_channel(self._broker, _channel(connection))
+        used = self.tuner.connections
+        wanted = [0] if used == 1 else [*range(used), *self._hole_connections()]
+        for connection in [no for no in self._open.difference(wanted) if not self._busy[no]]:
+            self._open.discard(connection)
+            self._brokers.close_channel(self._broker, _channel(connection))
 
 
 def _channel(connection: int) -> str:

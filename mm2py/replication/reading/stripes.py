@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from mm2py.kafka.port import FetchedPartition
@@ -205,20 +204,23 @@ class Stripes:
         self._stripes.appendleft(stripe)
         return stripe
 
-    def holes(self, most_bytes: int = STRIPE_BYTES_MOST) -> list[Stripe]:
-        """Return stripes for what is missing between two that have arrived; they are to be read at once.
+    def holes(self, most: int, most_bytes: int = STRIPE_BYTES_MOST) -> list[Stripe]:
+        """Return stripes for what is missing between two that have arrived, ``most`` at most; read them at once.
 
         The story: batches were of 4 to 36 KB, so every other stripe came too short. Each hole was read when the copier
         had got that far, a round trip each. A partition was copied with 9 MB/s, one with even batches with 58.
         """
         found: list[Stripe] = []
-        for before, after in pairwise(list(self._stripes)):
-            if before.extent is None or after.extent is None:
-                continue
-            offset = before.extent.next_offset
-            if after.offset > offset and after.extent.first_offset > offset:  # else nothing stands between them
-                found.append(self._hole(offset, after.extent.first_offset, most_bytes))
-                self._stripes.insert(self._stripes.index(after), found[-1])
+        filled: deque[Stripe] = deque()
+        for stripe in self._stripes:
+            before = filled[-1].extent if filled else None
+            if before is not None and stripe.extent is not None and len(found) < most:
+                offset = before.next_offset
+                if stripe.offset > offset > filled[-1].offset and stripe.extent.first_offset > offset:
+                    found.append(self._hole(offset, stripe.extent.first_offset, most_bytes))
+                    filled.append(found[-1])
+            filled.append(stripe)
+        self._stripes = filled
         return found
 
     def _hole(self, offset: int, next_offset: int, most_bytes: int) -> Stripe:

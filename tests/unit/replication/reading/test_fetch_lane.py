@@ -12,7 +12,7 @@ import pytest
 
 from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
 from mm2py.records.batch import NewRecord, build_batch
-from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
+from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.planning.steps import TargetRules
@@ -40,6 +40,26 @@ class _Clock:
         return 0
 
 
+def lane_of(
+    brokers: NearBrokers,
+    *,
+    limit_bytes: int = 96 << 20,
+    settings: ReadSettings = SETTINGS,
+    handle: Handler = lambda *_: None,
+) -> FetchLane:
+    account = MemoryBudget(limit_bytes).open()
+    return FetchLane(
+        BROKER,
+        brokers,  # type: ignore[arg-type]
+        settings,
+        ReadLimits(lambda _: account, RateLimit(None)),
+        clock=_Clock(),
+        rng=random.Random(0),
+        handle=handle,
+        problem=LaneProblem(lambda _: None),
+    )
+
+
 def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int) -> list[FetchRequest]:
     """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
     requests: list[FetchRequest] = []
@@ -51,17 +71,7 @@ def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], lim
             await asyncio.get_running_loop().create_future()
 
     async def run() -> None:
-        account = MemoryBudget(limit_bytes).open()
-        lane = FetchLane(
-            BROKER,
-            Brokers(),  # type: ignore[arg-type]
-            SETTINGS,
-            ReadLimits(lambda _: account, RateLimit(None)),
-            clock=_Clock(),
-            rng=random.Random(0),
-            handle=lambda *_: None,
-            problem=LaneProblem(lambda _: None),
-        )
+        lane = lane_of(Brokers(), limit_bytes=limit_bytes)
 
         async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
             copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
@@ -131,17 +141,7 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
             return FetchReply([FetchedPartition("t", 0, 0, 1_000, 1_000, 0, records)], len(records))
 
     async def run() -> None:
-        account = MemoryBudget(96 << 20).open()
-        lane = FetchLane(
-            BROKER,
-            Brokers(),  # type: ignore[arg-type]
-            SETTINGS,
-            ReadLimits(lambda _: account, RateLimit(None)),
-            clock=_Clock(),
-            rng=random.Random(0),
-            handle=lambda part, event: None,
-            problem=LaneProblem(lambda _: None),
-        )
+        lane = lane_of(Brokers())
         copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
         part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
@@ -186,17 +186,7 @@ def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_its_back
     part.active_at_s = 100.0
 
     async def run() -> None:
-        account = MemoryBudget(96 << 20).open()
-        lane = FetchLane(
-            BROKER,
-            Brokers(),  # type: ignore[arg-type]
-            replace(SETTINGS, connections_max=64),
-            ReadLimits(lambda _: account, RateLimit(None)),
-            clock=_Clock(),
-            rng=random.Random(0),
-            handle=lambda *_: None,
-            problem=LaneProblem(lambda _: None),
-        )
+        lane = lane_of(Brokers(), settings=replace(SETTINGS, connections_max=64))
         lane.partitions[part.key] = part
         lane.offer(part)
         running = asyncio.create_task(lane.run())
@@ -224,17 +214,7 @@ def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
             return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
 
     async def run() -> None:
-        account = MemoryBudget(96 << 20).open()
-        lane = FetchLane(
-            BROKER,
-            Brokers(),  # type: ignore[arg-type]
-            SETTINGS,
-            ReadLimits(lambda _: account, RateLimit(None)),
-            clock=_Clock(),
-            rng=random.Random(0),
-            handle=lambda _, event: handled.append(event),
-            problem=LaneProblem(lambda _: None),
-        )
+        lane = lane_of(Brokers(), handle=lambda _, event: handled.append(event))
         copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
         part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
@@ -274,17 +254,8 @@ def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: b
             return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
 
     async def run() -> None:
-        account, brokers, before = MemoryBudget(96 << 20).open(), Brokers(), partition()
-        lane = FetchLane(
-            BROKER,
-            brokers,  # type: ignore[arg-type]
-            SETTINGS,
-            ReadLimits(lambda _: account, RateLimit(None)),
-            clock=_Clock(),
-            rng=random.Random(0),
-            handle=lambda part, event: handled.append((part, event)),
-            problem=LaneProblem(lambda _: None),
-        )
+        brokers, before = Brokers(), partition()
+        lane = lane_of(brokers, handle=lambda part, event: handled.append((part, event)))
         lane.partitions[before.key] = before
         lane.offer(before)
         running = asyncio.create_task(lane.run())

@@ -110,8 +110,8 @@ def test_each_batch_comes_once_and_in_order(
             assert hole.offset == stripes.next_offset
             under_way.append(hole)
         if rng.random() < 0.5:
-            under_way += stripes.holes()
-            assert not stripes.holes()  # each is asked for once
+            under_way += stripes.holes(100)
+            assert not stripes.holes(100)  # each is asked for once
     assert copied == [first for first, _, _ in log.batches]
     stripes.drop()
     assert all(lease.released == 1 for lease in log.leases)
@@ -130,7 +130,7 @@ def test_in_an_even_log_no_hole_is_left_and_little_comes_twice() -> None:
         for stripe in under_way:
             asked += stripes.ask_bytes(stripe)
             log.answer(stripes, stripe)
-        assert stripes.holes() == []
+        assert stripes.holes(100) == []
         copy_some(stripes, copied)
         assert stripes.hole() is None
     assert asked < 1.1 * sum(len(data) for _, _, data in log.batches)
@@ -146,12 +146,12 @@ def test_holes_between_stripes_are_read_at_the_same_time_before_the_copier_gets_
         log.answer(stripes, stripe)
     copied: list[int] = []
     assert not copy_some(stripes, copied)  # the first one has not come yet
-    holes = stripes.holes()
+    holes = stripes.holes(100)
     assert len(holes) > 2
     while holes:
         for hole in holes:
             log.answer(stripes, hole)
-        holes = stripes.holes()
+        holes = stripes.holes(100)
     log.answer(stripes, under_way[0])
     while (hole := stripes.hole()) is not None or copy_some(stripes, copied):
         if hole is not None:
@@ -167,7 +167,7 @@ def test_offsets_that_a_log_lacks_are_no_hole_once_they_were_asked_for() -> None
     for stripe in under_way:
         log.answer(stripes, stripe)
     rounds = 0
-    while holes := stripes.holes():
+    while holes := stripes.holes(100):
         rounds += 1
         for hole in holes:
             log.answer(stripes, hole)
