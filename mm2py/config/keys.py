@@ -102,7 +102,7 @@ AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = Key(
     refuses=lambda value: java_trim(value).startswith("by_duration:"),
 )
 FETCH_MAX_BYTES = Key("fetch.max.bytes", _COUNT, 50 * 1024 * 1024)
-FETCH_PARTITION_MAX_BYTES = Key("max.partition.fetch.bytes", _COUNT, 1024 * 1024)
+FETCH_PARTITION_MAX_BYTES: Key[int | None] = Key("max.partition.fetch.bytes", _COUNT, None)
 FETCH_MIN_BYTES = Key("fetch.min.bytes", _COUNT, 1)
 FETCH_MAX_WAIT = Key("fetch.max.wait.ms", _COUNT, 500)
 COMPRESSION: Key[str | None] = Key(

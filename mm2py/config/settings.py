@@ -347,6 +347,8 @@ class FlowSettings:
     auto_offset_reset: Literal["earliest", "latest", "none"]
     fetch_max_bytes: int
     fetch_partition_max_bytes: int
+    fetch_alone_max_bytes: int
+    """Of a partition that is read alone."""
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     client_rack: str

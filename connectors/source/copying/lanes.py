@@ -220,6 +220,7 @@ class Lanes:
 def _reading(settings: FlowSettings) -> ReadSettings:
     return ReadSettings(
         partition_max_bytes=settings.fetch_partition_max_bytes,
+        alone_max_bytes=settings.fetch_alone_max_bytes,
         max_bytes=settings.fetch_max_bytes,
         min_bytes=settings.fetch_min_bytes,
         max_wait_ms=settings.fetch_max_wait_ms,

@@ -331,7 +331,8 @@ class FetchLane:
 
     def _request(self, partitions: Sequence[CopiedPartition], size: int, wait_ms: int | None) -> FetchRequest:
         settings = self.settings
-        most, waits, is_far = settings.partition_max_bytes, wait_ms is not None, self.pool.is_far()
+        waits, is_far = wait_ms is not None, self.pool.is_far()
+        most = settings.alone_max_bytes if len(partitions) == 1 else settings.partition_max_bytes
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
         for part in partitions:
             copier = part.copier

@@ -17,6 +17,8 @@ class ReadSettings:
     max_wait_ms: int
     read_committed: bool
     copy_modes: CopyModes = field(default_factory=CopyModes)
+    alone_max_bytes: int = 1 << 20
+    """Of a partition that is read alone, from a near broker."""
     connections_max: int = 1
     """To one source broker, for backlogs."""
     linger_s: float = 0.0

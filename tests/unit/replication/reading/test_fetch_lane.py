@@ -60,7 +60,11 @@ def lane_of(
     )
 
 
-def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int) -> list[FetchRequest]:
+def asked(
+    walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]],
+    limit_bytes: int,
+    settings: ReadSettings = SETTINGS,
+) -> list[FetchRequest]:
     """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
     requests: list[FetchRequest] = []
 
@@ -71,7 +75,7 @@ def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], lim
             await asyncio.get_running_loop().create_future()
 
     async def run() -> None:
-        lane = lane_of(Brokers(), limit_bytes=limit_bytes)
+        lane = lane_of(Brokers(), limit_bytes=limit_bytes, settings=settings)
 
         async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
             copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
@@ -112,6 +116,21 @@ def test_a_backlog_is_read_without_waiting() -> None:
 
     [request] = asked(walk, 96 << 20)
     assert (request.max_wait_ms, request.min_bytes) == (0, 0)
+
+
+def test_more_is_asked_of_a_partition_that_is_read_alone() -> None:
+    async def walk(offer: Callable[..., Awaitable[None]]) -> None:
+        await offer(0, end_offset=1_000)
+
+    async def walk_two(offer: Callable[..., Awaitable[None]]) -> None:
+        await asyncio.gather(offer(0, end_offset=1_000), offer(1, end_offset=1_000))
+
+    settings = replace(SETTINGS, alone_max_bytes=4 << 20)
+    sizes = [
+        [part.max_bytes for request in asked(way, 96 << 20, settings) for part in request.topics[0].partitions]
+        for way in (walk, walk_two)
+    ]
+    assert sizes == [[4 << 20], [1 << 20, 1 << 20]]
 
 
 def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_there_is() -> None:
