@@ -152,18 +152,29 @@ class Ledger:
         """Take in what is new of entries that may repeat the end of the ledger.
 
         A chunk of the ledger topic is written again when it has grown, and after a crash the tail of the target is read
-        again. What is known already is passed over without a comparison.
+        again. Of what is known already only the last run is compared.
+
+        The story: a target loses the last records that it has acknowledged. The next owner copies them again, behind
+        the marker of its fence, and writes the same source offsets again, each with a target offset one higher.
 
         Raises:
             EntryOutOfOrder: as ``append``; or an entry begins in what is known, ends behind it, and does not continue
-                the last entry.
+                the last entry; or the last known run has other target offsets.
         """
+        known: Run | None = None
         for entry in entries:
             new: Entry | None = entry
             if entry.source_offset < self.source_end:
                 new = self._new_part(entry)
+                if new is None and isinstance(entry, Run):
+                    known = entry
             if new is not None:
+                if known is not None:
+                    self._compare(known)
+                    known = None
                 self.append(new)
+        if known is not None:
+            self._compare(known)
 
     def advance(self, copied_to: int) -> None:
         """Note that no record before a source offset will be copied any more. A lower one than before is no news."""
@@ -331,6 +342,15 @@ class Ledger:
         ):
             return entry._replace(source_offset=self.source_end, source_count=entry.source_count - known)
         raise EntryOutOfOrder(f"{entry} does not continue {last}")
+
+    def _compare(self, known: Run) -> None:
+        """Check that the last record of a run has the target offset that the ledger knows."""
+        if (known.source_end, known.target_end) == (self.source_end, self.target_end):
+            return
+        source_offset = known.source_end - 1
+        answer = self.forward(source_offset)
+        if answer.kind is AnswerKind.COPIED and answer.offset != known.target_end - 1:
+            raise EntryOutOfOrder(f"{known}, and source offset {source_offset} is known at {answer.offset}")
 
     def _before(self, side: int) -> Answer:
         """Answer for an offset before the ledger's start. ``side`` is where the answer is."""

@@ -306,6 +306,16 @@ def test_entries_that_are_told_again_and_have_grown_change_nothing_twice(
     check(told, table)
 
 
+@pytest.mark.parametrize("following", [[], [Run(10, 12, 5)]])
+def test_records_that_the_target_lost_and_got_again_elsewhere_contradict_the_ledger(following: list[Entry]) -> None:
+    """Their chunk ended exactly where the ledger did, so it was passed over: an answer was one too low, and exact."""
+    ledger, table = make([Run(0, 0, 4), Run(4, 5, 6)], (0, 0), is_whole=True, advance=0)
+    ledger.catch_up([Run(0, 0, 3)])
+    with pytest.raises(EntryOutOfOrder, match="source offset 9 is known at 10"):
+        ledger.catch_up([Run(0, 0, 4), Run(4, 5, 3), Run(7, 9, 3), *following])
+    check(ledger, table)
+
+
 def test_an_entry_that_begins_in_the_known_must_continue_it() -> None:
     ledger = Ledger(0, 0, is_whole=True)
     ledger.catch_up([Run(0, 0, 10)])
