@@ -104,6 +104,7 @@ class FlowContext:
         """What each partition is copied by now."""
         settings = self.state.settings
         stops = self.gap_policy(GapKind.EXPIRED) is not Done.CONTINUED
+        # A read of a partition alone brings more than that at once: the next one starts when most of it is sent.
         return CopySettings(settings.fetch_partition_max_bytes, settings.quarantines, stops_when_expired=stops)
 
     def gap_policy(self, kind: GapKind) -> Done:

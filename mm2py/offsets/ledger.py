@@ -50,7 +50,8 @@ class EntryOutOfOrder(Mm2Error):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"The ledger cannot take an entry: {what}.",
-            remedy="If the position was set back, start a new ledger; else report this as a fault of mm2py.",
+            remedy="If the target has lost acknowledged records, nothing is to be done; else report this as a fault of "
+            "mm2py.",
         )
 
 
@@ -350,7 +351,7 @@ class Ledger:
         source_offset = known.source_end - 1
         answer = self.forward(source_offset)
         if answer.kind is AnswerKind.COPIED and answer.offset != known.target_end - 1:
-            raise EntryOutOfOrder(f"{known}, and source offset {source_offset} is known at {answer.offset}")
+            raise EntryOutOfOrder(f"{known} does not place source offset {source_offset} at {answer.offset} as before")
 
     def _before(self, side: int) -> Answer:
         """Answer for an offset before the ledger's start. ``side`` is where the answer is."""

@@ -22,6 +22,7 @@ PACKAGE: Final = "org.apache.kafka.connect.mirror"
 OF_CONNECT: Final = ("name", "connector.class", "source.cluster.alias", "target.cluster.alias")
 """What Connect's clients send beside the settings; it has to be what it is."""
 GROUPS: Final = ("Common", "mm2py")
+_NUMBERS_WITHOUT_DEFAULT: Final = (keys.TASKS_MAX, keys.BYTES_PER_SECOND_MAX, keys.FETCH_PARTITION_MAX_BYTES)
 SWITCHES: Final = {
     Kind.SOURCE: keys.ENABLED,
     Kind.CHECKPOINT: keys.EMIT_CHECKPOINTS_ENABLED,
@@ -142,7 +143,7 @@ def _type(key: Key[Any]) -> str:
         return "BOOLEAN"
     if key.kind is strings:
         return "LIST"
-    return "LONG" if isinstance(key.default, int) or key.name in ("tasks.max", "bytes.per.second.max") else "STRING"
+    return "LONG" if isinstance(key.default, int) or key in _NUMBERS_WITHOUT_DEFAULT else "STRING"
 
 
 def _default(key: Key[Any]) -> str | None:

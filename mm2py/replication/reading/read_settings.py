@@ -12,13 +12,13 @@ class ReadSettings:
     """How a flow reads; sizes in bytes."""
 
     partition_max_bytes: int
+    alone_max_bytes: int
+    """Instead, of a partition that is read alone."""
     max_bytes: int
     min_bytes: int
     max_wait_ms: int
     read_committed: bool
     copy_modes: CopyModes = field(default_factory=CopyModes)
-    alone_max_bytes: int = 1 << 20
-    """Of a partition that is read alone, from a near broker."""
     connections_max: int = 1
     """To one source broker, for backlogs."""
     linger_s: float = 0.0

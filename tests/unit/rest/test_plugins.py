@@ -66,7 +66,9 @@ def test_a_plugin_has_the_names_that_connect_knows(client: TestClient, name: str
         "order_in_group": found["sync.topic.acls.enabled"]["order_in_group"],
     }
     assert found.keys() >= stored_keys().keys()
-    types = {name: found[name]["type"] for name in ("topics", "tasks.max", "offset.lag.max", "copy.mode")}
+    read_bytes = "source.consumer.max.partition.fetch.bytes"
+    types = {name: found[name]["type"] for name in ("topics", "tasks.max", "offset.lag.max", "copy.mode", read_bytes)}
+    assert types.pop(read_bytes) == "LONG"
     assert types == {"topics": "LIST", "tasks.max": "LONG", "offset.lag.max": "LONG", "copy.mode": "STRING"}
     assert found["groups.exclude"]["default_value"] == "console-consumer-.*,connect-.*,__.*"
 

@@ -25,7 +25,12 @@ from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
 SETTINGS = ReadSettings(
-    partition_max_bytes=1 << 20, max_bytes=50 << 20, min_bytes=1, max_wait_ms=500, read_committed=False
+    partition_max_bytes=1 << 20,
+    alone_max_bytes=4 << 20,
+    max_bytes=50 << 20,
+    min_bytes=1,
+    max_wait_ms=500,
+    read_committed=False,
 )
 
 
@@ -60,11 +65,7 @@ def lane_of(
     )
 
 
-def asked(
-    walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]],
-    limit_bytes: int,
-    settings: ReadSettings = SETTINGS,
-) -> list[FetchRequest]:
+def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int) -> list[FetchRequest]:
     """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
     requests: list[FetchRequest] = []
 
@@ -75,7 +76,7 @@ def asked(
             await asyncio.get_running_loop().create_future()
 
     async def run() -> None:
-        lane = lane_of(Brokers(), limit_bytes=limit_bytes, settings=settings)
+        lane = lane_of(Brokers(), limit_bytes=limit_bytes)
 
         async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
             copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
@@ -125,9 +126,8 @@ def test_more_is_asked_of_a_partition_that_is_read_alone() -> None:
     async def walk_two(offer: Callable[..., Awaitable[None]]) -> None:
         await asyncio.gather(offer(0, end_offset=1_000), offer(1, end_offset=1_000))
 
-    settings = replace(SETTINGS, alone_max_bytes=4 << 20)
     sizes = [
-        [part.max_bytes for request in asked(way, 96 << 20, settings) for part in request.topics[0].partitions]
+        [part.max_bytes for request in asked(way, 96 << 20) for part in request.topics[0].partitions]
         for way in (walk, walk_two)
     ]
     assert sizes == [[4 << 20], [1 << 20, 1 << 20]]
@@ -137,11 +137,11 @@ def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_ther
     """A merged batch of 876 KB was in doubt, and reads had shrunk to 512 KB meanwhile: it could never be read again."""
 
     async def walk(offer: Callable[..., Awaitable[None]]) -> None:
-        await offer(0, end_offset=1_000, fetch_bytes=1_800_000)
+        await offer(0, end_offset=1_000, fetch_bytes=5_800_000)
 
     [request] = asked(walk, 2 << 20)
-    assert request.max_bytes == 1_800_000
-    assert request.topics[0].partitions[0].max_bytes == 1_800_000
+    assert request.max_bytes == 5_800_000
+    assert request.topics[0].partitions[0].max_bytes == 5_800_000
 
 
 def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_step() -> None:
@@ -172,7 +172,7 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
         running.cancel()
 
     asyncio.run(run())
-    assert sizes[:4] == [1 << 20, 2 << 20, 4 << 20, 8 << 20]
+    assert sizes[:4] == [4 << 20, 4 << 20, 4 << 20, 8 << 20]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,12 @@ from tests.fakes.near_brokers import NearBrokers
 
 BROKER = BrokerId(1)
 SETTINGS = ReadSettings(
-    partition_max_bytes=1 << 20, max_bytes=50 << 20, min_bytes=1, max_wait_ms=500, read_committed=False
+    partition_max_bytes=1 << 20,
+    alone_max_bytes=4 << 20,
+    max_bytes=50 << 20,
+    min_bytes=1,
+    max_wait_ms=500,
+    read_committed=False,
 )
 RECORDS = 40_000
 
