@@ -22,16 +22,9 @@ from mm2py.replication.reading.limits import TAIL_READS, MemoryBudget, RateLimit
 from mm2py.replication.reading.read_replica import LEADER, ReadReplica
 from mm2py.replication.reading.read_settings import ReadSettings
 from tests.fakes.near_brokers import NearBrokers
+from tests.fakes.read_settings import READ_SETTINGS
 
 BROKER = BrokerId(1)
-SETTINGS = ReadSettings(
-    partition_max_bytes=1 << 20,
-    alone_max_bytes=4 << 20,
-    max_bytes=50 << 20,
-    min_bytes=1,
-    max_wait_ms=500,
-    read_committed=False,
-)
 
 
 class _Clock:
@@ -39,7 +32,7 @@ class _Clock:
         return 100.0
 
     def boottime(self) -> float:
-        return self.now_s
+        return 100.0
 
     def wall_ms(self) -> int:
         return 0
@@ -49,7 +42,7 @@ def lane_of(
     brokers: NearBrokers,
     *,
     limit_bytes: int = 96 << 20,
-    settings: ReadSettings = SETTINGS,
+    settings: ReadSettings = READ_SETTINGS,
     handle: Handler = lambda *_: None,
 ) -> FetchLane:
     account = MemoryBudget(limit_bytes).open()
@@ -205,7 +198,7 @@ def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_its_back
     part.active_at_s = 100.0
 
     async def run() -> None:
-        lane = lane_of(Brokers(), settings=replace(SETTINGS, connections_max=64))
+        lane = lane_of(Brokers(), settings=replace(READ_SETTINGS, connections_max=64))
         lane.partitions[part.key] = part
         lane.offer(part)
         running = asyncio.create_task(lane.run())

@@ -18,18 +18,10 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.limits import MemoryBudget, RateLimit, ReadLimits
 from mm2py.replication.reading.read_pool import HOLES_A_CONNECTION, PoolPort, ReadPool
-from mm2py.replication.reading.read_settings import ReadSettings
 from tests.fakes.near_brokers import NearBrokers
+from tests.fakes.read_settings import READ_SETTINGS
 
 BROKER = BrokerId(1)
-SETTINGS = ReadSettings(
-    partition_max_bytes=1 << 20,
-    alone_max_bytes=4 << 20,
-    max_bytes=50 << 20,
-    min_bytes=1,
-    max_wait_ms=500,
-    read_committed=False,
-)
 RECORDS = 40_000
 
 
@@ -88,7 +80,7 @@ def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as_soon_
     async def run() -> None:
         account = MemoryBudget(96 << 20).open()
         port = PoolPort(
-            lambda: SETTINGS,
+            lambda: READ_SETTINGS,
             lambda _: True,
             lambda *_: None,
             lambda _: None,
