@@ -131,7 +131,7 @@ class ProduceLane:
             requests.create_task(self._tune(), name=f"connections to broker {self.broker}")
             while True:
                 for channel in (*self._channels, self._tail):
-                    while self._may_send(channel) and (batches := self._collect(channel)):
+                    while channel.maybe_ready and self._may_send(channel) and (batches := self._collect(channel)):
                         request = object()
                         channel.sent_at_s[request] = self._clock.monotonic()
                         requests.create_task(
@@ -167,8 +167,7 @@ class ProduceLane:
     def _channel_of(self, partition: CopiedPartition) -> _Channel | None:
         """Return the connection of a partition; None: it moves to another one when all of its batches are answered."""
         wanted = 0
-        has_bulk = self._has_bulk()
-        if has_bulk and _is_tail(partition):
+        if _is_tail(partition) and self._has_bulk():
             wanted = TAIL
         elif self.tuner.connections > 1:
             wanted = (crc32(partition.target_topic.encode()) + partition.partition) % self.tuner.connections
@@ -176,7 +175,7 @@ class ProduceLane:
             if partition.copier.in_flight.unanswered:
                 return None
             partition.connection = wanted
-            if not has_bulk and not self._tail.sent_at_s:
+            if not self._tail.sent_at_s and not self._has_bulk():
                 self._brokers.close_channel(self.broker, self._tail.name)
         return self._tail if wanted == TAIL else self._channels[wanted]
 

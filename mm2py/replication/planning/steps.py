@@ -10,6 +10,7 @@ Answers to the batching of MM2's producer. The tally answers to record-count and
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ from mm2py.records.compression import (
 )
 from mm2py.topics.filters import CopyMode
 
-MERGED_MAX_BYTES: Final = 900_000
+MERGED_MAX_BYTES: Final = 1_000_000
 """A merged batch is no larger, so that it fits into the ``max.message.bytes`` that brokers have by default."""
 MERGED_PLAIN_MAX_BYTES: Final = 8 << 20
 """A compressed one holds no more than this, as consumers decompress it as a whole."""
@@ -107,8 +108,14 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
             )
 
 
-def bytes_of_one(rules: TargetRules, bytes_per_offset: float) -> int:
-    """Return how many bytes of plain batches are merged into one, if they take so many for each offset."""
+def bytes_of_one(steps: Sequence[Step], rules: TargetRules, bytes_per_offset: float) -> int:
+    """Return how many bytes of plain batches are merged into one, if they take so many for each offset.
+
+    Args:
+        steps: of the last read. If others follow its first batch, that one holds as many whole batches as it may.
+    """
+    if len(steps) > 1 and isinstance(first := steps[0], Outgoing):
+        return math.ceil((first.next_offset - first.first_offset) * bytes_per_offset)
     return int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_offset))
 
 

@@ -94,16 +94,19 @@ class FetchLane:
 
     def offer(self, partition: CopiedPartition) -> None:
         """``partition`` may be ready to be read."""
-        is_idle = partition.reading is None or self.pool.has(partition)
-        if is_idle and self._is_read_here(partition) and partition.replica.is_over(self._clock.monotonic()):
+        is_pooled = self.pool.has(partition)
+        if partition.reading is not None and not is_pooled:
+            return
+        replica = partition.replica
+        if replica is not LEADER and self._is_read_here(partition) and replica.is_over(self._clock.monotonic()):
             self._read_from(partition, LEADER)
             return
-        if self.pool.has(partition):
+        if is_pooled:
             self.pool.offer(partition)
             self._wake.set()
             return
         target = partition.target_leader
-        if partition.reading is not None or target is None or not partition.copier.wants_fetch:
+        if target is None or not partition.copier.wants_fetch:
             return
         if partition.has_reached_seam or not self._is_read_here(partition):
             return

@@ -54,7 +54,7 @@ def plan_read(
         first = planned.steps[0] if planned.steps else None
         is_merged = isinstance(first, Outgoing) and first.reason == "repack"
         is_merged &= part.merging.plain_max_bytes <= MIDDLE_BYTES  # else a cut batch is read twice, and may be large
-        part.merged_read_bytes = bytes_of_one(part.rules, part.bytes_per_offset) if is_merged else None
+        part.merged_read_bytes = bytes_of_one(planned.steps, part.rules, part.bytes_per_offset) if is_merged else None
     # A damaged length may claim gigabytes, so the size grows step by step.
     asked = max(settings.partition_max_bytes, part.fetch_bytes)
     part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.records.batch import NewRecord, build_batch, place
+from mm2py.records.batch import NewRecord, build_batch, place, read_header
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import MERGE_ALL, TargetRules, bytes_of_one
+from mm2py.replication.planning.steps import MERGE_ALL, Plan, TargetRules, bytes_of_one
 from mm2py.replication.reading.read_sizes import partition_bytes
 
 MEBIBYTE = 1 << 20
@@ -34,21 +34,36 @@ def test_a_far_read_brings_no_more_than_shows_how_large_records_are() -> None:
 
 
 @pytest.mark.parametrize(("records", "size"), [(16, 1_000), (1, 200), (3, 20)])
-def test_what_is_asked_for_becomes_one_batch(records: int, size: int) -> None:
-    rules, read, offset = TargetRules(max_message_bytes=1_048_588), bytearray(), 0
-    one = build_batch([NewRecord(None, b"x" * size, 1_700_000_000_000)] * records)
-    asked = bytes_of_one(rules, len(one) / records)
-    while len(read) + len(one) <= asked:
-        place(one, offset, offset + records)
-        read += one
-        offset += records
-    planned = plan(
-        memoryview(read),
+def test_the_second_read_asks_for_what_becomes_whole_merged_batches(records: int, size: int) -> None:
+    """The story: four mebibytes became four batches, and one of 33 KB. It costs its broker as much as a large one."""
+    rules, one = TargetRules(max_message_bytes=1_048_588), plain_batch(records, size)
+    first = read(one, bytes_of_one((), rules, len(one) / records), rules)
+    assert len(first.steps) == 1, "what was asked for by the size of its records alone"
+    first = read(one, 4 * MEBIBYTE, rules)
+    asked = bytes_of_one(first.steps, rules, len(one) / records)
+    for count in (1, 4):
+        assert [step.next_offset for step in read(one, count * asked, rules).steps] == [
+            step.next_offset for step in first.steps[:count]
+        ]
+    assert asked > 600_000
+
+
+def plain_batch(records: int, size: int) -> bytearray:
+    return build_batch([NewRecord(None, b"x" * size, 1_700_000_000_000)] * records)
+
+
+def read(one: bytearray, most: int, rules: TargetRules) -> Plan:
+    """Return the plan for a read of at most so many bytes of a log of equal batches; the last one is cut."""
+    count = read_header(one).record_count
+    log = bytearray()
+    for offset in range(0, -(-most // len(one)) * count, count):
+        place(one, offset, offset + count)
+        log += one
+    return plan(
+        memoryview(log)[:most],
         wanted_offset=0,
         read_committed=False,
         aborted=(),
         rules=rules,
         merging=MERGE_ALL,
     )
-    assert [step.next_offset for step in planned.steps] == [offset]
-    assert asked > 600_000
