@@ -175,7 +175,7 @@ class ProduceLane:
             if partition.copier.in_flight.unanswered:
                 return None
             partition.connection = wanted
-            if not self._tail.sent_at_s and not self._has_bulk():
+            if wanted != TAIL and not self._tail.sent_at_s and not self._has_bulk():
                 self._brokers.close_channel(self.broker, self._tail.name)
         return self._tail if wanted == TAIL else self._channels[wanted]
 

@@ -48,7 +48,7 @@ class CopiedPartition:
     bytes_per_offset: float = 0.0
     """What the last read brought for each offset; 0 before the first."""
     merged_read_bytes: int | None = None
-    """What the next read should bring, so that it becomes one batch; None: the last one was not merged."""
+    """How many bytes become one merged batch; reads bring multiples of it. None: the last read was not merged."""
     log_end: int = 0
     """The end of the source log at the last read, including records that an open transaction hides from readers."""
     active_at_s: float = -math.inf

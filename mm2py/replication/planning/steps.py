@@ -10,7 +10,6 @@ Answers to the batching of MM2's producer. The tally answers to record-count and
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -108,15 +107,15 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
             )
 
 
-def bytes_of_one(steps: Sequence[Step], rules: TargetRules, bytes_per_offset: float) -> int:
-    """Return how many bytes of plain batches are merged into one, if they take so many for each offset.
+def bytes_of_one(rules: TargetRules, bytes_per_offset: float, first_bytes: int = 0) -> int:
+    """Return how many bytes of plain batches become one merged batch, if they take so many for each offset.
 
     Args:
-        steps: of the last read. If others follow its first batch, that one holds as many whole batches as it may.
+        first_bytes: how many became the first merged batch of a read, if there were more. It counts if that batch was
+            full: then less than one more batch of the source would have fitted in.
     """
-    if len(steps) > 1 and isinstance(first := steps[0], Outgoing):
-        return math.ceil((first.next_offset - first.first_offset) * bytes_per_offset)
-    return int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_offset))
+    most = int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_offset))
+    return first_bytes if most - MIDDLE_BYTES < first_bytes < most else most
 
 
 class Merged(NamedTuple):

@@ -98,7 +98,7 @@ class FetchLane:
         if partition.reading is not None and not is_pooled:
             return
         replica = partition.replica
-        if replica is not LEADER and self._is_read_here(partition) and replica.is_over(self._clock.monotonic()):
+        if replica.follower is not None and self._is_read_here(partition) and replica.is_over(self._clock.monotonic()):
             self._read_from(partition, LEADER)
             return
         if is_pooled:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mm2py.kafka.port import FetchedPartition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.planning.planner import plan
@@ -10,6 +12,7 @@ from mm2py.replication.planning.steps import (
     PASS_REFUSED,
     Outgoing,
     Plan,
+    Step,
     before_seam,
     bytes_of_one,
     merge_rule,
@@ -51,10 +54,7 @@ def plan_read(
             del planned.steps[0]
     if planned.next_offset > offset:
         part.bytes_per_offset = len(records) / (planned.next_offset - offset)
-        first = planned.steps[0] if planned.steps else None
-        is_merged = isinstance(first, Outgoing) and first.reason == "repack"
-        is_merged &= part.merging.plain_max_bytes <= MIDDLE_BYTES  # else a cut batch is read twice, and may be large
-        part.merged_read_bytes = bytes_of_one(planned.steps, part.rules, part.bytes_per_offset) if is_merged else None
+        part.merged_read_bytes = _merged_bytes(planned.steps, part)
     # A damaged length may claim gigabytes, so the size grows step by step.
     asked = max(settings.partition_max_bytes, part.fetch_bytes)
     part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
@@ -62,3 +62,14 @@ def plan_read(
     part.log_end = fetched.high_watermark
     end = fetched.last_stable_offset if settings.read_committed else fetched.high_watermark
     return planned, end if part.seam is None else min(end, part.seam)
+
+
+def _merged_bytes(steps: Sequence[Step], part: CopiedPartition) -> int | None:
+    """Return how many bytes became one merged batch; None if they did not, or batches are too large to be read twice
+    where a read cuts them."""
+    first = steps[0] if steps else None
+    if not isinstance(first, Outgoing) or first.reason != "repack" or part.merging.plain_max_bytes > MIDDLE_BYTES:
+        return None
+    is_last = len(steps) == 1  # then nothing says whether more would have fitted in
+    first_bytes = 0 if is_last else round((first.next_offset - first.first_offset) * part.bytes_per_offset)
+    return bytes_of_one(part.rules, part.bytes_per_offset, first_bytes)

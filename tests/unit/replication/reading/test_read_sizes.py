@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from mm2py.kafka.port import FetchedPartition, ProducerIdentity
 from mm2py.records.batch import NewRecord, build_batch, place, read_header
-from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import MERGE_ALL, Plan, TargetRules, bytes_of_one
+from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copier import Copier
+from mm2py.replication.copying.events import CopySettings
+from mm2py.replication.planning.steps import Outgoing, Step, TargetRules
+from mm2py.replication.positions import Position
+from mm2py.replication.reading.planned_read import plan_read
 from mm2py.replication.reading.read_sizes import partition_bytes
+from tests.fakes.broker.record_batch import build_marker
+from tests.fakes.read_settings import READ_SETTINGS
 
 MEBIBYTE = 1 << 20
 
@@ -34,36 +41,51 @@ def test_a_far_read_brings_no_more_than_shows_how_large_records_are() -> None:
 
 
 @pytest.mark.parametrize(("records", "size"), [(16, 1_000), (1, 200), (3, 20)])
-def test_the_second_read_asks_for_what_becomes_whole_merged_batches(records: int, size: int) -> None:
-    """The story: four mebibytes became four batches, and one of 33 KB. It costs its broker as much as a large one."""
-    rules, one = TargetRules(max_message_bytes=1_048_588), plain_batch(records, size)
-    first = read(one, bytes_of_one((), rules, len(one) / records), rules)
-    assert len(first.steps) == 1, "what was asked for by the size of its records alone"
-    first = read(one, 4 * MEBIBYTE, rules)
-    asked = bytes_of_one(first.steps, rules, len(one) / records)
-    for count in (1, 4):
-        assert [step.next_offset for step in read(one, count * asked, rules).steps] == [
-            step.next_offset for step in first.steps[:count]
-        ]
-    assert asked > 600_000
+def test_reads_of_a_partition_alone_become_large_batches_only(records: int, size: int) -> None:
+    """The story: four mebibytes became four merged batches, and one of 33 KB, which cost as much as a large one."""
+    log = log_of(records, size, 12 * MEBIBYTE)
+    first, *others = reads(log, 4 * MEBIBYTE, times=3)
+    sizes = [len(step.data) for step in first if isinstance(step, Outgoing)]
+    assert sizes == [sizes[0]] * (len(sizes) - 1) + [sizes[-1]]
+    assert sizes[-1] < sizes[0]
+    for steps in others:
+        assert [len(step.data) for step in steps if isinstance(step, Outgoing)] == sizes[:-1]
 
 
-def plain_batch(records: int, size: int) -> bytearray:
-    return build_batch([NewRecord(None, b"x" * size, 1_700_000_000_000)] * records)
+def test_a_merged_batch_that_a_marker_ended_says_nothing_about_the_size_of_full_ones() -> None:
+    """Else reads would be half as large as they may be, and there would be twice as many."""
+    log = log_of(16, 1_000, 6 * MEBIBYTE, marker_every=36)
+    sizes = [sum(step.record_count for step in steps) for steps in reads(log, MEBIBYTE, times=5)]
+    assert min(sizes) > 0.8 * MEBIBYTE / 1_050
 
 
-def read(one: bytearray, most: int, rules: TargetRules) -> Plan:
-    """Return the plan for a read of at most so many bytes of a log of equal batches; the last one is cut."""
-    count = read_header(one).record_count
-    log = bytearray()
-    for offset in range(0, -(-most // len(one)) * count, count):
-        place(one, offset, offset + count)
-        log += one
-    return plan(
-        memoryview(log)[:most],
-        wanted_offset=0,
-        read_committed=False,
-        aborted=(),
-        rules=rules,
-        merging=MERGE_ALL,
-    )
+def log_of(records: int, size: int, most: int, marker_every: int = 0) -> bytearray:
+    """Return a log of equal batches, with markers between them if asked for."""
+    one = build_batch([NewRecord(None, b"x" * size, 1_700_000_000_000)] * records)
+    marker = bytearray(build_marker(commit=True, producer_id=1, producer_epoch=0, timestamp_ms=1_700_000_000_000))
+    log, offset, number = bytearray(), 0, 0
+    while len(log) < most:
+        number += 1
+        is_marker = marker_every and number % marker_every == 0
+        batch, count = (marker, 1) if is_marker else (one, records)
+        place(batch, offset, offset + count)
+        log += batch
+        offset += count
+    return log
+
+
+def reads(log: bytearray, most: int, *, times: int) -> list[list[Step]]:
+    """Read a partition alone so often, and return what becomes of each read. A broker cuts the last batch of a read."""
+    copier = Copier("t-0", Position(0), ProducerIdentity(7, 0, "t"), CopySettings(MEBIBYTE))
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(max_message_bytes=1_048_588))
+    offset = at = 0
+    found = []
+    for _ in range(times):
+        size = partition_bytes(most, part.merged_read_bytes, waits=False, is_far=False)
+        fetched = FetchedPartition("t", 0, 0, 10**9, 10**9, 0, memoryview(log)[at : at + size])
+        planned, _ = plan_read(part, offset, fetched, READ_SETTINGS, is_stripe=False)
+        found.append(planned.steps)
+        while offset < planned.next_offset:
+            header = read_header(memoryview(log)[at:])
+            offset, at = header.next_offset, at + header.size_bytes
+    return found
