@@ -300,4 +300,4 @@ def _is_tail(partition: CopiedPartition) -> bool:
     ready_bytes = partition.copier.in_flight.ready_bytes
     if partition.connection == TAIL:
         return ready_bytes <= BULK_BYTES
-    return partition.copier.is_at_end and ready_bytes <= TAIL_BYTES
+    return ready_bytes <= TAIL_BYTES and partition.copier.is_at_end

@@ -97,8 +97,8 @@ class Lanes:
 
     def offer_read(self, part: CopiedPartition) -> None:
         """Take in that it may be read."""
-        if part.read_from is not None:
-            self._fetch[part.read_from].offer(part)
+        if (broker := part.read_from) is not None:
+            self._fetch[broker].offer(part)
 
     def offer_batches(self, part: CopiedPartition) -> None:
         """Take in that it may have batches to send."""

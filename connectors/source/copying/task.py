@@ -32,6 +32,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.incarnation import Fenced
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import (
+    Acked,
     Displaced,
     Drain,
     DrainGivenUp,
@@ -283,12 +284,14 @@ class SourceTask:
 
     def _handle(self, part: CopiedPartition, event: Event) -> None:
         copier = part.copier
+        before = copier.state
         for effect in copier.handle(event):
             self._carry_out(part, effect)
         state = copier.state
         if isinstance(state, Copying):
             self.lanes.offer_batches(part)
-            self.lanes.offer_read(part)
+            if state is not before or type(event) is not Acked:  # an acknowledgement alone makes no room for a read
+                self.lanes.offer_read(part)
         elif isinstance(state, Waiting):
             if part not in self._waiting:
                 self._waiting[part] = self._clock.monotonic()

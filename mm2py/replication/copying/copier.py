@@ -64,7 +64,7 @@ class Copier(CopierView):
     def handle(self, event: Event) -> Sequence[Effect]:
         """Take in one fact and return what is to be done about it."""
         effects = self._take_in(event)
-        if self.in_flight.has_failed and isinstance(self.state, (Stopped, Drained)):
+        if isinstance(self.state, (Stopped, Drained)) and self.in_flight.has_failed:
             self.in_flight.release()  # nothing will be sent again
         return effects
 
@@ -210,6 +210,8 @@ class Copier(CopierView):
         self._advance()
         if cut_back is not None:
             return self._stall_at(cut_back, lost=lost)
+        if type(self.state) is Copying and self._fault is None:  # nearly always
+            return displaced
         effects = self._when_settled(event.now_s) or self._meet_fault(event.now_s)
         return [*displaced, *effects] if displaced else effects
 

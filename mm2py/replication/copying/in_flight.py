@@ -145,12 +145,15 @@ class InFlightBatches:
 
     def take(self, steps: Sequence[Step], lease: Lease) -> None:
         """Append what was read. Dropped steps at the front may ``leave``."""
-        add = self._ready.append
-        lease.hold(sum(_rebuilt_bytes(step) for step in steps), len(steps))
+        rebuilt_bytes = 0
         for step in steps:
             if isinstance(step, Outgoing):
-                self.ready_bytes += len(step.data)
-            add(Entry(step, lease))
+                size = len(step.data)
+                self.ready_bytes += size
+                if step.reason is not None:
+                    rebuilt_bytes += size
+            self._ready.append(Entry(step, lease))
+        lease.hold(rebuilt_bytes, len(steps))
         self._skip_dropped()
 
     def forget(self) -> None:
@@ -251,9 +254,10 @@ class InFlightBatches:
         while self._in_flight and self._in_flight[0].settled:
             entry = self._in_flight.popleft()
             step = entry.step
-            entry.lease.release(_rebuilt_bytes(step))
             if isinstance(step, Dropped):
+                entry.lease.release(0)
                 return step
+            entry.lease.release(0 if step.reason is None else len(step.data))
         return None
 
     @property
