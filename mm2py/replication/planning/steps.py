@@ -115,7 +115,7 @@ def bytes_of_one(rules: TargetRules, bytes_per_offset: float, first_bytes: int =
             full: then less than one more batch of the source would have fitted in.
     """
     most = int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_offset))
-    return first_bytes if most - MIDDLE_BYTES < first_bytes < most else most
+    return first_bytes if max(0, most - MIDDLE_BYTES) < first_bytes < most else most
 
 
 class Merged(NamedTuple):

@@ -9,7 +9,7 @@ from mm2py.records.batch import NewRecord, build_batch, place, read_header
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
-from mm2py.replication.planning.steps import Outgoing, Step, TargetRules
+from mm2py.replication.planning.steps import Outgoing, Step, TargetRules, bytes_of_one
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.planned_read import plan_read
 from mm2py.replication.reading.read_sizes import partition_bytes
@@ -57,6 +57,11 @@ def test_a_merged_batch_that_a_marker_ended_says_nothing_about_the_size_of_full_
     log = log_of(16, 1_000, 6 * MEBIBYTE, marker_every=36)
     sizes = [sum(step.record_count for step in steps) for steps in reads(log, MEBIBYTE, times=5)]
     assert min(sizes) > 0.8 * MEBIBYTE / 1_050
+
+
+def test_a_remote_topic_that_takes_small_batches_only_is_read_in_multiples_of_those() -> None:
+    rules = TargetRules(max_message_bytes=50_000)
+    assert bytes_of_one(rules, 1_050) == bytes_of_one(rules, 1_050, first_bytes=0) == 49_342
 
 
 def log_of(records: int, size: int, most: int, marker_every: int = 0) -> bytearray:
