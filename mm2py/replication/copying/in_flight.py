@@ -63,6 +63,8 @@ class Entry:
 
     step: Step
     lease: Lease
+    rebuilt_bytes: int = 0
+    """The memory that it takes beside the frame it came in."""
     token: int = -1
     sequence: int = -1
     settled: bool = False
@@ -147,12 +149,13 @@ class InFlightBatches:
         """Append what was read. Dropped steps at the front may ``leave``."""
         rebuilt_bytes = 0
         for step in steps:
+            entry = Entry(step, lease)
             if isinstance(step, Outgoing):
-                size = len(step.data)
-                self.ready_bytes += size
+                self.ready_bytes += len(step.data)
                 if step.reason is not None:
-                    rebuilt_bytes += size
-            self._ready.append(Entry(step, lease))
+                    entry.rebuilt_bytes = len(step.data)
+            rebuilt_bytes += entry.rebuilt_bytes
+            self._ready.append(entry)
         lease.hold(rebuilt_bytes, len(steps))
         self._skip_dropped()
 
@@ -160,7 +163,7 @@ class InFlightBatches:
         """Release what was read and not sent."""
         while self._ready:
             entry = self._ready.pop()
-            entry.lease.release(_rebuilt_bytes(entry.step))
+            entry.lease.release(entry.rebuilt_bytes)
         self.ready_bytes = 0
 
     def _skip_dropped(self) -> None:
@@ -254,10 +257,9 @@ class InFlightBatches:
         while self._in_flight and self._in_flight[0].settled:
             entry = self._in_flight.popleft()
             step = entry.step
+            entry.lease.release(entry.rebuilt_bytes)
             if isinstance(step, Dropped):
-                entry.lease.release(0)
                 return step
-            entry.lease.release(0 if step.reason is None else len(step.data))
         return None
 
     @property
@@ -268,7 +270,7 @@ class InFlightBatches:
     def release(self) -> None:
         """Release what was sent and is not settled."""
         for entry in self._in_flight:
-            entry.lease.release(_rebuilt_bytes(entry.step))
+            entry.lease.release(entry.rebuilt_bytes)
         self._in_flight.clear()
 
     def rewind(self, sequence: int) -> None:
@@ -379,11 +381,6 @@ class InFlightBatches:
         self.maybe_sent_until = self._left_behind = -1
         self._cut_reads = 0
         self._alone = True
-
-
-def _rebuilt_bytes(step: Step) -> int:
-    """Return the memory that a step takes beside the frame it came in."""
-    return len(step.data) if isinstance(step, Outgoing) and step.reason is not None else 0
 
 
 def _unknown_outcome(batch: Outgoing) -> _OutcomeUnknown:
