@@ -7,14 +7,16 @@ Source: AbstractStatus.State, Apache Kafka, connect/runtime.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from mm2py.config.flow_properties import is_enabled, meaning
 from mm2py.connector import ConnectorName, Kind, TopicName
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport
+from mm2py.status.flow_report import FlowReport, numbers
+from mm2py.status.not_copied import FAILED as FAILED_REASONS
+from mm2py.status.not_copied import Reason
 from mm2py.status.report import MemberReport, MemberState
 from rest.clusters.live import View
 from rest.models import ConnectorState, ConnectorStatus, TaskState
@@ -22,7 +24,7 @@ from rest.settings.check import SWITCHES
 
 UNASSIGNED, RUNNING, FAILED, PAUSED, STOPPED = "UNASSIGNED", "RUNNING", "FAILED", "PAUSED", "STOPPED"
 RESTARTING = "RESTARTING"
-GAPS_TOLD_MOST = 20
+LINES_MOST = 20
 
 
 def is_switched_off(kind: Kind, facts: FlowFacts) -> bool:
@@ -67,8 +69,8 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
         owners = sorted(task.member for task in flow.tasks if task.member in members)
     else:
         owners = [leading.member] if leading is not None else []
-    stopped = _stopped_partitions(flow) if name.kind is Kind.SOURCE else {}
-    tasks = [_task(number, members[member], stopped.get(member, [])) for number, member in enumerate(owners)]
+    told = _not_copied(flow) if name.kind is Kind.SOURCE else {}
+    tasks = [_task(number, members[member], told.get(member, _Told())) for number, member in enumerate(owners)]
     refused = [one for one in (() if flow is None else flow.refused) if one.connector is name.kind]
     runs = leading is not None or bool(tasks)
     for one in refused:
@@ -84,48 +86,72 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
         case "paused":
             paused = [task.model_copy(update={"state": PAUSED, "trace": None}) for task in tasks]
             return _status(name, PAUSED, leading, None, paused)
-    trace = "\n".join(_told(stopped.get(None, []))) or None
+    trace = told.get(None, _Told()).trace
     if refused and not runs:
         trace = "\n".join(f"{one.worker}: {one.why}" for one in refused)
         return _status(name, FAILED, members.get(refused[0].member), trace, tasks)
     return _status(name, RUNNING if runs else UNASSIGNED, leading, trace, tasks)
 
 
-def _stopped_partitions(flow: FlowReport | None) -> dict[MemberId | None, list[Gap]]:
-    """Return the gaps at which copying has stopped and waits for an operator, by the worker that copies there."""
-    found: dict[MemberId | None, list[Gap]] = {}
+@dataclass(slots=True)
+class _Told:
+    """What is told of a task, or of the connector, in the place of a stack trace."""
+
+    lines: list[str] = field(default_factory=list)
+    has_failed: bool = False
+
+    @property
+    def trace(self) -> str | None:
+        most = [*self.lines[:LINES_MOST]]
+        if len(self.lines) > LINES_MOST:
+            most.append(f"And {len(self.lines) - LINES_MOST} more: see mm2py status.")
+        return "\n".join(most) or None
+
+
+def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
+    """Return what is not copied, by the worker whose task it is. None: no task has it.
+
+    A task is FAILED where a partition of it waits for an operator and a task of Connect would have failed as well: a
+    right is missing, a record is refused, a gap has stopped it. Connect has no word for the rest: RUNNING, with the
+    reason.
+    """
+    found: dict[MemberId | None, _Told] = {}
     if flow is None:
         return found
-    owners = {
-        (topic.topic, partition): member
-        for topic in flow.topics
-        if topic.open_gaps
-        for member, ranges in topic.owners.items()
-        for partition in _numbers(ranges)
-    }
+    for one in flow.not_copied:
+        if one.is_problem:
+            found.setdefault(None, _Told()).lines.append(one.text)
+    gaps: dict[str, list[Gap]] = {}
     for gap in flow.open_gaps:
-        found.setdefault(owners.get((gap.topic, gap.partition)), []).append(gap)
+        gaps.setdefault(gap.topic, []).append(gap)
+    for topic in flow.topics:
+        owners = {number: member for member, owned in topic.owners.items() for number in numbers(owned)}
+        for gap in gaps.pop(topic.topic, []):
+            told = found.setdefault(owners.get(gap.partition), _Told())
+            told.has_failed = True
+            told.lines.append(_gap_told(gap))
+        for one in topic.not_copied:
+            if not one.is_problem or one.reason in {Reason.STOPPED, Reason.NOT_RUNNING}:
+                continue
+            about = set(owners) if not one.partitions else set(numbers(one.partitions))
+            for member in sorted({owners.get(number) for number in about} or {None}, key=str):
+                told = found.setdefault(member, _Told())
+                told.has_failed |= one.reason in FAILED_REASONS
+                told.lines.append(f"{topic.topic}: {one.text}")
+    for gap in (gap for left in gaps.values() for gap in left):
+        told = found.setdefault(None, _Told())
+        told.lines.append(_gap_told(gap))
     return found
 
 
-def _numbers(ranges: str) -> Iterable[int]:
-    for run in ranges.split(","):
-        first, _, last = run.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+def _gap_told(gap: Gap) -> str:
+    text = f"{gap.topic}-{gap.partition} has stopped ({gap.kind}): {gap.text}"
+    return f"{text.rstrip('.')}. It waits for an operator: see mm2py gaps."
 
 
-def _told(gaps: list[Gap]) -> list[str]:
-    """Return what waits for an operator, in the place of a stack trace."""
-    lines = [f"{gap.topic}-{gap.partition} has stopped ({gap.kind}): {gap.text}" for gap in gaps]
-    if len(lines) > GAPS_TOLD_MOST:
-        lines = [*lines[:GAPS_TOLD_MOST], f"And {len(lines) - GAPS_TOLD_MOST} more."]
-    return [*lines, "It waits for an operator: see mm2py gaps."] if lines else []
-
-
-def _task(number: int, member: MemberReport, stopped: list[Gap]) -> TaskState:
-    trace = "\n".join(_told(stopped)) or None
-    state = FAILED if stopped else RUNNING
-    return TaskState(id=number, state=state, worker_id=member.name, trace=trace, version=member.version)
+def _task(number: int, member: MemberReport, told: _Told) -> TaskState:
+    state = FAILED if told.has_failed else RUNNING
+    return TaskState(id=number, state=state, worker_id=member.name, trace=told.trace, version=member.version)
 
 
 def _status(

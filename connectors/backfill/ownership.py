@@ -37,9 +37,6 @@ class TaskOwnership:
     def uses(self, link: LinkUse | None) -> None:
         """Tell no group: Spark shows what its tasks do."""
 
-    def refuses(self, topics: Mapping[str, str]) -> None:
-        """Tell no group: a task with a topic that is refused fails, and says why."""
-
     def may_copy(self, key: TopicPartition) -> bool:
         return key in self._partitions
 

@@ -8,6 +8,7 @@ changes. ``discovery/`` decides what follows from it for the topics.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -29,16 +30,18 @@ from connectors.source.topic_sync import Schedules
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
 from mm2py.errors import FirstErrorGroup
-from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.cluster import WAITING_REPORT_S, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.metrics.snapshot import DEPARTED, ConnectorPart, FlowSnapshot, in_parts
 from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
+from mm2py.records.standstill import Cause
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import PositionStore
 from mm2py.shared_settings.flow_config import Part
+from mm2py.status.not_copied import Reason
 from mm2py.topics.names import ledger_topic
 
 LEADERLESS_AGAIN_S: Final = 1.0
@@ -85,6 +88,8 @@ class SourceConnector:
         self._remotes_again_at_s = 0.0
         self._say_failing_at_s = 0.0
         self._draining = self._drained = False
+        self._waiting_since: tuple[float, int] | None = None
+        """Since when the whole flow waits, by both clocks."""
 
     async def run(self) -> None:
         """Copy the flow until cancelled.
@@ -109,7 +114,6 @@ class SourceConnector:
                 tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
         finally:
             self._state.name = "stopped"
-            self._ownership.refuses({})
 
     async def drain(self) -> None:
         """Settle what is in flight and store final positions; nothing new starts meanwhile."""
@@ -193,7 +197,14 @@ class SourceConnector:
         self._say_topic_ids()
         quarantine = Quarantine(context, prepared.source_id)
         task = SourceTask(
-            context, prepared, store, ledger, keep=quarantine.keep, met_gap=gaps.met, gaps_written=gaps.written
+            context,
+            prepared,
+            store,
+            ledger,
+            keep=quarantine.keep,
+            met_gap=gaps.met,
+            gaps_written=gaps.written,
+            looked=self._show_standstills,
         )
         starting_offsets = StartingOffsets(
             context, prepared, self._restart_state, store=task.positions.store, met_gap=gaps.met_topic
@@ -219,6 +230,28 @@ class SourceConnector:
         schedules = Schedules(context, task, starting_offsets, discovery)
         resumption = Resumption(context, gaps, task, starting_offsets, self._restart_state)
         return _Parts(task, resumption, discovery, releases, schedules)
+
+    def _show_standstills(self) -> None:
+        """Let everybody know what is not copied, and why."""
+        if self._parts is not None and not self._draining and not self._context.ranges:  # a backfill is no member
+            now_s = self._clock.monotonic()
+            causes = self._parts.task.standstills.causes(now_s)
+            for topic, cause in self._parts.discovery.causes().items():
+                causes.setdefault(topic, []).insert(0, cause)
+            if (waiting := self._why_waiting(now_s)) is not None:
+                causes.setdefault("", []).insert(0, waiting)
+            self._gaps.show(causes)
+
+    def _why_waiting(self, now_s: float) -> Cause | None:
+        """Return why the whole flow waits; None: it does not, or other workers say so."""
+        if self._state.name != "waiting" or not self._ownership.is_coordinator:
+            self._waiting_since = None
+            return None
+        since_s, since_ms = self._waiting_since = self._waiting_since or (now_s, self._clock.wall_ms())
+        if now_s - since_s < WAITING_REPORT_S:
+            return None
+        remedy = f"Look whether {self._flow.source} runs, and whether its workers reach it."
+        return Cause(Reason.SOURCE_SILENT, self._state.reason, remedy, since_ms)
 
     def _guarantee(self) -> str:
         """Return in words how often a record may be in the copy after crashes, and the reason if that is not once."""
@@ -381,6 +414,7 @@ class SourceConnector:
             task.positions.age_s(),
             refused_topics=len(self._parts.discovery.refused()),
             held_topics=self._parts.discovery.held,
+            not_copied=self._not_copied(self._parts),
             position_writes_ms=task.positions.writes_ms.state(),
             read_bytes=task.lanes.read_bytes,
             sent_bytes=task.lanes.sent_bytes,
@@ -390,7 +424,12 @@ class SourceConnector:
             from_followers=sum(part.replica.follower is not None for part in partitions),
         )
         yield from in_parts(DEPARTED, departed)
-        yield from partition_parts(partitions)
+        yield from partition_parts(partitions, self._clock.monotonic())
+
+    def _not_copied(self, parts: _Parts) -> tuple[tuple[str, int, int], ...]:
+        topics = Counter(cause.reason for cause in parts.discovery.causes().values())
+        partitions = parts.task.standstills.counts(self._clock.monotonic())
+        return tuple((why, topics[why], partitions.get(why, 0)) for why in sorted({*topics, *partitions}))
 
 
 def _some(topics: Collection[str]) -> str:

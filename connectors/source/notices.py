@@ -14,7 +14,10 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.context import FlowContext
-from connectors.source.refusals import RemoteTopicTooNarrow, TopicRefused
+from connectors.source.refusals import RemoteTopicTooNarrow, TopicRefused, Undecided
+from mm2py.clock import Clock
+from mm2py.records.standstill import Cause
+from mm2py.status.not_copied import Reason
 
 OWN_LINES_MOST: Final = 20
 """So many topics of each event get a line of their own in a round; the others share lines, which name them all."""
@@ -97,10 +100,12 @@ def in_lines(texts: Iterable[str], *, most_chars: int = LINE_MOST_CHARS) -> Iter
 class RefusedTopics:
     """Why source topics are not copied, or not all of their partitions, as things stand."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger, clock: Clock) -> None:
         self._log = log
+        self._clock = clock
         self._notices = Notices(log)
         self._refused: dict[str, TopicRefused] = {}
+        self._since_ms: dict[str, int] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._refused
@@ -116,6 +121,12 @@ class RefusedTopics:
     def shown(self) -> dict[str, str]:
         """Return the reason for each of them."""
         return {name: str(error) for name, error in self._refused.items()}
+
+    def causes(self) -> dict[str, Cause]:
+        """Return the same as it is kept for everybody who asks."""
+        now_ms = self._clock.wall_ms()
+        self._since_ms = {name: self._since_ms.get(name, now_ms) for name in self._refused}
+        return {name: _cause(error, self._since_ms[name]) for name, error in self._refused.items()}
 
     def keep(self, there: Container[str]) -> None:
         """Forget topics that the source does not show any more."""
@@ -136,6 +147,12 @@ class RefusedTopics:
                 self._notices.say(error.event, name, level="error", detail=error.what, why=str(error))
             self._refused[name] = error
         self._notices.end()
+
+
+def _cause(error: TopicRefused, since_ms: int) -> Cause:
+    reason = Reason.UNDECIDED if isinstance(error, Undecided) else Reason.REFUSED
+    partitions = error.left_out if isinstance(error, RemoteTopicTooNarrow) else ""
+    return Cause(reason, error.what, error.remedy, since_ms, partitions)
 
 
 class RefusedConfigs:

@@ -148,6 +148,9 @@ class RemoteTopicTooNarrow(TopicRefused):
             remedy=remedy or granted,
         )
         self.remote_partitions = remote_partitions
+        first, last = remote_partitions, upstream_partitions - 1
+        self.left_out = str(first) if first == last else f"{first}-{last}"
+        """The partitions that are not copied."""
 
 
 class TooManyPartitions(TopicRefused):

@@ -1,4 +1,4 @@
-"""The gaps of one flow as they are kept: by partition, and in the status topic, where operators find them.
+"""The gaps and standstills of one flow as they are kept: in the status topic, where operators find them.
 
 MM2 has none of this. A gap is written within a second, and before a position that passes it over; the gaps of previous
 incarnations are read when the topic is opened. Only the last few of each partition are kept: a topic whose records
@@ -23,6 +23,7 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
 from mm2py.records.gap_record import Answer, Command, Done, Gap
+from mm2py.records.standstill import Cause, Standstill
 from mm2py.replication.gap_log import GapLog
 from mm2py.replication.reading.internal_table import DamagedTopic
 from mm2py.topics.names import InternalTopic
@@ -34,6 +35,8 @@ WRITTEN_S: Final = 5.0
 """How long a position waits for the record of the gap that it passes over."""
 AGAIN_MOST_S: Final = 10.0
 """How soon at the latest a status topic that cannot be used is tried again."""
+STANDSTILLS_AT_ONCE: Final = 200
+"""So many standstills stand in a request: one has some hundred bytes, and a request 1 MB."""
 KEPT_MOST: Final = 10
 """So many gaps of a partition that do not wait for an operator are kept, the latest."""
 
@@ -55,6 +58,8 @@ class StoredGaps:
         self._is_waited_for = True
         """False after a position has waited in vain for the status topic, until that is written to again."""
         self._changed = asyncio.Event()
+        self._standstills: dict[bytes, Standstill] = {}
+        """What this worker does not copy, as it is to be stored."""
         self._settled: set[TopicPartition] = set()
         """Partitions that started at an operator's position: the gaps that stopped them before are accepted."""
 
@@ -115,6 +120,19 @@ class StoredGaps:
             self._gaps.pop(key, None)
             self._settled.discard(key)
 
+    def show(self, causes: Mapping[str, Sequence[Cause]]) -> None:
+        """Let everybody know what this worker does not copy, and why. It is stored within a second.
+
+        Args:
+            causes: by source topic, all there are, the most urgent first; the empty name means the flow.
+        """
+        member = self._context.producer_name.process
+        found = [Standstill(member, topic, tuple(of_it)) for topic, of_it in causes.items()]
+        wanted = {one.key: one for one in found}
+        if wanted != self._standstills:
+            self._standstills = wanted
+            self._changed.set()
+
     def _trim(self, key: TopicPartition) -> None:
         ours = self._gaps[key]
         for name in [name for name, gap in ours.items() if not gap.is_open][:-KEPT_MOST]:
@@ -143,6 +161,7 @@ class StoredGaps:
                     await self._make_again(status)
                     continue
                 await self.flush()
+                await self._flush_standstills(status)
                 if not is_tidy:
                     await status.remove(status.old_answers())
                     is_tidy = True
@@ -204,6 +223,23 @@ class StoredGaps:
         await status.remove(name for name in outdated if name in status.records)
         self._outdated -= outdated
 
+    async def _flush_standstills(self, status: GapLog) -> None:
+        """Store what has changed, and delete what is over. The coordinator deletes those of workers that are gone."""
+        wanted, ownership = self._standstills, self._context.ownership
+        member, live = self._context.producer_name.process, ownership.known_producers.live
+        stored = {key: one for key, one in status.records.items() if isinstance(one, Standstill)}
+        fresh = [one for key, one in wanted.items() if stored.get(key) != one]
+        for at in range(0, len(fresh), STANDSTILLS_AT_ONCE):
+            await status.put(fresh[at : at + STANDSTILLS_AT_ONCE])
+        over = [
+            key
+            for key, one in stored.items()
+            if (one.member == member and key not in wanted)
+            or (one.member != member and ownership.is_coordinator and one.member not in live)
+        ]
+        for at in range(0, len(over), STANDSTILLS_AT_ONCE):
+            await status.remove(over[at : at + STANDSTILLS_AT_ONCE])
+
     async def answer(self, answers: Mapping[Command, tuple[bool, str]]) -> None:
         """Answer commands: whether they were carried out, and in words. The gaps they name are written first.
 
@@ -234,6 +270,9 @@ class StoredGaps:
         with contextlib.suppress(KafkaError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
+                if self._status is not None:
+                    self._standstills = {}
+                    await self._flush_standstills(self._status)
 
     async def open(self) -> GapLog:
         """Return the status topic, read to its end when it was opened.

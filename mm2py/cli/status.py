@@ -105,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
 
     async def main_task() -> int:
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-        inquiry = Inquiry(file, _connect, clock=SystemClock(), rng=rng)
+        inquiry = Inquiry(file, _connect, clock=SystemClock(), rng=rng, settles=True)
         stopped = asyncio.Event()
         try:
             if options.watch is not None:

@@ -256,8 +256,6 @@ class Member:
     """As of its last heartbeat, see ``Beat``; no snapshot has it."""
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
     """Likewise."""
-    refusals: Mapping[Flow, Mapping[str, str]] = field(default_factory=dict)
-    """By flow and source topic: what it does not copy, and why."""
 
 
 class GroupState:
@@ -408,7 +406,6 @@ class GroupState:
                 for flow, claims in self.topic_claims.by_flow.items()
             },
             "parts": [[part.member, fields_of(part)] for _, part in sorted(self.parts.items())],
-            "refusals": {name: _BY_FLOW[0](member.refusals) for name, member in self.members.items()},
         }
         fields |= {name: write(getattr(self, name)) for name, (write, _) in _LAYOUT.items()}
         return json.dumps(fields, separators=(",", ":"))
@@ -452,8 +449,6 @@ class GroupState:
             heard_ms = {names[at]: self.log_time_ms - ago for at, ago in zip(heard[::2], heard[1::2], strict=True)}
             known = read_fields(Joined, name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
             self.members[name] = Member(*known, heard_ms, silent, outages)
-        for name, refusals in fields.get("refusals", {}).items():  # older versions do not write it
-            self.members[name].refusals = _BY_FLOW[1](refusals)
         self.index_flows()
         self.revocations = Revocations.from_json(fields["owners"])
         claims = {parse_flow(flow): kinds for flow, kinds in fields["topic_claims"].items()}

@@ -51,7 +51,6 @@ from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import (
-    REFUSALS_MOST,
     Beat,
     ControlRecord,
     Entry,
@@ -61,10 +60,8 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Refusals,
     TaskName,
     Writes,
-    shortened,
 )
 from mm2py.topics.names import control_log
 
@@ -118,7 +115,6 @@ class Member:
         """See ``Beat.held``."""
         self.links: dict[Flow, LinkUse] = {}
         """See ``Beat.links``."""
-        self._refusals: dict[Flow, Mapping[str, str]] = {}
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -196,10 +192,6 @@ class Member:
         self.links = {one: used for one, used in self.links.items() if one != flow}
         if link is not None:
             self.links[flow] = link
-
-    def refuses(self, flow: Flow, topics: Mapping[str, str]) -> None:
-        """Tell which topics of a flow this worker does not copy, or not wholly, and why; the group hears of changes."""
-        self._refusals[flow] = {topic: shortened(topics[topic]) for topic in sorted(topics)[:REFUSALS_MOST]}
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
@@ -364,7 +356,6 @@ class Member:
                 [
                     Beat(self.id, dict(self.applied), dict(self.held), dict(self.links)),
                     *self._changed_loads(),
-                    *self._changed_refusals(),
                 ]
             )
             if isinstance(self.state, Draining) and not self.gate.is_fresh:
@@ -385,13 +376,6 @@ class Member:
         changed = [(task, load) for task, load in loads.items() if _differs(self.view.loads.get(task), load)]
         return [
             Loads(self.id, dict(changed[at : at + LOADS_A_RECORD])) for at in range(0, len(changed), LOADS_A_RECORD)
-        ]
-
-    def _changed_refusals(self) -> list[Refusals]:
-        member = self.view.members.get(self.id)
-        said = {} if member is None else member.refusals
-        return [
-            Refusals(self.id, flow, topics) for flow, topics in self._refusals.items() if topics != said.get(flow, {})
         ]
 
     async def _check_gate(self) -> None:

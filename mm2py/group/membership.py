@@ -24,7 +24,6 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Refusals,
     Released,
     Resigned,
     Skipped,
@@ -73,8 +72,6 @@ class View(GroupState):
                 pass
             case Loads():
                 self._measure(record)
-            case Refusals(flow=flow, topics=topics):
-                member.refusals = {**member.refusals, flow: topics}
             case Writes(writer=writer):
                 self._write(member, writer)
             case Listed():

@@ -73,7 +73,6 @@ class OwnershipView(Protocol):
     def conflicting_flows(self, topic: str, claim: TopicClaim) -> frozenset[Flow]: ...
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None: ...
     def uses(self, link: LinkUse | None) -> None: ...
-    def refuses(self, topics: Mapping[str, str]) -> None: ...
     def load_of(self, key: TopicPartition) -> float | None: ...
     async def list_partitions(
         self,
@@ -187,10 +186,6 @@ class Ownership:
     def uses(self, link: LinkUse | None) -> None:
         """See ``Member.uses``."""
         self._member.uses(self._flow, link)
-
-    def refuses(self, topics: Mapping[str, str]) -> None:
-        """See ``Member.refuses``."""
-        self._member.refuses(self._flow, topics)
 
     def load_of(self, key: TopicPartition) -> float | None:
         """Return what a partition carries, in bytes/s, as its owners have told last; None if none has."""

@@ -66,12 +66,15 @@ async def list_offsets(
     return found
 
 
-async def find_offsets(brokers: Brokers, leaders: Leaders, when: int) -> dict[TopicPartition, int]:
+async def find_offsets(
+    brokers: Brokers, leaders: Leaders, when: int, *, read_committed: bool = False
+) -> dict[TopicPartition, int]:
     """Return the offsets that leaders tell; partitions without an answer, or with an error, are left out.
 
+    Args: as of ``list_offsets``.
     Raises: KafkaError; what no repetition mends.
     """
-    answers = await list_offsets(brokers, leaders, when, skip_silent=True)
+    answers = await list_offsets(brokers, leaders, when, read_committed=read_committed, skip_silent=True)
     return {key: answer.offset for key, answer in answers.items() if not answer.error_code}
 
 

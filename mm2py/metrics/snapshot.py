@@ -46,7 +46,9 @@ class PartitionRow(NamedTuple):
     fetch_offset: int
     """The next source offset to be read."""
     end_offset: int | None
-    """The end of the source log as far as it may be read; None before the first read."""
+    """The end of the source log as far as it may be read; None if it is not known as of the last seconds."""
+    was_read: bool
+    """At least once, since this worker began to copy it."""
     state: str
     """The class of the copier's state: ``Copying``, ``Waiting``, ..."""
     is_stalled: bool
@@ -113,6 +115,8 @@ class FlowSnapshot:
     refused_topics: int = 0
     held_topics: int = 0
     """They wait for a backfill."""
+    not_copied: tuple[tuple[str, int, int], ...] = ()
+    """What this worker does not copy: by reason, how many topics as a whole, and how many partitions."""
     position_writes_ms: WindowState | None = None
     """How long storing positions took."""
     read_bytes: int = 0

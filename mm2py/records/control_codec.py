@@ -31,7 +31,6 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Refusals,
     Released,
     Resigned,
     Skipped,
@@ -47,7 +46,7 @@ from mm2py.records.control_record import (
 FORMAT_VERSION: Final = 1
 """What is written. If a higher one changes the layout of a kind, its reader tells them apart by ``format``."""
 _FIRST_FORMAT: Final = 1
-_SKIPPABLE: Final = (Beat, Loads, Refusals, Snapshot)
+_SKIPPABLE: Final = (Beat, Loads, Snapshot)
 """A reader judges the same without these. A snapshot's state says by itself which version can read it."""
 
 Fields = dict[str, Any]
@@ -284,7 +283,6 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     },
     Beat: {"applied": _BY_FLOW, "held": _BY_FLOW, "links": _LINKS},
     Loads: {"bytes_per_s": _RATES},
-    Refusals: {"flow": _FLOW, "topics": _TEXTS},
     Writes: {"writer": (writer_fields, read_writer)},
     Listed: {"flow": _FLOW, "partitions": _COUNTS, "widths": _COUNTS, "source_cluster": _TEXT_OR_NONE},
     Claim: {"leader_epoch": _COUNT, "claim_id": _TEXT, "evidence": _TEXT},

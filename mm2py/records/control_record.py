@@ -210,24 +210,13 @@ class Loads:
     bytes_per_s: Mapping[TaskName, float]
 
 
-REFUSALS_MOST: Final = 500
 REASON_MOST: Final = 1000
-"""Of so many refused topics of a flow, so many characters each are told: a record may have 1 MiB."""
+"""So many characters of the reason are told why a connector is refused: a record may have 1 MiB."""
 
 
 def shortened(why: str) -> str:
     """Return a reason as it is told; one that is longer ends in three dots."""
     return why if len(why) <= REASON_MOST else f"{why[: REASON_MOST - 1]}…"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusals:
-    """Which topics of a flow a member does not copy, or not wholly; said when that changes. It is for operators."""
-
-    member: MemberId
-    flow: Flow
-    topics: Mapping[str, str]
-    """By source topic, why and what to do: all that it refuses now, or the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +345,6 @@ ControlRecord = (
     Joined
     | Beat
     | Loads
-    | Refusals
     | Writes
     | Listed
     | Claim

@@ -1,4 +1,4 @@
-"""What mm2py keeps in ``mm2-status.A.internal`` beside Kafka Connect: gaps, commands, answers. Pure.
+"""What mm2py keeps in ``mm2-status.A.internal`` beside Kafka Connect: gaps, commands, answers, standstills. Pure.
 
 Connect's keys begin with ``status-connector-`` and ``status-task-``, ours with ``mm2py-``. Connect skips ours with a
 line in its log. A value is a JSON object: a format version, and the fields of the dataclass. The last value of a key
@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, get_args, get_type_hints
+
+from mm2py.records import standstill
+from mm2py.records.standstill import Standstill, fields_of, read_standstill
 
 FORMAT_VERSION: Final = 1
 OWN_PREFIX: Final = "mm2py-"
@@ -154,12 +157,12 @@ class Answer:
         return f"{_ANSWER}{self.command_id}".encode()
 
 
-GapLogRecord = Gap | Command | Answer
+GapLogRecord = Gap | Command | Answer | Standstill
 
 
 def encode_value(record: GapLogRecord) -> bytes:
     """Return the value; the key is the record's ``key``."""
-    fields = {"mm2py": FORMAT_VERSION, **asdict(record)}
+    fields = {"mm2py": FORMAT_VERSION, **(fields_of(record) if isinstance(record, Standstill) else asdict(record))}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -193,6 +196,8 @@ def decode(key: bytes, value: bytes) -> GapLogRecord | None:
 
 
 def _read(kind: type[GapLogRecord], fields: Mapping[str, Any]) -> GapLogRecord:
+    if kind is Standstill:
+        return read_standstill(fields)
     return kind(**{name: _typed(name, expected, fields.get(name)) for name, expected in get_type_hints(kind).items()})
 
 
@@ -204,4 +209,9 @@ def _typed(name: str, expected: Any, value: Any) -> Any:
     return value
 
 
-_KINDS: Final[dict[str, type[GapLogRecord]]] = {_GAP: Gap, _COMMAND: Command, _ANSWER: Answer}
+_KINDS: Final[dict[str, type[GapLogRecord]]] = {
+    _GAP: Gap,
+    _COMMAND: Command,
+    _ANSWER: Answer,
+    standstill.KEY: Standstill,
+}

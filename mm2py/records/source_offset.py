@@ -41,6 +41,8 @@ _OWN_FIELDS: Final = frozenset(
         "ledger_run",
         "newest_ms",
         "record_bytes",
+        "source_end",
+        "moved_ms",
         "previous_by",
         "recopy",
     }
@@ -90,6 +92,10 @@ class StoredPosition:
     """The newest timestamp of the batch that was copied last: how old the copy is, for anyone who asks."""
     record_bytes: int | None = None
     """The mean size of the records that were copied, as sent: how many bytes a lag is, about."""
+    source_end: int | None = None
+    """The end of the source log as its owner knew it when it stored this."""
+    moved_ms: int | None = None
+    """When it moved here, by the worker's clock. A worker that only takes the partition over does not change it."""
     previous_by: str | None = None
     """Under an operator's position that names a producer: its transactional id. It may still write, and is to be fenced
     before copying begins there."""
@@ -161,6 +167,8 @@ def encode_value(position: StoredPosition) -> bytes:
         "ledger_run": None if position.ledger_run is None else ",".join(str(int(part)) for part in position.ledger_run),
         "newest_ms": position.newest_ms,
         "record_bytes": position.record_bytes,
+        "source_end": position.source_end,
+        "moved_ms": position.moved_ms,
     }
     if position.by == BY_OPERATOR:
         fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
@@ -208,6 +216,8 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             ledger_run=_run(_text(fields, "ledger_run")),
             newest_ms=_int(fields, "newest_ms"),
             record_bytes=_int(fields, "record_bytes"),
+            source_end=_int(fields, "source_end"),
+            moved_ms=_int(fields, "moved_ms"),
             previous_by=_text(fields, "previous_by"),
             recopy=fields.get("recopy") is True,
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},

@@ -1,4 +1,4 @@
-"""Gaps, commands and answers in ``mm2-status.A.internal``: a table that is followed, and a log that writes.
+"""Gaps, standstills, commands and answers in ``mm2-status.A.internal``: a table, and a log that writes.
 
 Only records under our own keys count. Kafka Connect keeps the states of its connectors in the same topic.
 """
@@ -26,6 +26,7 @@ from mm2py.records.gap_record import (
     is_own_key,
 )
 from mm2py.records.source_offset import partition_of
+from mm2py.records.standstill import Standstill
 from mm2py.replication.reading.internal_table import TopicTable
 
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
@@ -73,6 +74,10 @@ class GapTable(TopicTable):
         """Return all gaps, by topic, partition and time."""
         found = [record for record in self.records.values() if isinstance(record, Gap)]
         return sorted(found, key=lambda gap: (gap.topic, gap.partition, gap.at_ms))
+
+    def standstills(self) -> list[Standstill]:
+        """Return what workers have stored of what they do not copy."""
+        return [record for record in self.records.values() if isinstance(record, Standstill)]
 
     def unanswered(self) -> list[Command]:
         """Return the commands without an answer, oldest first."""

@@ -10,7 +10,7 @@ import contextlib
 import io
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,7 @@ from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
 from mm2py.status.report import seems_stopped, time_text
 from mm2py.topics.filters import PatternTooSlow, WhyNot, should_replicate
 from mm2py.topics.names import control_log
+from mm2py.topics.unmatched import Unmatched, unmatched
 
 PROBE_S: Final = 10.0
 """How long a cluster may take to answer at all."""
@@ -278,6 +279,7 @@ class SourceInquiry:
         self.left_out: dict[str, LeftOut] = {}
         self.starts: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self.unmatched: list[Unmatched] = []
         self.unread: list[str] = []
         self._settings = settings
         self._source = source
@@ -285,8 +287,10 @@ class SourceInquiry:
         self._listed_at_s: float | None = None
         self._decided: dict[str, LeftOut | None] = {}
         self._errors: Counter[int] = Counter()
+        self._copied: set[str] = set()
+        """Topics with positions, at the look before."""
 
-    async def look(self, positions: Container[TopicPartition], *, with_starts: bool) -> None:
+    async def look(self, positions: Collection[TopicPartition], *, with_starts: bool) -> None:
         """Ask where all selected partitions end, and where those without a position begin.
 
         Args:
@@ -294,9 +298,13 @@ class SourceInquiry:
             with_starts: False if ``positions`` could not be read.
         """
         self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
+        copied = {topic for topic, _ in positions}
+        if copied - self._copied:
+            self._listed_at_s = None  # workers have found topics since
+        self._copied = copied
         why = await self._source.why_not("listing its topics", self._list_topics)
         if why:
-            self.selected, self.left_out = None, {}
+            self.selected, self.left_out, self.unmatched = None, {}, []
             self.unread.append(why)
             return
         self._select()
@@ -327,6 +335,8 @@ class SourceInquiry:
             self.left_out = {name: why for name, why in why_not.items() if why is not None}
             self._topics = [topic for topic in found.topics.values() if topic.name not in self.left_out]
             self._listed_at_s = now_s
+            names = {topic.name for topic in found.topics.values() if not topic.error_code}
+            self.unmatched = unmatched(self._settings.topic_filter.included, names)
 
     def _why_not(self, topic: TopicMetadata) -> LeftOut | None:
         if topic.is_internal:

@@ -19,8 +19,10 @@ from mm2py.records.connector_config import FlowConfig
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Standstill
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.topics.filters import WhyNot
+from mm2py.topics.unmatched import Unmatched
 
 UNDECIDED: Final = "undecided"
 """A pattern finds no answer in time, so the topic is not copied."""
@@ -70,6 +72,12 @@ class FlowFacts:
     """Those that run, and those that were over not long ago."""
     file: FlowProperties = field(default_factory=dict)
     """The same settings, by the file."""
+    standstills: Sequence[Standstill] = ()
+    """What workers have stored of topics that they do not copy."""
+    unmatched: tuple[Unmatched, ...] = ()
+    """Entries of ``topics`` that match nothing, by what the source shows to whoever asks."""
+    standing: Mapping[TopicPartition, int | None] = field(default_factory=dict)
+    """Partitions of which records wait, and whose position does not move; with the time at which each moved last."""
     consumer_groups: ConsumerGroupsReport | None = None
     """None: the flow emits no checkpoints, or see ``consumer_groups_unread``."""
     consumer_groups_unread: str = ""

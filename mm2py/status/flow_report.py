@@ -9,8 +9,8 @@ second behind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -19,20 +19,26 @@ from mm2py.connector import Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.connector_config import FlowConfig, Writer
-from mm2py.records.control_record import LinkUse, MemberId, TaskName
+from mm2py.records.control_record import LinkUse, MemberId, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Cause
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
 from mm2py.status.backfill_report import BackfillReport, backfill_reports
 from mm2py.status.connector_report import HeldReport, RefusalReport, held_of, refusals_of
 from mm2py.status.consumer_groups import ConsumerGroupsReport
-from mm2py.status.facts import FlowFacts
+from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
+from mm2py.status.not_copied import NotCopied, Reason, TopicFacts, most_urgent_first, of_cause, why_not_copied
+from mm2py.topics.filters import WhyNot
+from mm2py.topics.names import remote_name_problem
 
 APPLYING_MS: Final = 60_000
 """How long a member may take to apply a version before it is reported. It may have to drain the flow first."""
 SETTINGS_NAMED_MOST: Final = 5
 TOPICS_NAMED_MOST: Final = 3
+NUMBERS_MOST: Final = 200_000
+"""So many partitions a topic may have by a stored range: more is nonsense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +268,41 @@ class TopicReport:
     """The topic is not on the source any more."""
     owners: Mapping[MemberId, str]
     """Partitions by owner, as ranges: ``0-3,7``. Empty while no worker runs the flow."""
+    not_copied: tuple[NotCopied, ...]
+    """Why it is not copied, or not all of it; the most urgent first. Empty: all of it is copied."""
+    newest_ms: int | None
+    """The newest timestamp of its records that were copied last; None: not known."""
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether all of it is copied."""
+        return not self.not_copied
+
+
+RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
+    WhyNot.OWN_TOPIC: (Reason.OWN_TOPIC, "mm2py keeps its own state in it."),
+    WhyNot.INTERNAL: (Reason.INTERNAL, "It is an internal topic of Kafka, Kafka Connect or MirrorMaker 2."),
+    WhyNot.CYCLE: (Reason.CYCLE, "Its name says that its records have been on the target."),
+    WhyNot.NOT_INCLUDED: (Reason.NOT_INCLUDED, "No pattern of topics matches it."),
+    WhyNot.EXCLUDED: (Reason.EXCLUDED, "A pattern of topics.exclude matches it."),
+    UNDECIDED: (Reason.UNDECIDED, "A pattern of topics or topics.exclude finds no answer in time. Rewrite it."),
+}
+"""What the settings say of a topic that they leave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is so for all topics of a flow."""
+
+    is_enabled: bool = True
+    held: str = ""
+    held_since_ms: int | None = None
+    not_running: str = ""
+    """Why no worker runs the flow; empty: one does."""
+    backfills: Mapping[str, str] = field(default_factory=dict)
+    """By topic: the backfill that the workers wait for, in words."""
+    causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
+    """By topic: what live workers have stored; the empty name means the flow."""
 
 
 @dataclass(slots=True)
@@ -275,7 +316,7 @@ class _Lag:
     ahead: int = 0
 
 
-def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, ...]:
+def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -> tuple[TopicReport, ...]:
     """Return a report for each topic that is, or should be, copied; those that need an operator come first.
 
     Args:
@@ -283,25 +324,62 @@ def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, 
     """
     flow = facts.settings.flow
     listed = {} if state is None else state.topics.get(flow, {})
-    gaps = Counter(gap.topic for gap in facts.gaps if gap.is_open)
+    gaps: dict[str, list[Gap]] = {}
+    for gap in facts.gaps:
+        if gap.is_open:
+            gaps.setdefault(gap.topic, []).append(gap)
     stored: dict[str, int] = {}
-    for topic, partition in facts.positions:
+    newest_ms: dict[str, int] = {}
+    for (topic, partition), at in facts.positions.items():
         stored[topic] = max(stored.get(topic, 0), partition + 1)
-    names = {*listed, *gaps} | (stored.keys() if facts.selected is None else facts.selected.keys())
+        newest_ms[topic] = max(newest_ms.get(topic, -1), -1 if at.newest_ms is None else at.newest_ms)
+    standing: dict[str, list[int]] = {}
+    for topic, partition in sorted(facts.standing):
+        standing.setdefault(topic, []).append(partition)
+    undecided = {topic for topic, why in facts.left_out.items() if why == UNDECIDED}
+    names = {*listed, *gaps, *undecided, *seen.causes} - {""}
+    names |= stored.keys() if facts.selected is None else facts.selected.keys()
     reports = []
     for topic in names:
         count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
         is_gone = facts.selected is not None and topic not in facts.selected
         lag = _Lag() if is_gone else _lag_of(facts, topic, count)
         owners: dict[MemberId, list[int]] = {}
-        unowned = waiting = 0
+        unowned: list[int] = []
+        moving: list[int] = []
         for partition in range(listed.get(topic, 0)):
             owned = None if state is None else state.owners.get(TaskName(flow, Kind.SOURCE, topic, partition))
             if owned is None or owned.member is None:
-                unowned += 1
-            else:
-                owners.setdefault(owned.member, []).append(partition)
-                waiting += owned.waits_for is not None
+                unowned.append(partition)
+                continue
+            owners.setdefault(owned.member, []).append(partition)
+            if owned.waits_for is not None:
+                moving.append(partition)
+        since = [at_ms for key, at_ms in facts.standing.items() if key[0] == topic and at_ms is not None]
+        left_out = facts.left_out.get(topic)
+        not_copied = why_not_copied(
+            TopicFacts(
+                partitions=count,
+                selected=None if facts.selected is None else not is_gone,
+                left_out=None if left_out is None else RULES[left_out],
+                has_positions=topic in stored,
+                listed=listed.get(topic, 0),
+                unowned=ranges(unowned),
+                moving=ranges(moving),
+                standing=ranges(standing.get(topic, [])),
+                standing_since_ms=min(since, default=None),
+                is_switched_off=not seen.is_enabled,
+                held=seen.held,
+                held_since_ms=seen.held_since_ms,
+                backfill=seen.backfills.get(topic, ""),
+                not_running=seen.not_running,
+                stopped=ranges(sorted({gap.partition for gap in gaps.get(topic, [])})),
+                stopped_since_ms=min((gap.at_ms for gap in gaps.get(topic, [])), default=None),
+                gaps=_gaps_told(gaps.get(topic, [])),
+                conflict="" if state is None else _conflict(facts, topic, state),
+                causes=seen.causes.get(topic, ()),
+            )
+        )
         reports.append(
             TopicReport(
                 topic,
@@ -311,25 +389,53 @@ def topics_of(facts: FlowFacts, state: GroupState | None) -> tuple[TopicReport, 
                 lag.not_started,
                 lag.ahead,
                 0 if state is None or is_gone else max(0, count - listed.get(topic, 0)),
-                unowned,
-                waiting,
-                gaps[topic],
+                len(unowned),
+                len(moving),
+                len(gaps.get(topic, [])),
                 is_gone,
                 {member: ranges(numbers) for member, numbers in sorted(owners.items())},
+                not_copied,
+                newest_ms.get(topic, -1) if newest_ms.get(topic, -1) >= 0 else None,
             )
         )
     return tuple(sorted(reports, key=_urgency))
 
 
+def _gaps_told(gaps: Sequence[Gap]) -> str:
+    counts = Counter(str(gap.kind) for gap in gaps)
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+
+
+def _conflict(facts: FlowFacts, topic: str, state: GroupState) -> str:
+    """Return why the remote topic of a topic cannot be, or belongs to another flow."""
+    settings = facts.settings
+    remote = settings.remote_topic(topic)
+    if problem := remote_name_problem(remote):
+        return f"Its remote name {remote[:100]} cannot be, {problem}."
+    claim = TopicClaim.of(topic, remote, mixes=settings.many_to_one)
+    others = state.topic_claims.conflicting_flows(settings.flow, topic, claim)
+    return f"{', '.join(map(str, sorted(others)))} also leads into {remote}." if others else ""
+
+
 def _urgency(topic: TopicReport) -> tuple[object, ...]:
-    return (-topic.open_gaps, -topic.ahead, -topic.unowned, -topic.not_listed, -(topic.lag or 0), topic.topic)
+    is_problem = any(one.is_problem for one in topic.not_copied)
+    return (
+        not is_problem,
+        -topic.open_gaps,
+        -topic.ahead,
+        -topic.unowned,
+        -topic.not_listed,
+        -(topic.lag or 0),
+        topic.topic,
+    )
 
 
 def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
     lag = _Lag()
     for partition in range(count):
         key = (topic, partition)
-        end, position = facts.ends.get(key), facts.positions.get(key)
+        position = facts.positions.get(key)
+        end = end_of(facts, key, position)
         begin = begin_of(facts, key, position)
         if end is None or begin is None or (position is None and facts.positions_unread):
             lag.unknown += 1
@@ -339,6 +445,13 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
         lag.ahead += begin > end
         lag.not_started += position is None and end > facts.starts.get(key, end)
     return lag
+
+
+def end_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
+    """Return where a partition ends; where the source tells nothing at all, the last end that its owner has stored."""
+    if facts.selected is None and position is not None:
+        return position.source_end
+    return facts.ends.get(key)
 
 
 def begin_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
@@ -357,6 +470,16 @@ def ranges(numbers: list[int]) -> str:
         else:
             runs.append([number, number])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers that ``ranges`` has written; none where it did not."""
+    found: list[int] = []
+    for span in text.split(","):
+        first, _, last = span.partition("-")
+        if first.isdecimal() and (not last or last.isdecimal()):
+            found.extend(range(int(first), min(int(last or first), int(first) + NUMBERS_MOST) + 1))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +540,12 @@ class FlowReport:
     """In offsets, summed over what is known; None if nothing is."""
     lag_is_partial: bool
     """Some partitions are not in ``lag``."""
+    lag_as_of_ms: int | None
+    """The source does not answer: ``lag`` is what workers knew at this time, or a little before. None: as of now."""
+    not_copied: tuple[NotCopied, ...]
+    """What is so for the flow as a whole: its source is silent, or patterns match nothing."""
+    notes: tuple[str, ...]
+    """What an operator should know, and no worker has said."""
     topics: tuple[TopicReport, ...]
     open_gaps: tuple[Gap, ...]
     gaps_passed: int
@@ -463,11 +592,31 @@ def _link_report(use: LinkUse | None) -> LinkReport | None:
     return LinkReport(use.connections, use.bytes_per_s, use.percent, use.limit, text)
 
 
-def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int) -> FlowReport:
-    """``work`` is None while no worker of its group runs."""
+def flow_report(
+    facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int, *, not_running: str = ""
+) -> FlowReport:
+    """Return what is known of a flow.
+
+    Args:
+        work: None while no worker of its group runs.
+        not_running: why that is so.
+    """
     flow = facts.settings.flow
     copied = work is not None and work.runs(flow)
-    topics = topics_of(facts, state if copied else None)
+    settings, held = settings_of(facts, state if copied else None), held_of(facts.held)
+    backfills = backfill_reports(flow, facts.backfills, facts.positions, now_ms)
+    causes = _causes(facts, state) if copied else {}
+    source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
+    seen = Circumstances(
+        settings.enabled,
+        "" if source_held is None else source_held.text,
+        None if source_held is None else source_held.at_ms,
+        "" if copied else not_running or "No worker runs the flow.",
+        {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
+        causes,
+    )
+    topics = topics_of(facts, state if copied else None, seen)
+    whole = most_urgent_first(of_cause(cause) for cause in causes.get("", ()))
     known = [topic.lag for topic in topics if topic.lag is not None]
     parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
     unread = tuple(filter(None, (*parts, facts.consumer_groups_unread)))
@@ -477,8 +626,8 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
 
     return FlowReport(
         flow,
-        settings_of(facts, state if copied else None),
-        held_of(facts.held),
+        settings,
+        held,
         () if work is None else refusals_of(flow, work.state),
         guarantee_of(facts, state),
         owner_of(Kind.SOURCE),
@@ -489,13 +638,46 @@ def flow_report(facts: FlowFacts, state: GroupState | None, work: FlowTasks | No
         work.unowned[flow] if work is not None else 0,
         sum(known) if known or not unread else None,
         any(topic.unknown for topic in topics) or bool(facts.source_unread),
+        _as_of_ms(facts, whole),
+        tuple(whole),
+        tuple(_notes(facts, topics)),
         topics,
         tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
         sum(not gap.is_open for gap in facts.gaps),
-        backfill_reports(flow, facts.backfills, facts.positions, now_ms),
+        backfills,
         facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
     )
+
+
+def _causes(facts: FlowFacts, state: GroupState | None) -> Mapping[str, Sequence[Cause]]:
+    """Return by topic what members have stored that are alive; what the dead said may be over."""
+    live = set() if state is None else {name for name, member in state.members.items() if not member.expired}
+    found: dict[str, list[Cause]] = {}
+    for one in facts.standstills:
+        if one.member in live:
+            found.setdefault(one.topic, []).extend(one.causes)
+    return found
+
+
+def _as_of_ms(facts: FlowFacts, whole: Iterable[NotCopied]) -> int | None:
+    """Return as of when the lag is known, where the source does not tell: the workers knew it until it was silent."""
+    if facts.selected is not None:
+        return None
+    silent = [one.since_ms for one in whole if one.reason is Reason.SOURCE_SILENT and one.since_ms is not None]
+    moved = [at.moved_ms for at in facts.positions.values() if at.moved_ms is not None]
+    return min(silent, default=max(moved, default=None))
+
+
+def _notes(facts: FlowFacts, topics: Iterable[TopicReport]) -> Iterable[str]:
+    """Yield which entries of ``topics`` match nothing, where no worker has said it."""
+    told = {topic.topic for topic in topics}
+    source = facts.settings.flow.source
+    if facts.selected is not None and not facts.selected:
+        yield f"no topic of {source} is selected by topics."
+    for one in facts.unmatched:
+        if one.entry not in told:
+            yield f"topics names {one.entry}, and no topic of {source} matches it."
 
 
 def _is_open(gap: Gap) -> bool:

@@ -28,6 +28,7 @@ from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Standstill
 from mm2py.replication.gap_log import GapTable
 from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
@@ -37,7 +38,10 @@ from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInq
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
+from mm2py.status.movement import SETTLE_S, Movement
 
+SETTLE_AGAIN_S: Final = 1.0
+"""How often a position that may stand still is looked at."""
 GROUPS_KEPT_S: Final = 15.0
 """How old what is told of consumer groups may be: there may be 10,000, and each is asked for what it has committed."""
 
@@ -63,6 +67,10 @@ class TargetInquiry:
     @property
     def gaps(self) -> Sequence[Gap]:
         return self._status.gaps()
+
+    @property
+    def standstills(self) -> Sequence[Standstill]:
+        return self._status.standstills()
 
     async def look(self) -> None:
         """Read what is new, and note what cannot be read."""
@@ -154,8 +162,13 @@ class GroupsInShort:
 class FlowInquiry:
     """All of one flow. When other settings are stored it starts again: positions, gaps or topics may be elsewhere."""
 
-    def __init__(self, file: SettingsFile, settings: FlowSettings, target: Side, source: Side) -> None:
+    def __init__(
+        self, file: SettingsFile, settings: FlowSettings, target: Side, source: Side, clock: Clock, *, settles: bool
+    ) -> None:
+        """``settles``: the first look takes longer where it may show that a partition stands still."""
         self._file = file
+        self._clock = clock
+        self._settles = settles
         self._by_file = settings
         self._target_side = target
         self._source_side = source
@@ -179,10 +192,15 @@ class FlowInquiry:
             await self._target.look()
             # After the positions, so that no end is older than a position.
             await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
+            self._look_at_movement()
+            await self._settle()
         return FlowFacts(
             self._shown,
             positions=self._target.positions,
             gaps=self._target.gaps,
+            standstills=self._target.standstills,
+            unmatched=tuple(self._source.unmatched),
+            standing=self._standing(),
             selected=self._source.selected,
             left_out=self._source.left_out,
             starts=self._source.starts,
@@ -200,6 +218,48 @@ class FlowInquiry:
             config_unusable=self._unusable,
         )
 
+    def _look_at_movement(self) -> None:
+        positions = {} if self._target.positions_unread else self._target.positions
+        ends, starts = self._source.ends, self._source.starts
+        begins = {key: positions[key].next_source if key in positions else starts.get(key) for key in ends}
+        if self._shown.auto_offset_reset != "earliest":  # what came before the first position is not copied
+            begins = {key: begin for key, begin in begins.items() if key in positions}
+        waiting = {
+            key: positions[key].next_source if key in positions else None
+            for key, begin in begins.items()
+            if begin is not None and begin != ends[key]
+        }
+        self._movement.look({} if self._target.positions_unread else waiting, self._clock.monotonic())
+
+    def _standing(self) -> Mapping[TopicPartition, int | None]:
+        return self._movement.standing(
+            self._target.positions,
+            now_s=self._clock.monotonic(),
+            now_ms=self._clock.wall_ms(),
+            timeout_ms=int(self._shown.stall_timeout_s * 1000),
+        )
+
+    async def _settle(self) -> None:
+        """Look again at positions that may stand still, for as long as it takes to tell."""
+        if not self._settles:
+            return
+        self._settles = False  # from now on looks follow one another
+        until_s = self._clock.monotonic() + SETTLE_S
+        while Kind.SOURCE not in self._stored.held and self._has_suspects() and not self._target.positions_unread:
+            await asyncio.sleep(min(SETTLE_AGAIN_S, max(0.0, until_s - self._clock.monotonic())))
+            await self._target.look()
+            self._look_at_movement()
+            if self._clock.monotonic() >= until_s:
+                return
+
+    def _has_suspects(self) -> bool:
+        found = self._movement.suspects(
+            self._target.positions,
+            now_ms=self._clock.wall_ms(),
+            timeout_ms=int(self._shown.stall_timeout_s * 1000),
+        )
+        return any(True for _ in found)
+
     def _settings(self) -> FlowSettings:
         """Return the settings by which the workers run; of a flow that is switched off, those by which they would."""
         self._unusable = ""
@@ -211,6 +271,7 @@ class FlowInquiry:
 
     def _begin(self, settings: FlowSettings) -> None:
         self._shown = settings
+        self._movement = Movement()
         self._target = TargetInquiry(settings, self._target_side)
         self._source = SourceInquiry(settings, self._source_side)
         self._consumer_groups = GroupsInShort(settings, self._source_side, self._target_side)
@@ -237,8 +298,9 @@ class Inquiry:
         clock: Clock,
         rng: random.Random,
         patience: Patience | None = None,
+        settles: bool = False,
     ) -> None:
-        """Nothing is connected before the first look; ``patience`` as of ``Side``.
+        """Nothing is connected before the first look; ``patience`` as of ``Side``, ``settles`` of ``FlowInquiry``.
 
         Raises: as ``SettingsFile.configuration``.
         """
@@ -260,7 +322,7 @@ class Inquiry:
             target = side(settings.flow, settings.target, settings.target_request_timeout_s)
             source = side(settings.flow, settings.source, settings.source_request_timeout_s)
             targets.setdefault(settings.flow.target, target)
-            self._flows.append(FlowInquiry(file, settings, target, source))
+            self._flows.append(FlowInquiry(file, settings, target, source, clock, settles=settles))
         for emitted in configuration.heartbeats:
             if emitted.flow.target not in targets:
                 targets[emitted.flow.target] = side(emitted.flow, emitted.target, emitted.request_timeout_s)

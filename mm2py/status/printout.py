@@ -9,6 +9,7 @@ from mm2py.connector import Kind
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
+from mm2py.status.not_copied import Reason
 from mm2py.status.report import GroupReport, MemberState, Report, ago, time_text
 
 ROWS_MOST: Final = 20
@@ -34,9 +35,7 @@ class _Page:
         self._lines: list[str] = []
 
     def text(self, report: Report) -> str:
-        count = len(report.problems)
-        summary = "nothing is wrong" if not count else f"{count} problem{'s' if count > 1 else ''}"
-        self._say(f"{time_text(report.at_ms)}  {summary}", _BOLD)
+        self._say(f"{time_text(report.at_ms)}  {report.summary}", _BOLD)
         self._cut([f"! {problem.where}: {problem.text}" for problem in report.problems], _RED)
         groups = {group.target: group for group in report.groups}
         for group in report.groups:
@@ -89,6 +88,12 @@ class _Page:
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(", ".join(_facts_of(flow, group)))
         self._settings(flow.settings, group)
+        if flow.lag_as_of_ms is not None:
+            self._say(f"the source does not answer: lag and positions are as of {time_text(flow.lag_as_of_ms)}")
+        for said in flow.not_copied:
+            self._say(f"{said.reason}: {said.text}")
+        for note in flow.notes:
+            self._say(f"note: {note}")
         for held in flow.held:
             since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
             self._say(f"{held.connector}: {held.text}{since}")
@@ -101,7 +106,8 @@ class _Page:
             self._say(f"backfill {one.id}, begun {time_text(one.begun_at_ms)}: {one.text}")
         if flow.consumer_groups is not None:
             self._consumer_groups(flow)
-        rows = [_topic_row(topic, group) for topic in flow.topics]
+        is_silent = flow.lag_as_of_ms is not None
+        rows = [_topic_row(topic, group, is_silent=is_silent) for topic in flow.topics]
         self._table(("TOPIC", "PARTITIONS", "LAG", "OWNERS", "NOTE"), rows, right=(1, 2))
 
     def _settings(self, settings: SettingsReport, group: GroupReport | None) -> None:
@@ -202,7 +208,7 @@ def _version(applied: AppliedReport) -> str:
     return f"{applied.version or 'its own file'}{' (behind)' if applied.is_behind else ''}"
 
 
-def _topic_row(topic: TopicReport, group: GroupReport | None) -> tuple[str, ...]:
+def _topic_row(topic: TopicReport, group: GroupReport | None, *, is_silent: bool) -> tuple[str, ...]:
     counts = {member: _count(numbers) for member, numbers in topic.owners.items()}
     largest = sorted(counts, key=lambda member: (-counts[member], member))
     owners = [f"{_name(member, group)} {counts[member]}" for member in largest[:NAMES_MOST]]
@@ -214,17 +220,23 @@ def _topic_row(topic: TopicReport, group: GroupReport | None) -> tuple[str, ...]
             (topic.open_gaps, "open gap(s)"),
             (topic.ahead, "end before their position"),
             (topic.unowned, "without a worker"),
-            (topic.not_listed, "not listed yet"),
             (topic.not_started, "not started"),
-            (topic.waiting, "moving"),
             (topic.unknown, "not known"),
         )
         if count
     ]
-    if topic.is_gone:
-        notes.insert(0, "not on the source")
+    for said in topic.not_copied:
+        if said.reason not in _SAID_OTHERWISE:
+            where = f" ({said.partitions})" if said.partitions else ""
+            notes.append(f"{said.reason}{where}")
+    if is_silent and topic.newest_ms is not None:
+        notes.append(f"last record copied is of {time_text(topic.newest_ms)}")
     lag = "?" if topic.lag is None else _number(topic.lag)
     return topic.topic, _number(topic.partitions), lag, ", ".join(owners) or "-", ", ".join(notes)
+
+
+_SAID_OTHERWISE: Final = frozenset({Reason.STOPPED, Reason.UNOWNED, Reason.NOT_RUNNING})
+"""What the notes count in partitions, and what the group itself says."""
 
 
 def _name(member: MemberId | None, group: GroupReport | None) -> str:

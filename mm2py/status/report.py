@@ -19,6 +19,7 @@ from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
+from mm2py.status.not_copied import NotCopied, Reason
 
 SILENT_TIMES: Final = 3
 """After so many session time-outs without any record no worker runs."""
@@ -32,6 +33,8 @@ class ProblemKind(StrEnum):
     UNREACHABLE = "unreachable"
     NOT_RUNNING = "not-running"
     GAP = "gap"
+    NOT_COPIED = "not-copied"
+    """A topic, or some of its partitions, wait for an operator, or nobody knows why they are not copied."""
     BACKFILL = "backfill"
     """The workers wait with topics for a backfill whose driver is dead."""
     UNOWNED = "unowned"
@@ -132,6 +135,15 @@ class Report:
     problems: tuple[Problem, ...]
 
     @property
+    def summary(self) -> str:
+        """The heading: whether all is copied, and what operators keep from being copied."""
+        count = len(self.problems)
+        held = [text for flow in self.flows for text in _held_back(flow)]
+        if count:
+            return f"{count} problem{'s' if count > 1 else ''}{'; not copied: ' if held else ''}{', '.join(held)}"
+        return f"copied except {', '.join(held)}" if held else "nothing is wrong"
+
+    @property
     def is_whole(self) -> bool:
         """Whether everything answered."""
         return all(problem.kind is not ProblemKind.UNREACHABLE for problem in self.problems)
@@ -149,8 +161,15 @@ def report_of(facts: Facts) -> Report:
     work = {
         group.target: FlowTasks(state) for group in groups if group.runs and (state := states[group.target]) is not None
     }
+    idle = {group.target: _why_not_running(group) for group in groups if not group.runs}
     flows = [
-        flow_report(each, states.get(each.settings.flow.target), work.get(each.settings.flow.target), facts.at_ms)
+        flow_report(
+            each,
+            states.get(each.settings.flow.target),
+            work.get(each.settings.flow.target),
+            facts.at_ms,
+            not_running=idle.get(each.settings.flow.target, ""),
+        )
         for each in facts.flows
     ]
     flows.sort(key=lambda flow: (-len(flow.open_gaps), -flow.unowned, -(flow.lag or 0), flow.flow))
@@ -287,11 +306,46 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
         what = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
         text = f"stopped and waits for an operator: {what}. See mm2py gaps."
         yield Problem(ProblemKind.GAP, f"{where} {topic}", text)
+    for said in flow.not_copied:
+        if said.is_problem:
+            yield Problem(ProblemKind.NOT_COPIED, where, f"{said.text}{_since(said)}")
+    for topic_report in flow.topics:
+        for said in topic_report.not_copied:
+            if said.is_problem and said.reason not in _NAMED_OTHERWISE:
+                yield Problem(ProblemKind.NOT_COPIED, f"{where} {topic_report.topic}", f"{said.text}{_since(said)}")
     for backfill in flow.backfills:
         if backfill.is_dead:
             yield Problem(ProblemKind.BACKFILL, f"{where} backfill {backfill.id}", backfill.text)
     if flow.unowned:
         yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} task(s) have no worker.")
+
+
+_NAMED_OTHERWISE: Final = frozenset({Reason.STOPPED, Reason.NOT_RUNNING, Reason.UNOWNED})
+"""Gaps, groups and tasks have problems of their own."""
+
+
+def _since(said: NotCopied) -> str:
+    return "" if said.since_ms is None else f" Since {time_text(said.since_ms)}."
+
+
+def _held_back(flow: FlowReport) -> Iterable[str]:
+    """Yield what operators keep from being copied, with its lag."""
+    held = next((one for one in flow.held if one.connector is Kind.SOURCE), None)
+    if held is not None:
+        since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
+        yield f"{flow.flow} ({held.text}{since}, lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
+        return
+    for backfill in flow.backfills:
+        if backfill.is_holding:
+            topics = [topic for topic in flow.topics if topic.topic in backfill.topics]
+            lag = sum(topic.lag for topic in topics if topic.lag is not None)
+            yield f"{len(backfill.topics)} topic(s) of {flow.flow} (backfill {backfill.id}, lag {lag:,})"
+
+
+def _why_not_running(group: GroupReport) -> str:
+    if group.unread:
+        return f"It is not known whether a worker runs the flow: {group.unread}"
+    return f"No worker of group {group.name} runs."
 
 
 def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: int) -> Iterable[Problem]:

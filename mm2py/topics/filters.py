@@ -256,6 +256,11 @@ class NameFilter:
         """Raises: PatternTooSlow."""
         return self.why_not(name) is None
 
+    @functools.cached_property
+    def included(self) -> tuple[PatternList, ...]:
+        """The entries of the include list, each as a list of its own."""
+        return tuple(PatternList(self._include.key, (entry,)) for entry in self._include.entries)
+
 
 class TopicFilter(NameFilter):
     """Which topics a flow copies, as far as ``topics`` and ``topics.exclude`` say."""

@@ -22,17 +22,17 @@ def _partition_metrics() -> Iterable[AnyMetric]:
     numbers: Sequence[tuple[str, str, Callable[[PartitionValues], float | None]]] = (
         (
             "records",
-            "Source records behind the last acknowledged one, by the end of the log at the last read.",
+            "Source records behind the last acknowledged one. Missing while the source does not tell its end.",
             lambda one: one.lag_records,
         ),
         (
             "seconds",
-            "The age of the last acknowledged record; 0 if no record waits. Missing until one was copied.",
+            "The age of the last acknowledged record; 0 if no record waits. Missing as the records are.",
             lambda one: one.lag_s,
         ),
         (
             "bytes",
-            "mm2py_lag_records times the average size of the records copied so far. Missing until one was copied.",
+            "mm2py_lag_records times the average size of the records copied so far. Missing as these are.",
             lambda one: one.lag_bytes,
         ),
     )
@@ -160,6 +160,12 @@ def _flow_metrics() -> Iterable[AnyMetric]:
             for state, count in flow.states.items():
                 yield (flow.name, state), count
 
+    def topics_not_copied(values: Values) -> Iterable[Series]:
+        return (((flow.name, why), topics) for flow in values.flows for why, topics, _ in flow.snapshot.not_copied)
+
+    def partitions_not_copied(values: Values) -> Iterable[Series]:
+        return (((flow.name, why), number) for flow in values.flows for why, _, number in flow.snapshot.not_copied)
+
     def connections(values: Values) -> Iterable[Series]:
         for flow in values.flows:
             if (link := flow.snapshot.link) is not None:
@@ -171,6 +177,10 @@ def _flow_metrics() -> Iterable[AnyMetric]:
     yield Metric("mm2py_flow_state", "gauge", "1 for the state of a flow on this worker.", ("flow", "state"), states)
     text = "Partitions that this worker owns of a flow, by state; docs/internals/copier-states.md tells them."
     yield Metric("mm2py_flow_partitions", "gauge", text, ("flow", "state"), partitions)
+    text = "Topics that this worker does not copy as a whole, by reason: docs/v1.md tells the reasons."
+    yield Metric("mm2py_flow_not_copied_topics", "gauge", text, ("flow", "reason"), topics_not_copied)
+    text = "Partitions that this worker owns and does not copy, by reason."
+    yield Metric("mm2py_flow_not_copied_partitions", "gauge", text, ("flow", "reason"), partitions_not_copied)
     text = "Connections that read or send a backlog over a long link, by what bounds the rate. None if one is enough."
     yield Metric("mm2py_flow_connections", "gauge", text, ("flow", "limit"), connections)
     text = "Checkpoints that this worker has emitted."

@@ -80,6 +80,8 @@ class FlowBody(Body):
     """See ``/v1/flows/A->B/topics``."""
     topics_not_copied: int = 0
     """Other topics of the source; the same list says why."""
+    topics_waiting: int = 0
+    """Those among them that wait for an operator."""
     lag_records: int | None = None
     """In offsets, summed over what is known."""
     lag_bytes: int | None = None
@@ -136,7 +138,8 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
     """Return a flow that is not refused; ``state`` as ``state_of`` returns it."""
     topics = list(topics)
     copied = [topic for topic in topics if topic.is_copied]
-    lag = sum_of([Lag(one.lag_records, one.lag_bytes, one.lag_s, one.lag_note) for one in copied])
+    owned = [topic for topic in topics if topic.copy is not None and topic.copy.owners]
+    lag = sum_of([Lag(one.lag_records, one.lag_bytes, one.lag_s, one.lag_note) for one in owned])
     group = next((one for one in report.groups if one.target == flow.flow.target), None)
     what, why = FlowState.RUNNING, ""
     if not flow.settings.enabled:
@@ -160,6 +163,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         unowned=flow.unowned,
         topics_copied=len(copied),
         topics_not_copied=len(topics) - len(copied),
+        topics_waiting=sum(any(why.is_problem for why in one.not_copied) for one in topics),
         lag_records=flow.lag,
         lag_bytes=lag.bytes,
         lag_s=lag.seconds,

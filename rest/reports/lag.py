@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from mm2py.kafka.port import TopicPartition
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import begin_of
+from mm2py.status.flow_report import begin_of, end_of
 
 NO_OFFSETS: Final = "its position or its end is not known"
 NOT_TOLD: Final = "its position does not tell the age and size of the records that were copied"
@@ -44,7 +44,8 @@ def lag_of(facts: FlowFacts, key: TopicPartition, looks: Looks) -> Lag:
     The story: a partition gets a record every ten minutes, and its position is stored a second later. Of a thousand
     such partitions there is always one that looks ten minutes late. But what came since the look before is younger.
     """
-    position, end = facts.positions.get(key), facts.ends.get(key)
+    position = facts.positions.get(key)
+    end = end_of(facts, key, position)
     begin = begin_of(facts, key, position)
     if begin is None or end is None:
         return Lag(None, None, None, NO_OFFSETS)

@@ -10,7 +10,8 @@ from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport, TopicReport
+from mm2py.status.flow_report import FlowReport, TopicReport, end_of, numbers
+from mm2py.status.not_copied import NotCopied
 from rest.reports.lag import Looks, lag_of
 
 
@@ -44,6 +45,8 @@ class PartitionCopy:
     """The previous owner, which has not released it yet: until then it is not copied."""
     open_gaps: tuple[Gap, ...]
     """They wait for an operator."""
+    not_copied: tuple[NotCopied, ...]
+    """Why it is not copied; empty: it is."""
 
 
 def partition_copies(
@@ -68,7 +71,8 @@ def partition_copies(
     found = []
     for partition in range(topic.partitions):
         key = (topic.topic, partition)
-        position, end = facts.positions.get(key), facts.ends.get(key)
+        position = facts.positions.get(key)
+        end = end_of(facts, key, position)
         start = starts.get(partition, facts.starts.get(key))
         task = TaskName(facts.settings.flow, Kind.SOURCE, *key)
         owned = None if state is None else state.owners.get(task)
@@ -85,6 +89,7 @@ def partition_copies(
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,
                 tuple(gaps.get(partition, ())),
+                tuple(one for one in topic.not_copied if not one.partitions or partition in numbers(one.partitions)),
             )
         )
     return found

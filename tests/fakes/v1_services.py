@@ -25,12 +25,12 @@ from mm2py.records.control_record import (
     Joined,
     Listed,
     MemberId,
-    Refusals,
     TaskName,
     TopicClaim,
 )
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.consumer_groups import ConsumerGroupReport, PartitionReport
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts
 from mm2py.status.offset_inquiry import Question
@@ -65,6 +65,9 @@ FILE: Final = (
     ("B.session.timeout.ms", "6000"),
 )
 STORED: Final = FlowConfig({"enabled": "true", "topics": "orders"}, Writer.REST, 4, worker="host-1", at_ms=NOW_MS - 5)
+STANDSTILLS: Final = (
+    Standstill(W1, "narrow", (Cause("refused", "Topic narrow of A->B is refused: no.", "Widen it.", NOW_MS - 9000),)),
+)
 GAPS: Final = (
     Gap(GapKind.EXPIRED, "orders", 1, 5, 9, Done.STOPPED, 5, "the source has deleted records", 1_000),
     Gap(GapKind.EXPIRED, "orders", 0, 0, 3, Done.CONTINUED, 4, "passed over", 900),
@@ -85,7 +88,6 @@ def group_state() -> GroupView:
         Assigned(W1, 1, 2, owners),
         Beat(W1, {FLOW: 4}),
         Beat(W2, {FLOW: 4}),
-        Refusals(W1, FLOW, {"narrow": "Topic narrow of A->B is refused: no."}),
     ]
     for number, record in enumerate(records):
         view.take(Entry(number, NOW_MS - 100 + number, record))
@@ -103,6 +105,7 @@ def flow_facts(**extra: Any) -> FlowFacts:
             ("payments", 0): StoredPosition(90, next_target=90, newest_ms=NOW_MS - 2500, record_bytes=100),
         },
         gaps=GAPS,
+        standstills=STANDSTILLS,
         selected={"orders": 2, "payments": 1, "narrow": 1, "late": 1},
         left_out={
             "audit": WhyNot.NOT_INCLUDED,

@@ -49,6 +49,7 @@ def copied(
         copier.fetch_offset = records
         part.meter.add(newest_ms, records, 100 * records, read_at_s=NOW_S - 0.2, now_s=NOW_S, now_ms=NOW_MS)
     copier.end_offset = end
+    part.end_told_at_s = NOW_S
     return part
 
 
@@ -88,8 +89,9 @@ def flow(
         "ledger_entries": 9,
         "link": LinkUse(14, 23_400_000, 92, "the link"),
         "from_followers": 2,
+        "not_copied": (("missing", 1, 0), ("source-denied", 0, 2)),
         "departed": gone.rows(),
-        "partitions": partition_rows(partitions),
+        "partitions": partition_rows(partitions, NOW_S),
     }
     return FlowSnapshot(**{**fields, **parts})
 

@@ -38,7 +38,8 @@ _ENDING: Final = (Draining, Drained)
 
 
 class SourceEnds:
-    """Keeps ``CopiedPartition.asked_end`` for partitions that are not read, so that their waiting records are noticed.
+    """Keeps ``CopiedPartition.asked_end`` for partitions that are not read, so that their waiting records are noticed,
+    and their lag is true.
 
     The story: a partition is idle when its remote partition loses its leader. Reads are made by target broker, so none
     names the partition any more. Records that come then are not seen, and ``partition.stalled`` is never said. The same
@@ -65,12 +66,18 @@ class SourceEnds:
                         asking.create_task(self._ask(parts), name=f"ends of {leader}")
 
     async def _ask(self, parts: list[CopiedPartition]) -> None:
-        ends = await find_offsets(self._source, {part.key: part.source_leader for part in parts}, LATEST)
+        leaders = {part.key: part.source_leader for part in parts}
+        committed = self._context.settings.read_committed
+        ends = await find_offsets(self._source, leaders, LATEST)
+        readable = await find_offsets(self._source, leaders, LATEST, read_committed=True) if committed else ends
+        now_s = self._clock.monotonic()
         for part in parts:
             part.asked_end = ends.get(part.key, part.asked_end)
+            if part.key in readable:
+                part.asked_readable_end, part.asked_at_s = readable[part.key], now_s
 
     def _unread(self) -> list[CopiedPartition]:
-        """Return the partitions that were not read for a while, and that have no known records waiting."""
+        """Return the partitions that were not read for a while."""
         found: list[CopiedPartition] = []
         now_s = self._clock.monotonic()
         unread_after_s = LOOK_EVERY_S + self._context.settings.fetch_max_wait_ms / 1000  # a read may wait so long
@@ -78,9 +85,7 @@ class SourceEnds:
             if now_s - part.read_at_s < unread_after_s:
                 part.asked_end = 0
             elif not isinstance(part.copier.state, _ENDING):
-                known_end = max(part.copier.end_offset or 0, part.log_end)
-                if part.copier.position.source_offset >= known_end:
-                    found.append(part)
+                found.append(part)
         return found
 
 

@@ -14,13 +14,13 @@ from mm2py.metrics.snapshot import PARTITIONS, ROWS_A_PART, PlainRow, Rows
 from mm2py.replication.copying.copied_partition import CopiedPartition
 
 
-def partition_parts(partitions: Sequence[CopiedPartition]) -> Iterator[Rows]:
+def partition_parts(partitions: Sequence[CopiedPartition], now_s: float) -> Iterator[Rows]:
     """Yield the rows of all partitions, in their order. What is counted while they are read may be in a row or not."""
     for at in range(0, len(partitions), ROWS_A_PART):
-        yield Rows(PARTITIONS, partition_rows(partitions[at : at + ROWS_A_PART]))
+        yield Rows(PARTITIONS, partition_rows(partitions[at : at + ROWS_A_PART], now_s))
 
 
-def partition_rows(partitions: Iterable[CopiedPartition]) -> tuple[PlainRow, ...]:
+def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple[PlainRow, ...]:
     """Return the fields of a ``PartitionRow`` for each partition, in its order."""
     rows: list[PlainRow] = []
     add = rows.append
@@ -40,7 +40,8 @@ def partition_rows(partitions: Iterable[CopiedPartition]) -> tuple[PlainRow, ...
                 tally.last_timestamp_ms,
                 copier.position.source_offset,
                 copier.fetch_offset,
-                copier.end_offset,
+                part.known_end(now_s),
+                copier.end_offset is not None,
                 type(copier.state).__name__,
                 part.stalled != "",
                 part.merging.why,

@@ -124,6 +124,7 @@ class PositionKeeper:
             record_bytes: int | None = round(tally.bytes / tally.records)
         else:
             newest_ms, record_bytes = (None, None) if before is None else (before.newest_ms, before.record_bytes)
+        is_unmoved = before is not None and before.next_source == position.source_offset
         return StoredPosition(
             next_source=position.source_offset,
             source_cluster=self._source_id,
@@ -141,6 +142,8 @@ class PositionKeeper:
             ledger_run=part.ledger_run,
             newest_ms=newest_ms,
             record_bytes=record_bytes,
+            source_end=part.known_end(self._clock.monotonic()),
+            moved_ms=before.moved_ms if before is not None and is_unmoved else self._clock.wall_ms(),
             unknown={} if before is None else before.unknown,
         )
 

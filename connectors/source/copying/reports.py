@@ -1,4 +1,4 @@
-"""What log and status say of partitions that are copied: what copiers report, why they wait, how batches travel.
+"""What log and status say of partitions that are copied: what copiers report, and how batches travel.
 
 A MirrorSourceTask of MirrorMaker 2 and its clients log a trouble at every attempt. Here it is logged once, and again
 only after it was over; partitions of a topic with the same trouble share a line.
@@ -13,15 +13,13 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from mm2py.connector import TopicStatus
-from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.copied_partition import NOT_STORED, CopiedPartition
 from mm2py.replication.copying.events import Report
-from mm2py.replication.copying.states import Copying, Reconciling, Stopped, Waiting
+from mm2py.replication.copying.states import Reconciling, Stopped, Waiting
 from mm2py.replication.planning.steps import PASS_REFUSED
+from mm2py.status.not_copied import Reason, reason_of
 
-LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
-"""A shorter pause is not logged: leaders move."""
 SOURCE_DENIED: Final = "source.denied"
 TARGET_DENIED: Final = "target.denied"
 
@@ -29,28 +27,16 @@ TARGET_DENIED: Final = "target.denied"
 class Reports:
     """The reports of one flow's task, which calls it every second."""
 
-    def __init__(
-        self,
-        context: FlowContext,
-        partitions: Mapping[TopicPartition, CopiedPartition],
-        waiting: Mapping[CopiedPartition, float],
-    ) -> None:
-        """``waiting`` has the clock's time since when copiers wait; both mappings belong to the task."""
+    def __init__(self, context: FlowContext, partitions: Mapping[TopicPartition, CopiedPartition]) -> None:
+        """``partitions`` belongs to the task."""
         self._context = context
         self._flow = context.flow
         self._partitions = partitions
-        self._waiting = waiting
         self._log = context.log
         self._denied: dict[tuple[str, str], set[CopiedPartition]] = {}
         """Partitions that a missing right stops, by topic and event."""
-        self._held_up: dict[CopiedPartition, float] = {}
-        self._reported_waits: dict[tuple[str, str], int] = {}
         self._said: set[tuple[str, str]] = set()
         """Events that are logged once for a topic, with the topic."""
-
-    def forget(self, part: CopiedPartition) -> None:
-        """Forget a partition that is not copied any more."""
-        self._held_up.pop(part, None)
 
     # What copiers report
 
@@ -63,6 +49,8 @@ class Reports:
         if isinstance(part.copier.state, Stopped):
             remedy = f"Restart with --allow-recopy {self._flow}:{part.source_topic} to copy it once more."
             way_out = {"remedy": remedy}
+        elif isinstance(part.copier.state, Waiting) and part.copier.is_blocked:
+            way_out = {"reason": str(reason_of(report.event))}
         write = self._log.error if report.severe else self._log.warning
         write(report.event, topic=part.source_topic, partition=part.partition, why=report.text, **way_out)
 
@@ -77,44 +65,29 @@ class Reports:
             return
         denied = self._denied[at] = {part}
         if report.event == SOURCE_DENIED:
+            reason = Reason.SOURCE_DENIED
             remedy = f"Grant READ on {part.source_topic} on {self._flow.source}; it is tried again."
         else:
+            reason = Reason.TARGET_DENIED
             remedy = f"Grant WRITE on {part.target_topic} on {self._flow.target}; it is tried again."
 
         def say() -> None:
             self._log.error(
-                report.event, topic=part.source_topic, partitions=len(denied), why=report.text, remedy=remedy
+                report.event,
+                topic=part.source_topic,
+                partitions=len(denied),
+                reason=str(reason),
+                why=report.text,
+                remedy=remedy,
             )
 
         asyncio.get_running_loop().call_soon(say)
 
-    def _forget_granted(self) -> None:
+    def forget_granted(self) -> None:
         """Forget rights that are granted by now: if one is revoked again, it is logged again."""
         for at, denied in list(self._denied.items()):
             if not any(part.copier.is_failing and self._partitions.get(part.key) is part for part in denied):
                 del self._denied[at]
-
-    # What keeps them waiting
-
-    def say_waits(self, now_s: float) -> None:
-        """Log why partitions have waited for a while, one line for each topic and reason, and when that is over."""
-        self._forget_granted()
-        waits: dict[tuple[str, str], int] = {}
-        for part in self._partitions.values():
-            starting = isinstance(part.copier.state, Reconciling) or part.waits_for_position
-            held_up = part.lacks_leader or starting or part.copier.is_end_unverified
-            since_s = self._held_up.setdefault(part, now_s) if held_up else self._waiting.get(part)
-            if not held_up:
-                self._held_up.pop(part, None)
-            if since_s is not None and now_s - since_s >= WAITING_REPORT_S:
-                at = (part.source_topic, part.lacks_leader or _why_it_waits(part))
-                waits[at] = waits.get(at, 0) + 1
-        for topic, reason in waits.keys() - self._reported_waits.keys():
-            self._log.warning("partitions.waiting", topic=topic, partitions=waits[topic, reason], why=reason)
-        over = {topic for topic, _ in self._reported_waits.keys() - waits.keys()} - {topic for topic, _ in waits}
-        for topic in sorted(over):
-            self._log.info("partitions.copying", topic=topic)
-        self._reported_waits = waits
 
     # How batches travel
 
@@ -152,14 +125,6 @@ class Reports:
             return False
         self._said.add((event, topic))
         return True
-
-
-def _why_it_waits(part: CopiedPartition) -> str:
-    if part.waits_for_position:
-        return f"{NOT_STORED}: {part.position_problem}"
-    if isinstance(part.copier.state, Copying) and part.copier.is_end_unverified:
-        return LOOKED_AT
-    return part.copier.kind_of_reason
 
 
 def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> TopicStatus:

@@ -20,6 +20,7 @@ from connectors.source.copying.lookups import BrokerLookups, SourceEnds, TargetE
 from connectors.source.copying.measures import Departed
 from connectors.source.copying.position_keeper import PositionKeeper
 from connectors.source.copying.reports import Reports
+from connectors.source.copying.standstills import Standstills
 from connectors.source.offset_syncs import OffsetSyncs
 from connectors.source.recovery.preparation import Prepared
 from connectors.source.recovery.reconciler import Job, Reconciler
@@ -91,12 +92,14 @@ class SourceTask:
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         met_gap: Callable[[CopiedPartition, GapFound], None],
         gaps_written: Callable[[], Awaitable[None]],
+        looked: Callable[[], None],
     ) -> None:
         """Make one; ``run`` starts it.
 
         Args:
             keep: puts a record into quarantine; returns False if that failed.
             gaps_written: returns when the gaps that were met are stored, or cannot be stored for now.
+            looked: is called every second, after ``standstills`` has looked at the partitions.
         """
         self.partitions: dict[TopicPartition, CopiedPartition] = {}
         self.settling = asyncio.Lock()
@@ -110,6 +113,7 @@ class SourceTask:
         self._clock = context.clock
         self._metadata_wanted = context.state.metadata_wanted
         self._met_gap = met_gap
+        self._looked = looked
         self._stalls = Stalls(context)
         self.reconciliation = Reconciliation(
             context,
@@ -130,7 +134,8 @@ class SourceTask:
         self._offset_syncs = OffsetSyncs(context, self.partitions, ledger.take_runs)
         self._waiting: dict[CopiedPartition, float] = {}
         self._waiting_changed = asyncio.Event()
-        self._reports = Reports(context, self.partitions, self._waiting)
+        self._reports = Reports(context, self.partitions)
+        self.standstills = Standstills(context, self.lanes.circumstances)
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -197,7 +202,6 @@ class SourceTask:
             self._offset_syncs.forget(part)
             self.ledger.forget(part)
             self._waiting.pop(part, None)
-            self._reports.forget(part)
             self._broker_lookups.forget(part)
             self.lanes.forget(part)
 
@@ -372,9 +376,12 @@ class SourceTask:
         while True:
             await asyncio.sleep(REPORT_EVERY_S)
             self.positions.look()
-            self._reports.say_waits(self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            self._reports.forget_granted()
             self._reports.say_transactional()
-            self._stalls.look(self.partitions.values(), self._clock.monotonic(), self.lanes.circumstances)
+            self._stalls.look(self.partitions.values(), now_s, self.lanes.circumstances)
+            self.standstills.look(self.partitions, now_s)
+            self._looked()
             self._reports.say_repacked()
             self._context.ownership.uses(self.lanes.link_use())
 

@@ -15,6 +15,7 @@ from connectors.source.assigned_partitions import AssignedPositions
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
+from connectors.source.discovery.missing_topics import MissingTopics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
 from connectors.source.discovery.starting_offsets import Pair, StartingOffsets
 from connectors.source.gap_keeper import GapKeeper, positions_of
@@ -35,6 +36,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.control_record import TopicClaim
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Cause
 from mm2py.replication.copying.states import Stopped
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
@@ -80,9 +82,10 @@ class Discovery:
         self._restart_state = restart_state
         self._ownership = context.ownership
         self._assigned_positions = assigned_positions
-        self._refused = RefusedTopics(context.log)
+        self._refused = RefusedTopics(context.log, context.clock)
         self._clock = context.clock
         self._log = context.log
+        self._missing = MissingTopics(context)
         self._passed_over: set[str] = set()
         """Topics that the source showed in the last round, and that are not to be copied."""
         self._holds_at = 0
@@ -104,6 +107,7 @@ class Discovery:
         self._refuse_another_source()
         wanted = self._select(metadata)
         self._refused.keep([name for name in metadata.topics if name not in self._passed_over])
+        self._missing.look(metadata)
         await self._drop_vanished(metadata)
         await self._drop_passed_over()
         self._say_once_at_start(wanted, metadata)
@@ -112,7 +116,6 @@ class Discovery:
         except Mm2Error:
             self.look_again()  # refused topics were not looked at
             raise
-        self._ownership.refuses(self._refused.shown())
         await self._unlist(wanted)
         self.made.set()
         return missing
@@ -120,6 +123,11 @@ class Discovery:
     def refused(self) -> dict[str, str]:
         """Return which topics are not copied, or not wholly, and why."""
         return self._refused.shown()
+
+    def causes(self) -> dict[str, Cause]:
+        """Return why topics are not copied that are refused, or that the source does not show."""
+        missing = self._missing.causes() if self._ownership.is_coordinator else {}
+        return missing | self._refused.causes()
 
     @property
     def held(self) -> int:

@@ -24,6 +24,9 @@ from mm2py.replication.copying.states import Copying, Storing
 from mm2py.replication.planning.steps import PASS_ALL, MergeRule, TargetRules
 from mm2py.replication.reading.read_replica import LEADER, ReadReplica
 
+END_KNOWN_S: Final = 15.0
+"""How long the end of a source log counts as known. At the end of a log it is told twice a second."""
+
 
 @dataclass(slots=True, eq=False)
 class CopiedPartition:
@@ -62,10 +65,16 @@ class CopiedPartition:
     """Why its position cannot be stored; empty unless that has lasted."""
     read_at_s: float = -math.inf
     """When a read of it was last answered."""
+    end_told_at_s: float = -math.inf
+    """When the source last told its end to a read, or said that nothing is new."""
     usual_read_bytes: int = 0
     """What a read by its lane brings of it: as much as the last one did, or half of what was usual before."""
     asked_end: int = 0
     """The end of the source log as it was asked for; 0 while the partition is read."""
+    asked_readable_end: int = 0
+    """The same, as far as it may be read: under read_committed, up to the first open transaction."""
+    asked_at_s: float = -math.inf
+    """When that was told."""
     stored: StoredPosition | None = None
     """The position that it started at; None: nothing was copied of it before. What a newer version keeps in it is
     written back unchanged."""
@@ -105,6 +114,17 @@ class CopiedPartition:
         if self.source_leader is None:
             return "the source partition has no leader"
         return "the remote partition has no leader" if self.target_leader is None else None
+
+    def known_end(self, now_s: float) -> int | None:
+        """Return the end of the source log if it is known as of the last seconds; else a lag would not be true.
+
+        The story: READ is revoked at the end of a log, and 25 records come. The end of the last read still says that
+        none waits.
+        """
+        end = self.copier.end_offset
+        if end is not None and now_s - self.end_told_at_s <= END_KNOWN_S:
+            return end
+        return self.asked_readable_end if now_s - self.asked_at_s <= END_KNOWN_S else None
 
     @property
     def waits_for_position(self) -> bool:

@@ -428,7 +428,7 @@ class Copier(CopierView):
             pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
         self._failures += 1
         self.in_flight.fail()
-        self._change(states.Failed(now_s + pause_s, reason, is_blocked))
+        self._change(states.Failed(now_s + pause_s, reason, is_blocked, report or ""))
         return effects
 
     def _fail_once_more(self, now_s: float, need: Need | None) -> Sequence[Effect]:

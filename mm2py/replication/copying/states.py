@@ -21,6 +21,8 @@ class State:
     label: ClassVar[str]
     cause: str = ""
     """Why the partition waits or has stopped, or why it waited last. Empty once a batch was stored again."""
+    reported: str = ""
+    """The log event that told the operator of it, as ``source.denied``; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ class Failed(NamedTuple):
     resume_at_s: float
     cause: str
     is_blocked: bool = False
+    reported: str = ""
 
 
 class LostTrack(NamedTuple):
@@ -222,17 +225,22 @@ def next_state(state: State, change: Change) -> State:
     match state, change:
         # It starts
         case Storing(), PositionStored():
-            return Copying(cause=state.cause) if state.cause else COPYING
+            return Copying(cause=state.cause, reported=state.reported) if state.cause else COPYING
         case Copying(), BatchStored():
             return COPYING
 
         # It fails, and tries again
         case Copying(), Failed():
-            return Waiting(cause=change.cause, resume_at_s=change.resume_at_s, is_blocked=change.is_blocked)
+            return Waiting(
+                cause=change.cause,
+                resume_at_s=change.resume_at_s,
+                is_blocked=change.is_blocked,
+                reported=change.reported,
+            )
         case Waiting(), RecordKept() | PauseCut():
             return replace(state, resume_at_s=change.now_s)
         case Waiting(), PauseEnded():
-            return Copying(cause=state.cause)
+            return Copying(cause=state.cause, reported=state.reported)
         case Waiting(), RecordsLeftOut():
             return Storing(cause=state.cause)
 

@@ -12,6 +12,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from math import inf
 from typing import Final
 
 from mm2py.clock import Clock
@@ -302,6 +303,10 @@ class FetchLane:
             self._rate.spend(reply.size_bytes, now_s)
             for part in wanted:
                 part.read_at_s = now_s
+                if (
+                    not reply.error_code and part.copier.end_offset is not None
+                ):  # what is not in the answer is as before
+                    part.end_told_at_s = now_s
             try:
                 for fetched in reply.partitions:
                     if (key := (fetched.topic, fetched.partition)) not in asked:
@@ -396,6 +401,7 @@ class FetchLane:
         if self.partitions.get(part.key) is not part:
             return  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
+        part.end_told_at_s = -inf if fetched.error_code else now_s
         if fetched.error_code:
             self._refused(part, FetchRefused(fetched.error_code, now_s))
         elif fetched.diverging_epoch is not None:

@@ -106,7 +106,7 @@ class Asked:
         return Looks(now.at_ms, now.at_ms if before is None else before.at_ms, ends[0] if ends else {})
 
     def topics(self) -> list[TopicCopy]:
-        return topic_copies(self.facts, self.report, self.state, self.looks)
+        return topic_copies(self.facts, self.report, self.looks)
 
 
 async def ask(services: Services, flow: Flow) -> Asked:

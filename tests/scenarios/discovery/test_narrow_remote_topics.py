@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.scenarios.shared_world import SESSION_S, SharedWorld, run
+from tests.scenarios.standstills import causes, reasons
 
 
 def test_partitions_that_fit_into_a_narrow_remote_topic_are_copied_at_once_by_their_new_owner() -> None:
@@ -53,15 +54,12 @@ def test_what_was_refused_is_told_no_more_by_any_worker_once_an_operator_has_act
         world.target.append("A.filled", 0, [b"foreign"])
         first, second = world.start(), world.start()
 
-        def told() -> list[set[str]]:
-            members = {} if second.member is None else second.member.view.members
-            return [set(member.refusals.get(world.flow, {})) for member in members.values()]
-
-        await world.until(lambda: len(told()) == 2 and all("narrow" in topics for topics in told()))
-        assert any("filled" in topics for topics in told())
+        await world.until(lambda: {"narrow", "filled"} <= reasons(world.target).keys())
+        (cause, *_) = causes(world.target)["narrow"]
+        assert (cause.reason, cause.partitions) == ("refused", "3"), "the others are copied"
         world.target.add_partitions("A.narrow", 4)
         world.target.recreate_topic("A.filled")
-        await world.until(lambda: told() == [set(), set()], within_s=90)
+        await world.until(lambda: not {"narrow", "filled"} & reasons(world.target).keys(), within_s=90)
         assert await first.stop() == await second.stop() == 0
 
     run(scenario())

@@ -9,6 +9,7 @@ import pytest
 
 from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
+from mm2py.records.standstill import Standstill
 from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
@@ -38,13 +39,13 @@ def write(cluster: ClusterModel, *values: str, partition: int = 0, topic: str = 
 
 
 def kept(world: World) -> list[GapLogRecord]:
-    """Return the records of the status topic, as any reader finds them."""
+    """Return the gaps, commands and answers of the status topic, as any reader finds them."""
     table: dict[bytes, GapLogRecord] = {}
     for number in range(len(world.target.topics[STATUS].partitions) if STATUS in world.target.topics else 0):
         for record in world.target.records(STATUS, number):
             if record.value is None:
                 table.pop(record.key or b"", None)
-            elif (found := decode(record.key or b"", record.value)) is not None:
+            elif (found := decode(record.key or b"", record.value)) is not None and not isinstance(found, Standstill):
                 table[record.key or b""] = found
     return list(table.values())
 

@@ -26,9 +26,7 @@ from mm2py.records.control_record import (
     Fenced,
     Left,
     Listed,
-    Refusals,
     Resigned,
-    Snapshot,
     TaskName,
 )
 from tests.fakes.broker.broker_model import Record
@@ -60,31 +58,6 @@ def test_of_several_workers_one_leads_and_each_partition_has_one_owner(seed: int
             assert world.copied(workers) == list(range(20))
             assert len({worker.member.view.leader_epoch for worker in workers}) == 1
             assert all(len(worker.members) == 1 for worker in workers)
-
-    run(scenario(), seed)
-
-
-@pytest.mark.walk(SEEDS)
-def test_what_one_worker_refuses_the_others_know_and_who_joins_later_as_well(seed: int) -> None:
-    """Not in each heartbeat: a joiner has it from the snapshot, or from the record that told it."""
-
-    async def scenario() -> None:
-        world = GroupWorld(seed)
-        async with world.running(2) as (one, two):
-            told = {f"t{number:03}": "x" * 1200 for number in range(600)}
-            one.member.refuses(FLOW, told)
-            shown = dict.fromkeys(sorted(told)[:500], "x" * 999 + "…")
-            assert await world.until(lambda: two.member.view.members[one.member.id].refusals == {FLOW: shown}) < 2
-            snapshots = len(world.written(Snapshot))
-            await world.until(lambda: len(world.written(Snapshot)) > snapshots, within_s=100)
-            three = world.add("w3")
-            await world.until(lambda: bool(three.members) and three.member.takes_part)
-            assert three.member.view.members[one.member.id].refusals == {FLOW: shown}
-            one.member.refuses(FLOW, {})
-            await world.until(lambda: three.member.view.members[one.member.id].refusals == {FLOW: {}})
-            await asyncio.sleep(10)
-            assert len(world.written(Refusals)) == 2
-            await three.kill()
 
     run(scenario(), seed)
 

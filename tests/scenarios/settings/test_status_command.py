@@ -405,16 +405,18 @@ def test_a_source_that_does_not_answer_hides_nothing_else(tmp_path: Path) -> Non
             found = await scene.found()
         assert code == EXIT_FAILED
         assert "leader host1-10" in text
-        assert "lag ?" in text
+        assert "lag 0" in text and "the source does not answer: lag and positions are as of 20" in text
+        assert "last record copied is of 20" in text
         assert [(one["kind"], one["where"]) for one in found["problems"]] == [("unreachable", "A")]
         assert "connection refused" in found["problems"][0]["text"]
         assert "keeps trying" not in text
         (flow,) = found["flows"]
         assert (flow["lag"], flow["guarantee"]["level"], flow["topics"][0]["owners"]) == (
-            None,
+            0,
             "exactly-once",
             {W2: "0"},
         )
+        assert flow["lag_as_of_ms"] is not None
 
     run(scenario())
 

@@ -30,7 +30,6 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    Refusals,
     Released,
     Resigned,
     Skipped,
@@ -79,7 +78,6 @@ records: st.SearchStrategy[ControlRecord] = st.one_of(
     ),
     st.builds(Beat, members, by_flow, by_flow),
     st.builds(Loads, members, loads),
-    st.builds(Refusals, members, flows, st.dictionaries(names, names)),
     st.builds(Writes, members, writers),
     st.builds(
         _leading,
@@ -194,7 +192,6 @@ def test_only_what_changes_no_verdict_may_be_skipped() -> None:
         for kind, record in {
             "Beat": Beat(MEMBER),
             "Loads": Loads(MEMBER, {}),
-            "Refusals": Refusals(MEMBER, Flow(ClusterAlias("A"), ClusterAlias("B")), {}),
             "Left": Left(MEMBER, outcome_unknown=True),
             "Claim": Claim(MEMBER, 1, "x"),
             "Released": Released(MEMBER, 1, frozenset()),
@@ -202,7 +199,7 @@ def test_only_what_changes_no_verdict_may_be_skipped() -> None:
         }.items()
         if json.loads(encode(record))["skippable"]
     }
-    assert skippable == {"Beat", "Loads", "Refusals", "Snapshot"}
+    assert skippable == {"Beat", "Loads", "Snapshot"}
 
 
 def test_what_was_skipped_cannot_be_written() -> None:

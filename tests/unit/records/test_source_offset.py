@@ -45,6 +45,8 @@ OURS = StoredPosition(
     ledger_run=(40, 30, True),
     newest_ms=1_760_000_000_500,
     record_bytes=1024,
+    source_end=120,
+    moved_ms=1_760_000_001_000,
 )
 
 
@@ -71,6 +73,8 @@ positions = st.builds(
     ledger_run=st.none() | st.tuples(int64s, int64s, st.booleans()),
     newest_ms=st.none() | int64s,
     record_bytes=st.none() | int32s,
+    source_end=st.none() | int64s,
+    moved_ms=st.none() | int64s,
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
 )
 
@@ -161,6 +165,8 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "ledger_run": "40,30,1",
         "newest_ms": 1_760_000_000_500,
         "record_bytes": 1024,
+        "source_end": 120,
+        "moved_ms": 1_760_000_001_000,
     }
 
 

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from mm2py.cli.gaps import gaps_json
 from mm2py.cli.status import exit_code_of
 from mm2py.group.membership import View as GroupView
-from mm2py.records.control_record import Entry, Joined, Listed, Refusals, TopicClaim
+from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
+from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
@@ -86,7 +87,7 @@ def client_with(questions: FakeQuestions) -> TestClient:
 def test_a_flow_in_short_says_whether_it_runs_and_how_far_it_is_behind() -> None:
     flow, refused = items("flows")
     assert (flow["flow"], flow["state"], flow["coordinator"], flow["workers"]) == ("A->B", "running", W1, 2)
-    assert (flow["topics_copied"], flow["topics_not_copied"], flow["open_gaps"]) == (2, 8, 1)
+    assert (flow["topics_copied"], flow["topics_not_copied"], flow["open_gaps"]) == (1, 9, 1)
     assert (flow["lag_records"], flow["lag_s"], flow["settings_version"]) == (50, None, 4)
     assert "does not tell the age and size" in flow["lag_note"], "MirrorMaker 2 has stored the positions of orders"
     assert (refused["flow"], refused["state"]) == (str(REFUSED), "refused") and "MM2" in refused["why"]
@@ -138,39 +139,43 @@ def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
         "mm2-offsets.B.internal": "own-topic",
         "aaaa": "undecided",
         "narrow": "refused",
-        "late": "not-listed",
+        "late": "new",
+        "orders": "stopped",
     }
-    assert topics["narrow"]["why"] == "Topic narrow of A->B is refused: no.", "as its coordinator has told the group"
+    assert topics["narrow"]["why"] == "Topic narrow of A->B is refused: no.", "as its coordinator has stored it"
     assert (topics["orders"]["remote_topic"], topics["orders"]["copy"]["open_gaps"]) == ("A.orders", 1)
     assert all(row["why"] for row in topics.values() if not row["is_copied"])
-    assert [row["topic"] for row in items("flows/A->B/topics?copied=true")] == ["orders", "payments"]
+    assert [row["topic"] for row in items("flows/A->B/topics?copied=true")] == ["payments"]
 
 
-def test_what_any_worker_refuses_is_told_and_the_coordinators_reason_comes_first() -> None:
+def test_what_any_worker_does_not_copy_is_told_with_its_partitions_and_the_dead_are_not_believed() -> None:
     """A remote topic that is too narrow is copied in part: its owner alone may have found that out."""
-    view = group_state()
-    for record in (
-        Refusals(W2, FLOW, {"narrow": "not told", "orders": "Partition 2 is not copied."}),
-        Refusals(W1, FLOW, {"narrow": "told"}),
-    ):
-        view.take(Entry(view.next_offset, NOW_MS, record))
-    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view))))
-    assert (topics["narrow"]["reason"], topics["narrow"]["why"]) == ("refused", "told")
-    assert (topics["orders"]["is_copied"], topics["orders"]["why"]) == (True, "Partition 2 is not copied.")
-    view.take(Entry(view.next_offset, NOW_MS, Refusals(W1, FLOW, {})))
-    view.take(Entry(view.next_offset, NOW_MS, Refusals(W2, FLOW, {})))
-    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view))))
-    assert topics["narrow"]["reason"] == "not-listed" and topics["orders"]["why"] == ""
+    in_part = Cause("refused", "Partition 1 is not copied.", "Widen it.", NOW_MS - 5000, "1")
+    denied = Cause("source-denied", "mm2py may not read it.", "Grant READ.", NOW_MS - 4000, "0-1")
+    standstills = (Standstill(W2, "orders", (in_part, denied)), Standstill("0000dead", "payments", (denied,)))
+    service = client(facts_of(flow_facts(standstills=standstills, gaps=())))
+    topics = by("topic", items("flows/A->B/topics", service))
+    orders = topics["orders"]
+    assert (orders["is_copied"], orders["reason"], orders["since_ms"]) == (False, "source-denied", NOW_MS - 4000)
+    assert (orders["why"], orders["remedy"]) == ("mm2py may not read it.", "Grant READ.")
+    assert [(one["reason"], one["partitions"]) for one in orders["not_copied"]] == [
+        ("source-denied", "0-1"),
+        ("refused", "1"),
+    ]
+    assert topics["payments"]["is_copied"], "no member of the group says otherwise"
+    first, second = items("flows/A->B/topics/orders/partitions", service)
+    assert [one["reason"] for one in first["not_copied"]] == ["source-denied"]
+    assert [one["reason"] for one in second["not_copied"]] == ["source-denied", "refused"]
 
 
 def test_a_topic_that_another_flow_has_listed_first_names_that_flow() -> None:
     other = Joined(W2, "host", "0.1.0", "", (FLOW, CONFLICT), (), {}, "id-B", "log", 3000)
     view = group_state()
     claims = {"narrow": TopicClaim("A.", False)}
-    for record in (other, Listed(W2, CONFLICT, {"narrow": 1}, claims=claims), Refusals(W1, FLOW, {})):
+    for record in (other, Listed(W2, CONFLICT, {"narrow": 1}, claims=claims)):
         view.take(Entry(view.next_offset, 999_990, record))
     view.topic_claims.take(CONFLICT, "narrow", claims["narrow"])
-    topics = by("topic", items("flows/A->B/topics", client(facts_of(state=view))))
+    topics = by("topic", items("flows/A->B/topics", client(facts_of(flow_facts(standstills=()), state=view))))
     assert "C->B also leads into A.narrow" in topics["narrow"]["why"]
 
 

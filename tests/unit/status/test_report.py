@@ -617,7 +617,8 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         " unfenced unread",
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
-        " lag_is_partial open_gaps refused settings tasks tasks_max topics unowned unread",
+        " lag_as_of_ms lag_is_partial not_copied notes open_gaps refused settings tasks tasks_max topics unowned"
+        " unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
@@ -629,7 +630,9 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "drift": "file setting stored text",
         "guarantee": "level reasons",
         "task": "bytes_per_s link member partitions waiting",
-        "topic": "ahead is_gone lag not_listed not_started open_gaps owners partitions topic unknown unowned waiting",
+        "topic": "ahead is_gone lag newest_ms not_copied not_listed not_started open_gaps owners partitions topic"
+        " unknown unowned waiting",
+        "not_copied": "partitions reason remedy since_ms waits_for_operator why",
         "gap": "at_ms done first_offset kind last_offset partition position text topic topic_id",
     }
     objects = {
@@ -647,6 +650,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "drift": settings["drift"][0],
         "guarantee": flow["guarantee"],
         "task": flow["tasks"][0],
+        "not_copied": flow["topics"][0]["not_copied"][0],
         "topic": flow["topics"][0],
         "gap": flow["open_gaps"][0],
     }

@@ -9,6 +9,7 @@ from connectors.source.notices import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, 
 from connectors.source.refusals import TargetNotEmpty
 from mm2py.connector import parse_flow
 from mm2py.logs import make_logger
+from tests.fakes.virtual_time import VirtualClock
 
 
 def test_every_text_is_named_in_parts_of_bounded_length() -> None:
@@ -39,7 +40,7 @@ def test_topics_beyond_those_with_their_own_line_share_lines_of_bounded_length()
 def test_each_refused_topic_has_its_reason_in_the_log_also_in_a_shared_line() -> None:
     stream = io.StringIO()
     flow, names = parse_flow("A->B"), [f"t{number:02}" for number in range(OWN_LINES_MOST + 3)]
-    RefusedTopics(make_logger("info", "text", stream)).note(
+    RefusedTopics(make_logger("info", "text", stream), VirtualClock()).note(
         {name: TargetNotEmpty(flow, name, f"A.{name}", [int(name[1:])]) for name in names}
     )
     for name in names:

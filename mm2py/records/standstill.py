@@ -1,0 +1,92 @@
+"""Why topics of a flow are not copied, as workers keep it in ``mm2-status.A.internal`` for everybody who asks. Pure.
+
+MirrorMaker 2 keeps nothing of this kind: its task is RUNNING while a topic stands still. Each worker has one record for
+each topic of which it does not copy something, and deletes it when all of it is copied again. Its key names the worker,
+so no worker writes over what another one says; the flow coordinator deletes the records of workers that are gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+FORMAT_VERSION: Final = 1
+KEY: Final = "mm2py-standstill-"
+CAUSES_MOST: Final = 20
+"""So many causes of one topic are kept, the first by their order: a record stays small."""
+TEXT_MOST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why some partitions of a topic are not copied, or none of them."""
+
+    reason: str
+    """A ``Reason`` in its spelling there. A reader does not know those of later versions."""
+    why: str
+    """The same in words."""
+    remedy: str
+    """What an operator does about it; empty: it ends by itself."""
+    since_ms: int
+    """Since when, by the worker's clock."""
+    partitions: str = ""
+    """As ranges, ``0-3,7``. Empty: the whole topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """What one worker does not copy of a topic. The record of the empty topic name is about the whole flow."""
+
+    member: str
+    """The worker's id in its group."""
+    topic: str
+    """As the source names it, or as ``topics`` names one that is missing there."""
+    causes: tuple[Cause, ...]
+    """The most urgent first."""
+
+    @property
+    def key(self) -> bytes:
+        return f"{KEY}{self.member}-{self.topic}".encode()
+
+
+def fields_of(standstill: Standstill) -> dict[str, Any]:
+    """Return the fields of a record's value. What is too long is cut."""
+    causes = [asdict(cause) for cause in standstill.causes[:CAUSES_MOST]]
+    for cause in causes:
+        cause |= {name: _cut(cause[name]) for name in ("why", "remedy")}
+    return {"member": standstill.member, "topic": standstill.topic, "causes": causes}
+
+
+def read_standstill(fields: Mapping[str, Any]) -> Standstill:
+    """Return the record with these fields.
+
+    Raises:
+        KeyError, TypeError: mm2py writes no such record.
+    """
+    causes = fields["causes"]
+    if not isinstance(causes, list):
+        raise TypeError("causes is no list")
+    return Standstill(_text(fields, "member"), _text(fields, "topic"), tuple(map(_cause, causes[:CAUSES_MOST])))
+
+
+def _cause(fields: object) -> Cause:
+    if not isinstance(fields, dict):
+        raise TypeError("a cause is no object")
+    since_ms = fields["since_ms"]
+    if type(since_ms) is not int:
+        raise TypeError(f"since_ms is {json.dumps(since_ms)[:40]}")
+    why, remedy = _cut(_text(fields, "why")), _cut(_text(fields, "remedy"))
+    return Cause(_text(fields, "reason"), why, remedy, since_ms, _text(fields, "partitions"))
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is no text")
+    return value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_MOST else f"{text[: TEXT_MOST - 1]}…"

@@ -1,0 +1,75 @@
+"""Which partitions stand still although records wait, as it shows from one look at the clusters to the next. Pure.
+
+No worker is believed here. The story: a worker hangs, or one of an older version runs, so nothing says that a topic is
+not copied. Its stored position shows it: records wait behind it, and it does not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.source_offset import StoredPosition
+
+SETTLE_S: Final = 3.0
+"""How long a position is watched before it counts as one that does not move: a record may have come just now, and
+workers store positions about once a second."""
+AHEAD_MS: Final = 2_000
+"""A position from so far in the future tells nothing: the clocks differ."""
+
+
+class _Seen(NamedTuple):
+    position: int | None
+    since_s: float
+
+
+class Movement:
+    """Remembers what each look has found of partitions of which records wait."""
+
+    def __init__(self) -> None:
+        self._seen: dict[TopicPartition, _Seen] = {}
+
+    def look(self, waiting: Mapping[TopicPartition, int | None], now_s: float) -> None:
+        """Take in where the partitions stand of which records wait; None: no position is stored."""
+        before = self._seen
+        self._seen = {
+            key: found
+            if (found := before.get(key)) is not None and found.position == position
+            else _Seen(position, now_s)
+            for key, position in waiting.items()
+        }
+
+    def standing(
+        self, positions: Mapping[TopicPartition, StoredPosition], *, now_s: float, now_ms: int, timeout_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Return the partitions that stand still, with the time in ms at which each moved last, if it is known.
+
+        Args:
+            timeout_ms: a position that has moved within this time does not stand still.
+        """
+        found: dict[TopicPartition, int | None] = {}
+        late_ms = timeout_ms + len(positions)  # workers store a thousand positions a second at most
+        for key, seen in self._seen.items():
+            stored = positions.get(key)
+            moved_ms = None if stored is None else stored.moved_ms
+            watched_s = now_s - seen.since_s
+            is_trusted = moved_ms is not None and moved_ms <= now_ms + AHEAD_MS
+            if is_trusted or moved_ms is None:
+                is_old = moved_ms is None or now_ms - moved_ms >= late_ms
+                is_standing = is_old and watched_s >= SETTLE_S
+            else:
+                is_standing = watched_s * 1000 >= late_ms
+            if is_standing:
+                found[key] = moved_ms if is_trusted else None
+        return found
+
+    def suspects(
+        self, positions: Mapping[TopicPartition, StoredPosition], *, now_ms: int, timeout_ms: int
+    ) -> Iterable[TopicPartition]:
+        """Return those that would stand still if they are found in the same place once more."""
+        late_ms = timeout_ms + len(positions)
+        for key in self._seen:
+            stored = positions.get(key)
+            if stored is None or stored.moved_ms is None or now_ms - stored.moved_ms >= late_ms:
+                yield key

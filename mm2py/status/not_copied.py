@@ -1,0 +1,387 @@
+"""Whether a topic is being copied, and if not: why, since when, and what an operator does about it. Pure.
+
+This is the one table of reasons. The log, the metrics and the records of workers, ``mm2py status``, ``/v1`` and
+Connect's status all use it, so they say the same. A worker finds out with ``cause_of`` why a partition of its own
+stands still, and stores that in ``mm2-status.A.internal``. Status and REST call ``why_not_copied`` with what the
+clusters say. MirrorMaker 2 answers neither: its tasks are RUNNING as long as nothing is thrown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final, NamedTuple
+
+from mm2py.connector import Flow
+from mm2py.records.standstill import Cause
+
+
+class Sort(Enum):
+    """Who has to do something about a reason."""
+
+    CHOSEN = "the settings leave the topic out"
+    HELD = "an operator, or a backfill, keeps the flow or the topic from being copied for now"
+    PASSING = "it begins or ends to be copied; this takes seconds"
+    RETRIED = "a cluster does not let it be copied; it is tried again"
+    WAITING = "it waits for an operator"
+
+
+class Reason(StrEnum):
+    """Why a topic, or a partition, is not copied. The more urgent come first."""
+
+    STOPPED = "stopped"
+    """At a gap: see ``mm2py gaps``."""
+    RECORD_REFUSED = "record-refused"
+    """The target does not take a record, as one that is too large."""
+    RECORD_UNREADABLE = "record-unreadable"
+    """A batch of the source is damaged, or of a kind that cannot be copied."""
+    SOURCE_DENIED = "source-denied"
+    """mm2py may not read the source topic."""
+    TARGET_DENIED = "target-denied"
+    """mm2py may not write to the remote topic."""
+    REFUSED = "refused"
+    """A worker must not copy the topic as things stand, as one whose remote topic is not empty."""
+    MISSING = "missing"
+    """``topics`` names it, and the source does not show it."""
+    UNDECIDED = "undecided"
+    """A pattern finds no answer in time."""
+    STALLED = "stalled"
+    """Records wait, and none was acknowledged for ``stall.timeout.ms``."""
+    STANDING = "standing"
+    """Records wait, its position does not move, and no worker says why."""
+    UNOWNED = "unowned"
+    """No worker has it."""
+    NOT_RUNNING = "not-running"
+    """No worker runs the flow."""
+    SOURCE_SILENT = "source-silent"
+    """The source does not answer the workers."""
+    NO_LEADER = "no-leader"
+    POSITION_UNSTORED = "position-unstored"
+    """Its position must be stored before it is copied, and that is not possible."""
+    RETRYING = "retrying"
+    """What failed is tried again."""
+    GONE = "gone"
+    """It was copied, and the source does not have it any more."""
+    HELD = "held"
+    """An operator has paused or stopped the flow."""
+    BACKFILL = "backfill"
+    """The workers wait with it until a backfill has copied its history."""
+    SWITCHED_OFF = "switched-off"
+    NO_MATCH = "no-match"
+    """A pattern of ``topics`` matches no topic."""
+    NEW = "new"
+    """It was found just now."""
+    STARTING = "starting"
+    """It is found out where to go on, and what is there already."""
+    MOVING = "moving"
+    """It is on its way to another worker."""
+    NOT_LISTED = "not-listed"
+    """The flow coordinator has not listed it yet."""
+    DESELECTED = "deselected"
+    """It is not selected any more, and the workers end it."""
+    OWN_TOPIC = "own-topic"
+    INTERNAL = "internal"
+    CYCLE = "cycle"
+    EXCLUDED = "excluded"
+    NOT_INCLUDED = "not-included"
+
+
+_SORTS: Final[Mapping[Sort, frozenset[Reason]]] = {
+    Sort.WAITING: frozenset(
+        {
+            Reason.STOPPED,
+            Reason.RECORD_REFUSED,
+            Reason.RECORD_UNREADABLE,
+            Reason.SOURCE_DENIED,
+            Reason.TARGET_DENIED,
+            Reason.REFUSED,
+            Reason.MISSING,
+            Reason.UNDECIDED,
+            Reason.STALLED,
+            Reason.STANDING,
+            Reason.UNOWNED,
+            Reason.NOT_RUNNING,
+        }
+    ),
+    Sort.RETRIED: frozenset(
+        {Reason.SOURCE_SILENT, Reason.NO_LEADER, Reason.POSITION_UNSTORED, Reason.RETRYING, Reason.GONE}
+    ),
+    Sort.HELD: frozenset({Reason.HELD, Reason.BACKFILL, Reason.SWITCHED_OFF}),
+    Sort.PASSING: frozenset({Reason.NEW, Reason.STARTING, Reason.MOVING, Reason.NOT_LISTED, Reason.DESELECTED}),
+    Sort.CHOSEN: frozenset(
+        {
+            Reason.NO_MATCH,
+            Reason.OWN_TOPIC,
+            Reason.INTERNAL,
+            Reason.CYCLE,
+            Reason.EXCLUDED,
+            Reason.NOT_INCLUDED,
+        }
+    ),
+}
+FAILED: Final = frozenset(
+    {
+        Reason.STOPPED,
+        Reason.RECORD_REFUSED,
+        Reason.RECORD_UNREADABLE,
+        Reason.SOURCE_DENIED,
+        Reason.TARGET_DENIED,
+    }
+)
+"""A task of which a partition has one of these is FAILED in Connect's words. Of the others Connect has no word: there
+the connector or its task is RUNNING, with the reason beside it (docs/decisions/0022)."""
+SORT_OF: Final[Mapping[Reason, Sort]] = {reason: sort for sort, reasons in _SORTS.items() for reason in reasons}
+"""Of each reason. A test holds it to all of them."""
+_URGENCY: Final[Mapping[str, int]] = {reason: place for place, reason in enumerate(Reason)}
+
+
+@dataclass(frozen=True, slots=True)
+class NotCopied:
+    """Why a topic, or some of its partitions, are not copied."""
+
+    reason: Reason
+    """In a word."""
+    why: str
+    """In a sentence."""
+    remedy: str
+    """What an operator does about it; empty: nothing."""
+    since_ms: int | None
+    """Since when, by the clock of the worker that found it out; None: not known."""
+    partitions: str
+    """As ranges, ``0-3,7``; empty: the whole topic."""
+    waits_for_operator: bool
+    """It does not end by itself, and no operator asked for it."""
+
+    @property
+    def is_problem(self) -> bool:
+        """It is named among the problems of the status."""
+        return self.waits_for_operator or self.reason is Reason.SOURCE_SILENT
+
+    @property
+    def text(self) -> str:
+        """Everything but the time."""
+        where = f"partition{'' if self.partitions.isdigit() else 's'} {self.partitions}: " if self.partitions else ""
+        return f"{where}{self.why}{f' {self.remedy}' if self.remedy else ''}"
+
+
+def not_copied(
+    reason: Reason, why: str, remedy: str = "", *, since_ms: int | None = None, partitions: str = ""
+) -> NotCopied:
+    """Return it with what follows from its reason."""
+    why = why.strip()
+    ended = why if not why or why[-1] in ".!?" else f"{why}."
+    return NotCopied(reason, ended, remedy, since_ms, partitions, SORT_OF[reason] is Sort.WAITING)
+
+
+def most_urgent_first(found: Iterable[NotCopied]) -> list[NotCopied]:
+    """Return them in the order in which an operator sees them."""
+    return sorted(found, key=lambda one: (_URGENCY[one.reason], one.partitions))
+
+
+# -- what a worker knows of a partition of its own ---------------------------------------------------------------------
+
+
+class PartitionFacts(NamedTuple):
+    """What a worker knows of a partition that it copies. Texts are empty where there is nothing to say."""
+
+    gap: str = ""
+    """At which it has stopped."""
+    failure: str = ""
+    """Why its last attempt failed, until another one succeeds."""
+    reported: str = ""
+    """The log event of that failure."""
+    lacks_leader: str = ""
+    position_problem: str = ""
+    """Why the position that it waits for cannot be stored."""
+    starting: str = ""
+    """What is found out before it is copied."""
+    stalled: str = ""
+    """Why records wait and none is acknowledged, if that has lasted for ``stall.timeout.ms``."""
+    source_silent: str = ""
+    """Why the source does not answer reads."""
+
+
+class Found(NamedTuple):
+    """A reason with its texts."""
+
+    reason: Reason
+    why: str
+    remedy: str = ""
+
+    @property
+    def is_shown_at_once(self) -> bool:
+        """What else may pass within seconds is shown when it has not."""
+        return SORT_OF[self.reason] is Sort.WAITING
+
+
+_SOURCE_EVENTS: Final = "source."
+_TOO_LARGE: Final = "source.too_large"
+
+
+def reason_of(event: str) -> Reason:
+    """Return the reason that a copier's log event tells of a partition that waits."""
+    if event == "source.denied":
+        return Reason.SOURCE_DENIED
+    if event == "target.denied":
+        return Reason.TARGET_DENIED
+    is_of_source = event.startswith(_SOURCE_EVENTS) and event != _TOO_LARGE
+    return Reason.RECORD_UNREADABLE if is_of_source else Reason.RECORD_REFUSED
+
+
+def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) -> Found | None:
+    """Return why a worker does not copy a partition of its own; None: it does."""
+    if seen.gap:
+        return Found(
+            Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept {flow}:{topic}."
+        )
+    if seen.failure and seen.reported:
+        reason = reason_of(seen.reported)
+        return Found(reason, seen.failure, _remedy(reason, flow, topic, remote_topic))
+    if seen.stalled:
+        return Found(Reason.STALLED, f"records wait and none is acknowledged: {seen.stalled}")
+    if seen.lacks_leader:
+        return Found(Reason.NO_LEADER, seen.lacks_leader, "Look whether its brokers run.")
+    if seen.position_problem:
+        return Found(Reason.POSITION_UNSTORED, seen.position_problem)
+    if seen.source_silent:
+        return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}")
+    if seen.starting:
+        return Found(Reason.STARTING, seen.starting)
+    return Found(Reason.RETRYING, seen.failure) if seen.failure else None
+
+
+def _remedy(reason: Reason, flow: Flow, topic: str, remote_topic: str) -> str:
+    match reason:
+        case Reason.SOURCE_DENIED:
+            return f"Grant READ on {topic} on {flow.source}."
+        case Reason.TARGET_DENIED:
+            return f"Grant WRITE on {remote_topic} on {flow.target}."
+        case Reason.RECORD_UNREADABLE:
+            return f"Look at {topic} on {flow.source}; it is read again every 30 s."
+        case _:
+            return (
+                f"Raise max.message.bytes of {remote_topic} on {flow.target}, or let quarantine keep such records"
+                " (on.poison.record=quarantine); it is tried again every 30 s."
+            )
+
+
+# -- what whoever asks from outside knows of a topic -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the clusters say of one topic that the settings select, or that was copied."""
+
+    partitions: int
+    """How many it has on the source; 0: not known."""
+    selected: bool | None
+    """The source has it, and the settings select it; None: the source does not tell."""
+    left_out: tuple[Reason, str] | None = None
+    """Why the settings leave it out."""
+    has_positions: bool = False
+    listed: int = 0
+    """How many partitions the flow coordinator has listed."""
+    unowned: str = ""
+    """Partitions that no worker has, as ranges; likewise the next two."""
+    moving: str = ""
+    standing: str = ""
+    """Partitions of which records wait, whose position does not move, and of which no worker says anything."""
+    standing_since_ms: int | None = None
+    """When the last of their positions was stored."""
+    is_switched_off: bool = False
+    held: str = ""
+    """Who has paused or stopped the flow, in words."""
+    held_since_ms: int | None = None
+    backfill: str = ""
+    """How it stands with the backfill that the workers wait for."""
+    not_running: str = ""
+    """Why no worker runs the flow; empty: one does."""
+    stopped: str = ""
+    """Partitions that wait at a gap, as ranges."""
+    stopped_since_ms: int | None = None
+    gaps: str = ""
+    """At which, in words."""
+    conflict: str = ""
+    """Why its remote topic cannot be, or is another flow's."""
+    causes: Sequence[Cause] = ()
+    """What live workers have stored of it."""
+
+
+def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
+    """Return why a topic is not copied, or not all of it; the most urgent first. Empty: all of it is copied.
+
+    What keeps the whole topic from being copied hides the rest.
+    """
+    if seen.is_switched_off:
+        return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off."),)
+    if seen.held:
+        return (not_copied(Reason.HELD, f"The flow is {seen.held}.", since_ms=seen.held_since_ms),)
+    if seen.not_running:
+        return (not_copied(Reason.NOT_RUNNING, seen.not_running),)
+    if seen.backfill:
+        return (not_copied(Reason.BACKFILL, seen.backfill),)
+    stored = [of_cause(cause) for cause in seen.causes]
+    whole = most_urgent_first(one for one in stored if not one.partitions)
+    if seen.selected is False and not _is_missing(whole):
+        return (_not_selected(seen),)
+    if whole and not seen.listed:
+        return tuple(whole)
+    if seen.conflict and not seen.listed:
+        return (not_copied(Reason.REFUSED, seen.conflict),)
+    found = [*stored]
+    if seen.stopped:
+        found = [one for one in found if one.reason is not Reason.STOPPED]  # those of the gaps themselves say more
+        text = f"It waits for an operator at a gap: {seen.gaps}."
+        remedy = "See mm2py gaps."
+        found.append(
+            not_copied(
+                Reason.STOPPED, text, remedy, since_ms=seen.stopped_since_ms, partitions=_some(seen, seen.stopped)
+            )
+        )
+    if seen.unowned:
+        found.append(not_copied(Reason.UNOWNED, "No worker has it.", partitions=_some(seen, seen.unowned)))
+    if seen.standing and not any(one.waits_for_operator for one in found):
+        found.append(_standing(seen))
+    if seen.partitions > seen.listed and not found:
+        text = "The flow coordinator has found it just now." if seen.listed == 0 else "Its new partitions begin."
+        found.append(not_copied(Reason.NEW, text))
+    if seen.moving:
+        text = "Its previous worker has not released it yet."
+        found.append(not_copied(Reason.MOVING, text, partitions=_some(seen, seen.moving)))
+    return tuple(most_urgent_first(found))
+
+
+def of_cause(cause: Cause) -> NotCopied:
+    """Return what a worker has stored."""
+    reason = Reason(cause.reason) if cause.reason in _URGENCY else Reason.RETRYING  # a later version's
+    return not_copied(reason, cause.why, cause.remedy, since_ms=cause.since_ms, partitions=cause.partitions)
+
+
+def _is_missing(whole: Sequence[NotCopied]) -> bool:
+    return any(one.reason in {Reason.MISSING, Reason.UNDECIDED} for one in whole)
+
+
+def _not_selected(seen: TopicFacts) -> NotCopied:
+    if seen.left_out is None:
+        if not seen.has_positions:
+            return not_copied(Reason.NEW, "The workers have found it just now.")
+        return not_copied(Reason.GONE, "The source does not have it any more. Its copy is kept.")
+    reason, why = seen.left_out
+    if seen.listed:
+        return not_copied(Reason.DESELECTED, f"It is not selected any more, and the workers end it: {why}")
+    return not_copied(reason, why)
+
+
+def _standing(seen: TopicFacts) -> NotCopied:
+    if seen.listed == 0:
+        why = "It holds records, and no worker has begun to copy it."
+        return not_copied(Reason.STANDING, why, "Look at the log of the flow coordinator.")
+    why = "Records wait, its position does not move, and no worker has said why yet."
+    remedy, some = "Look at the log of its worker.", _some(seen, seen.standing)
+    return not_copied(Reason.STANDING, why, remedy, since_ms=seen.standing_since_ms, partitions=some)
+
+
+def _some(seen: TopicFacts, partitions: str) -> str:
+    """Return the partitions, or nothing if they are all that the topic has."""
+    return "" if partitions == ("0" if seen.partitions == 1 else f"0-{seen.partitions - 1}") else partitions

@@ -1,0 +1,167 @@
+"""One table of reasons: which one is told of a partition by its worker, and of a topic by whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mm2py.connector import parse_flow
+from mm2py.records.standstill import Cause
+from mm2py.status.not_copied import (
+    FAILED,
+    SORT_OF,
+    Found,
+    PartitionFacts,
+    Reason,
+    Sort,
+    TopicFacts,
+    cause_of,
+    reason_of,
+    why_not_copied,
+)
+
+FLOW = parse_flow("A->B")
+COPIED = TopicFacts(partitions=4, selected=True, has_positions=True, listed=4)
+
+
+def found(**facts: str) -> Found | None:
+    return cause_of(PartitionFacts(**facts), FLOW, "orders", "A.orders")
+
+
+def reasons(**facts: Any) -> list[str]:
+    return [str(one.reason) for one in why_not_copied(replace(COPIED, **facts))]
+
+
+def test_each_reason_has_one_sort_and_a_failed_task_always_waits_for_an_operator() -> None:
+    assert set(SORT_OF) == set(Reason)
+    assert all(SORT_OF[reason] is Sort.WAITING for reason in FAILED)
+
+
+# A worker's own partitions
+
+
+def test_a_partition_that_is_copied_has_no_cause() -> None:
+    assert found() is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"gap": "cut back"}, "stopped"),
+        ({"failure": "may not read", "reported": "source.denied"}, "source-denied"),
+        ({"failure": "may not write", "reported": "target.denied"}, "target-denied"),
+        ({"failure": "too large", "reported": "source.too_large"}, "record-refused"),
+        ({"failure": "refused", "reported": "target.refuses"}, "record-refused"),
+        ({"failure": "damaged", "reported": "source.damaged"}, "record-unreadable"),
+        ({"failure": "NOT_ENOUGH_REPLICAS", "stalled": "for a minute"}, "stalled"),
+        ({"lacks_leader": "the remote partition has no leader"}, "no-leader"),
+        ({"position_problem": "WRITE is missing"}, "position-unstored"),
+        ({"source_silent": "no answer"}, "source-silent"),
+        ({"starting": "finding out what is stored"}, "starting"),
+        ({"failure": "NOT_LEADER"}, "retrying"),
+    ],
+)
+def test_what_keeps_a_partition_from_being_copied_has_its_reason(facts: dict[str, str], reason: str) -> None:
+    cause = found(**facts)
+    assert cause is not None and cause.reason == reason
+
+
+def test_a_missing_right_and_a_refused_record_are_told_before_the_stall_that_follows() -> None:
+    cause = found(failure="may not read", reported="source.denied", stalled="may not read")
+    assert cause is not None and cause.reason is Reason.SOURCE_DENIED
+    assert cause.remedy == "Grant READ on orders on A."
+    assert cause.is_shown_at_once, "it does not pass by itself"
+    passing = found(failure="NOT_LEADER")
+    assert passing is not None and not passing.is_shown_at_once
+
+
+def test_the_log_tells_the_reason_by_the_same_rule() -> None:
+    assert [reason_of(event) for event in ("source.denied", "target.denied", "source.too_large", "source.damaged")] == [
+        Reason.SOURCE_DENIED,
+        Reason.TARGET_DENIED,
+        Reason.RECORD_REFUSED,
+        Reason.RECORD_UNREADABLE,
+    ]
+
+
+# A topic, from outside
+
+
+def test_a_topic_of_which_nothing_speaks_is_copied() -> None:
+    assert reasons() == []
+
+
+def test_what_an_operator_holds_is_held_although_its_workers_keep_their_partitions() -> None:
+    """REST once said that a paused topic was copied: its partitions still had owners."""
+    (said,) = why_not_copied(replace(COPIED, held="paused by ann", held_since_ms=7, standing="0-3"))
+    assert (said.reason, said.why, said.since_ms) == (Reason.HELD, "The flow is paused by ann.", 7)
+    assert not said.waits_for_operator
+    assert reasons(is_switched_off=True) == ["switched-off"]
+    assert reasons(backfill="Backfill 1: runs.") == ["backfill"]
+
+
+def test_without_a_worker_nothing_else_is_said() -> None:
+    assert reasons(not_running="No worker runs.", standing="0") == ["not-running"]
+
+
+def test_a_topic_just_created_or_deselected_is_not_gone() -> None:
+    assert reasons(selected=False, has_positions=False, listed=0) == ["new"]
+    assert reasons(selected=False, left_out=(Reason.EXCLUDED, "It is excluded.")) == ["deselected"]
+    assert reasons(selected=False, left_out=(Reason.EXCLUDED, "It is excluded."), listed=0) == ["excluded"]
+    assert reasons(selected=False) == ["gone"]
+    assert reasons(selected=None) == [], "the source does not tell"
+
+
+def test_the_most_urgent_reason_comes_first_and_names_its_partitions() -> None:
+    causes = (
+        Cause("no-leader", "It has no leader.", "", 5, "2"),
+        Cause("source-denied", "It may not be read.", "Grant READ.", 6, "0-1"),
+    )
+    first, second = why_not_copied(replace(COPIED, causes=causes))
+    assert (first.reason, first.partitions, first.since_ms, first.waits_for_operator) == (
+        "source-denied",
+        "0-1",
+        6,
+        True,
+    )
+    assert first.text == "partitions 0-1: It may not be read. Grant READ."
+    assert (second.reason, second.waits_for_operator) == ("no-leader", False)
+
+
+def test_a_missing_topic_is_told_although_the_source_shows_nothing_of_it() -> None:
+    missing = Cause("missing", "topics names it.", "Create it.", 5)
+    assert reasons(partitions=0, selected=False, has_positions=False, listed=0, causes=(missing,)) == ["missing"]
+    assert reasons(partitions=0, selected=False, listed=0, causes=(missing,)) == ["missing"], "it was deleted"
+
+
+def test_a_refused_topic_is_refused_and_one_that_was_just_found_is_new() -> None:
+    refused = Cause("refused", "A.orders is not empty.", "Delete it.", 5)
+    assert reasons(listed=0, causes=(refused,)) == ["refused"]
+    assert reasons(listed=0) == ["new"]
+    assert reasons(listed=2) == ["new"], "partitions were added"
+    assert reasons(listed=0, conflict="C->B also leads into A.orders.") == ["refused"]
+
+
+def test_a_position_that_does_not_move_is_named_where_no_worker_says_why() -> None:
+    (said,) = why_not_copied(replace(COPIED, standing="1", standing_since_ms=9))
+    assert (said.reason, said.partitions, said.since_ms, said.is_problem) == ("standing", "1", 9, True)
+    denied = Cause("target-denied", "It may not be written.", "Grant WRITE.", 5, "1")
+    assert reasons(standing="1", causes=(denied,)) == ["target-denied"]
+    retried = Cause("retrying", "It failed.", "", 5, "1")
+    assert reasons(standing="1", causes=(retried,)) == ["standing", "retrying"], "what is retried must not hide it"
+    assert reasons(standing="0-3", listed=0, has_positions=False) == ["standing"], "nobody has begun to copy it"
+
+
+def test_a_gap_is_told_once_and_what_has_no_worker_or_moves_is_told() -> None:
+    cause = Cause("stopped", "It was cut back.", "", 5, "0")
+    first, *rest = why_not_copied(replace(COPIED, stopped="0", stopped_since_ms=3, gaps="1 truncated", causes=(cause,)))
+    assert (first.reason, first.partitions, first.since_ms, rest) == ("stopped", "0", 3, [])
+    assert reasons(unowned="0-3") == ["unowned"]
+    assert reasons(moving="2") == ["moving"]
+
+
+def test_a_reason_of_a_later_version_is_told_in_its_own_words() -> None:
+    (said,) = why_not_copied(replace(COPIED, causes=(Cause("of-the-future", "It rains.", "", 5),)))
+    assert (said.reason, said.why) == (Reason.RETRYING, "It rains.")
