@@ -18,11 +18,13 @@ from pathlib import Path
 from mm2py.cli.command import (
     EXIT_DONE,
     EXIT_FAILED,
+    EXIT_USAGE,
     CommandFailed,
     CommandParser,
     Connected,
     Write,
     connect,
+    exit_of_plan,
     say,
     within_deadline,
     write_out,
@@ -64,9 +66,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser = CommandParser(
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
-        "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "
-        "answer, a flow is refused (as where a MirrorMaker 2 runs it), or another writer changed "
-        "it meanwhile; 2 wrong file or arguments.",
+        "stored, there was nothing to do, or the answer was N; 1 a cluster did not answer, a flow is refused (as where "
+        "a MirrorMaker 2 runs it), or another writer changed it meanwhile; 2 wrong file or arguments, or there was "
+        "something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something would change.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
@@ -75,8 +77,10 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         "--previous", action="store_true", help="take the last change back; FILE only says how to reach the clusters"
     )
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--yes", action="store_true", help="do not ask, on a terminal")
-    way.add_argument("--dry-run", action="store_true", help="only print what would change")
+    way.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    way.add_argument(
+        "--dry-run", action="store_true", help="only print what would change (exit code 3: something would)"
+    )
     return parser.parse_args(arguments, namespace=Arguments())
 
 
@@ -109,10 +113,11 @@ def run(arguments: Sequence[str]) -> int:
     flows = [*configuration.flows, *file.flows_switched_off()]
     for error in configuration.refused.values():
         say(str(error))
+    confirm = _confirm if sys.stdin.isatty() else None
     code = asyncio.run(
-        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=_confirm)
+        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=confirm)
     )
-    return EXIT_FAILED if configuration.refused else code
+    return EXIT_FAILED if configuration.refused and code != EXIT_USAGE else code
 
 
 async def apply(
@@ -124,11 +129,15 @@ async def apply(
     *,
     connect: Callable[[FlowSettings, random.Random], Connected],
     clock: Clock,
-    confirm: Callable[[str], bool],
+    confirm: Callable[[str], bool] | None,
 ) -> int:
     """Say for each flow what changes, then store it; returns the exit code.
 
     A cluster that does not answer keeps nothing of the others back.
+
+    Args:
+        confirm: asks the operator; None: there is no terminal, so nothing is stored without ``--yes``. A script that
+            was to show the difference would store it otherwise.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     plans: list[Plan] = []
@@ -152,9 +161,14 @@ async def apply(
                 warn(f"{settings.flow}: {plan.unknown}")
             plans.append(plan)
         waiting = [plan for plan in plans if plan.wanted is not None]
-        if not waiting or options.dry_run:
+        if options.dry_run:
+            return exit_of_plan(failed=code == EXIT_FAILED, changes=bool(waiting))
+        if not waiting:
             return code
-        if not options.yes and not confirm("Store this?"):
+        if not options.yes and confirm is None:
+            write("Nothing was stored: without a terminal --yes is needed.\n")
+            return EXIT_USAGE
+        if not options.yes and confirm is not None and not confirm("Store this?"):
             write("Nothing was stored.\n")
             return code
         for plan in waiting:
@@ -239,9 +253,7 @@ def _version(stored: FlowConfig | None) -> str:
 
 
 def _confirm(question: str) -> bool:
-    """Ask on a terminal; a script has decided already."""
-    if not sys.stdin.isatty():
-        return True
+    """Ask on a terminal."""
     sys.stdout.write(f"{question} [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

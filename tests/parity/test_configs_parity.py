@@ -130,7 +130,7 @@ def test_mirrormaker_2s_settings_are_read_and_ours_do_not_hinder_it(
         said = json.loads(ours[b"connector-" + name.encode()])["properties"]
         assert said.items() <= dict(records.connectors[name]).items(), f"{name}: we write what it does, but addresses"
 
-    code, out, err = run_apply(path, properties | {f"{flow}.topics": topic})
+    code, out, err = run_apply(path, properties | {f"{flow}.topics": topic}, "--yes")
     assert (code, err) == (0, ""), out
     assert f"{flow} (written by MirrorMaker 2):\n" in out
     assert f"  topics: '{topic}.*,ä.*' -> '{topic}'\n" in out

@@ -52,18 +52,21 @@ def test_a_file_is_stored_changed_and_taken_back(
         **{f"{flow}.topics": "orders", "config.storage.replication.factor": 1, f"{alias}.client.id": "hunter2"},
     )
     code, out, err = run_apply(file, first, "--dry-run")
-    assert (code, err) == (0, "")
+    assert (code, err) == (3, "")
     assert out.startswith(f"{flow} is new:\n")
+    code, out, err = run_apply(file, first)
+    assert (code, err) == (2, "")
+    assert out.endswith("\nNothing was stored: without a terminal --yes is needed.\n")
     assert topic not in admin(target_cluster).list_topics(timeout=30).topics
 
-    code, out, err = run_apply(file, first)
+    code, out, err = run_apply(file, first, "--yes")
     assert (code, err) == (0, "")
     assert out.endswith(f"{flow}: version 1 is stored.\n")
     code, out, err = run_apply(file, first)
     assert (code, err) == (0, "")
     assert out.startswith(f"{flow}: nothing to do (version 1, by apply, 20")
 
-    code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"})
+    code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"}, "--yes")
     assert (code, err) == (0, "")
     assert f"\n  topics: 'orders' -> 'payments'\n{flow}: version 2 is stored.\n" in out
     code, found = Mm2py(first).status()
@@ -72,7 +75,7 @@ def test_a_file_is_stored_changed_and_taken_back(
     assert shown["settings"]["drift"] == [
         {"setting": "topics", "stored": "payments", "file": "orders", "text": "topics: 'payments' -> 'orders'"}
     ]
-    code, out, err = run_apply(file, first, "--previous")
+    code, out, err = run_apply(file, first, "--previous", "--yes")
     assert (code, err) == (0, "")
     assert f"\n  topics: 'payments' -> 'orders'\n{flow}: version 3 is stored.\n" in out
 
@@ -111,7 +114,7 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
 
     def apply(**settings: Value) -> float:
         """Apply, and return how long after that was stored the last worker has said that it runs by it."""
-        code, out, err = run_apply(tmp_path / "mm2.properties", {**properties, **settings})
+        code, out, err = run_apply(tmp_path / "mm2.properties", {**properties, **settings}, "--yes")
         assert (code, err) == (0, "")
         version = int(out.rpartition("version ")[2].split()[0])
         wait_until(lambda: applied() == {version}, f"all have applied version {version}")

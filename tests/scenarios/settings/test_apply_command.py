@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED, Connected, apply, parse_arguments
+from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Connected, apply, parse_arguments
+from mm2py.cli.command import EXIT_CHANGES
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
@@ -45,6 +46,7 @@ class Shell:
         self.out = ""
         self.warnings: list[str] = []
         self.asked = 0
+        self.has_terminal = True
         self.says_yes = True
         self.before_answer: Callable[[], None] = lambda: None
         self._world = world
@@ -65,7 +67,7 @@ class Shell:
             self.warnings.append,
             connect=self._connect,
             clock=self._world.clock,
-            confirm=self._confirm,
+            confirm=self._confirm if self.has_terminal else None,
         )
 
     def _connect(self, settings: FlowSettings, rng: random.Random) -> Connected:
@@ -152,12 +154,53 @@ def test_without_confirmation_nothing_is_stored(tmp_path: Path, way: str) -> Non
         world = World(4)
         shell = Shell(world, tmp_path)
         shell.says_yes = False
-        assert await shell.run({"topics": "one"}, *([way] if way == "--dry-run" else [])) == EXIT_DONE
+        code = EXIT_CHANGES if way == "--dry-run" else EXIT_DONE
+        assert await shell.run({"topics": "one"}, *([way] if way == "--dry-run" else [])) == code
         assert shell.out.startswith("A->B is new:\n  enabled = 'true'\n  topics = 'one'\n")
         assert shell.asked == (0 if way == "--dry-run" else 1)
         assert TOPIC not in world.target.topics
         assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
         assert writes(world) == 4
+
+    run(scenario())
+
+
+def test_without_a_terminal_nothing_is_stored_unless_yes_is_said(tmp_path: Path) -> None:
+    """The standard input of a script is no terminal: that is no answer to the question whether to store."""
+
+    async def scenario() -> None:
+        world = World(4)
+        shell = Shell(world, tmp_path)
+        shell.has_terminal = False
+        assert await shell.run({"topics": "one"}) == EXIT_USAGE
+        shown, said = shell.out[: shell.out.rindex("Nothing")], shell.out[shell.out.rindex("Nothing") :]
+        assert shown == "A->B is new:\n  enabled = 'true'\n  topics = 'one'\n"
+        assert said == "Nothing was stored: without a terminal --yes is needed.\n"
+        assert TOPIC not in world.target.topics
+        assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
+        before = writes(world)
+        assert await shell.run({"topics": "one"}) == EXIT_DONE, "there is nothing to store"
+        assert await shell.run({"topics": "two"}, "--previous") == EXIT_DONE, "there is nothing to store"
+        assert writes(world) == before and shell.asked == 0
+
+    run(scenario())
+
+
+def test_a_dry_run_tells_by_its_exit_code_whether_something_would_change(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        answers = [True]
+
+        def meets(_: Request) -> None:
+            if not answers[0]:
+                raise BrokerUnreachable("b:1", "connection refused")
+
+        shell = Shell(World(4), tmp_path, meets=meets)
+        assert await shell.run({"topics": "one"}, "--dry-run") == EXIT_CHANGES
+        assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
+        assert await shell.run({"topics": " one"}, "--dry-run") == EXIT_DONE
+        assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_CHANGES
+        answers[0] = False
+        assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_FAILED
 
     run(scenario())
 
@@ -232,7 +275,7 @@ def test_nothing_is_stored_while_a_mirrormaker_2_runs_the_flow(tmp_path: Path, m
         assert "MirrorMaker 2 runs it, group A-mm2 on B has 1 member(s). Stop MirrorMaker 2" in shell.warnings[0]
         assert writes(world) == before
         world.target.groups.deactivate("A-mm2")
-        assert await shell.run({"topics": "two"}, *more) == EXIT_DONE
+        assert await shell.run({"topics": "two"}, *more) == (EXIT_CHANGES if more == ["--dry-run"] else EXIT_DONE)
 
     run(scenario())
 
