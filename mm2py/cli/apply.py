@@ -12,7 +12,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mm2py.cli.command import (
@@ -38,7 +38,9 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.login import author_here
+from mm2py.records.author import REASON_MOST, Author, checked_reason
+from mm2py.records.connector_config import APPLY_COMMAND, FlowConfig, Writer
 from mm2py.secret import printable, shown_value
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
@@ -55,6 +57,7 @@ class Arguments(argparse.Namespace):
     previous: bool
     yes: bool
     dry_run: bool
+    reason: str
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
@@ -76,12 +79,20 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument(
         "--previous", action="store_true", help="take the last change back; FILE only says how to reach the clusters"
     )
+    parser.add_argument(
+        "--reason",
+        default="",
+        metavar="TEXT",
+        help=f"why, for those who read mm2py history and mm2py status: one line of at most {REASON_MOST} characters",
+    )
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     way.add_argument(
         "--dry-run", action="store_true", help="only print what would change (exit code 3: something would)"
     )
-    return parser.parse_args(arguments, namespace=Arguments())
+    found = parser.parse_args(arguments, namespace=Arguments())
+    found.reason = checked_reason(found.reason)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,7 @@ async def apply(
             write("Nothing was stored.\n")
             return code
         for plan in waiting:
-            work = _store(plan, opened[plan.flow], clock, rng)
+            work = _store(plan, opened[plan.flow], author_here(options.reason), clock, rng)
             try:
                 write(await within_deadline(plan.flow.target, work, f"writing {plan.settings.configs_topic}"))
             except Mm2Error as error:
@@ -214,11 +225,11 @@ async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Rand
     return f"{found.unknown} {found.remedy}" if found.unknown else ""
 
 
-async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random) -> str:
+async def _store(plan: Plan, brokers: Brokers, author: Author, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
     await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
-    log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker="mm2py apply", clock=clock, rng=rng)
-    outcome = await log.write(plan.wanted, instead_of=plan.stored)
+    log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker=APPLY_COMMAND, clock=clock, rng=rng)
+    outcome = await log.write(replace(plan.wanted, author=author), instead_of=plan.stored)
     if isinstance(outcome, Lost):
         raise CommandFailed(
             "Another writer has changed it meanwhile.", remedy="Look at the difference, and apply again."
@@ -249,7 +260,7 @@ def _version(stored: FlowConfig | None) -> str:
         return ""
     if stored.by is Writer.MM2:
         return " (written by MirrorMaker 2)"
-    return f" (version {stored.version}, by {stored.by}, {time_text(stored.at_ms)})"
+    return f" (version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)})"
 
 
 def _confirm(question: str) -> bool:

@@ -29,7 +29,7 @@ from mm2py.logs import CONNECT_LEVELS, set_level
 from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
-from mm2py.records.operator_request import RestartPartitions
+from mm2py.records.operator_request import RestartPartitions, told_by
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
 from mm2py.shared_settings.flow_config import (
@@ -324,8 +324,8 @@ class ConfigWatch:
             if isinstance(restart, RestartPartitions):
                 asked(restart)
             elif restart.connector in ASKED:
-                only = " where it has failed" if restart.only_failed else ""
-                why = f"an operator asked for it{only}"
+                only = ", where it has failed," if restart.only_failed else ""
+                why = f"asked for{only} by {told_by(restart.by, restart.author)}"
                 self._log.info("connector.restarting", connector=f"{self.flow}.{restart.connector}", why=why)
                 self.current.restart(restart)
         holds = Holds.of(self._config_log.records.backfills.values())
@@ -347,7 +347,7 @@ class ConfigWatch:
                 self._follow(news, changed)
             case Restore(config, why):
                 self._log.warning("config.restored", why=why, version=config.version)
-                outcome = await self._config_log.write(config, instead_of=stored)
+                outcome = await self._config_log.write(config, instead_of=stored, again=why)
                 if not isinstance(outcome, Lost):
                     self._applied = outcome.config
 
@@ -362,7 +362,7 @@ class ConfigWatch:
             "config.changed",
             version=config.version,
             by=str(config.by),
-            stored_by=config.worker,
+            stored_by=config.who_and_why,
             touched=sorted(news.touched),
         )
         self.drift = difference(config.properties, self._file.shared(self.flow))

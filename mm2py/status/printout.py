@@ -112,7 +112,7 @@ class _Page:
         more = f" and {len(told) - len(shown)} more (--all)" if len(told) > len(shown) else ""
         stored = settings.stored
         self._say(
-            f"settings: version {stored.version}, by {stored.by}, {time_text(stored.at_ms)}"
+            f"settings: version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)}"
             + (f"; applied: {', '.join(shown)}{more}" if told else "")
         )
         if settings.drift:

@@ -32,9 +32,9 @@ MM2_DEADLINE_S = 120.0
 pytestmark = pytest.mark.timeout(400)
 
 # MirrorMaker 2 reads our settings before it writes its own over them, as soon as it leads: a moment in which its
-# connectors look for addresses and find none. It also names the key that it does not know.
+# connectors look for addresses and find none. It also names the keys that it does not know.
 EXPECTED = re.compile(
-    r"Discarding config update record with invalid key: mm2py-flow"
+    r"Discarding config update record with invalid key: mm2py-(?:flow|history-)"
     r"|WorkerConnector\{id=Mirror\w+Connector\} Error while starting connector"
     r"|Failed to start connector 'Mirror\w+Connector'"
 )

@@ -15,6 +15,7 @@ import pytest
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from mm2py.connector import parse_flow
+from mm2py.login import host_name, login_name
 from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
@@ -64,7 +65,8 @@ def test_a_file_is_stored_changed_and_taken_back(
     assert out.endswith(f"{flow}: version 1 is stored.\n")
     code, out, err = run_apply(file, first)
     assert (code, err) == (0, "")
-    assert out.startswith(f"{flow}: nothing to do (version 1, by apply, 20")
+    by = f"{login_name()} on {host_name()} (mm2py apply)"
+    assert out.startswith(f"{flow}: nothing to do (version 1, by {by}, 20")
 
     code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"}, "--yes")
     assert (code, err) == (0, "")
@@ -80,7 +82,8 @@ def test_a_file_is_stored_changed_and_taken_back(
     assert f"\n  topics: 'payments' -> 'orders'\n{flow}: version 3 is stored.\n" in out
 
     records = {message.key(): message.value() for message in read(target_cluster, topic)}
-    assert list(records) == [
+    assert sum((key or b"").startswith(b"mm2py-history-") for key in records) == 3
+    assert [key for key in records if not (key or b"").startswith(b"mm2py-history-")] == [
         b"connector-MirrorSourceConnector",
         b"connector-MirrorHeartbeatConnector",
         b"mm2py-flow",

@@ -17,11 +17,15 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
+from mm2py.login import host_name, login_name
+from mm2py.records.author import Author
 from mm2py.shared_settings.config_log import ensure_configs_topic
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, put_as_mm2, stored_in
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World
+
+ME = f"{login_name()} on {host_name()}"
 
 
 class Link:
@@ -103,8 +107,8 @@ def test_a_change_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
         await asyncio.sleep(2)
         assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
         assert await shell.run({"topics": " two", "bytes.per.second.max": "9"}) == EXIT_DONE
-        assert shell.out.startswith("A->B: nothing to do (version 2, by apply, 20")
-        assert writes(world) == 8
+        assert shell.out.startswith(f"A->B: nothing to do (version 2, by {ME} (mm2py apply), 20")
+        assert writes(world) == 10, "Connect's three, ours and its entry in the history, twice"
 
     run(scenario())
 
@@ -160,7 +164,7 @@ def test_without_confirmation_nothing_is_stored(tmp_path: Path, way: str) -> Non
         assert shell.asked == (0 if way == "--dry-run" else 1)
         assert TOPIC not in world.target.topics
         assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
-        assert writes(world) == 4
+        assert writes(world) == 5
 
     run(scenario())
 
@@ -201,6 +205,34 @@ def test_a_dry_run_tells_by_its_exit_code_whether_something_would_change(tmp_pat
         assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_CHANGES
         answers[0] = False
         assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_FAILED
+
+    run(scenario())
+
+
+def test_the_user_the_host_and_the_reason_are_stored_and_shown(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(4)
+        shell = Shell(world, tmp_path)
+        assert await shell.run({"topics": "one"}, "--yes", "--reason", " raise topics for team x ") == EXIT_DONE
+        stored = await stored_in(world)
+        assert stored is not None
+        assert stored.author == Author(login_name(), host_name(), "raise topics for team x")
+        assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_CHANGES
+        assert shell.out.startswith(f"A->B (version 1, by {ME} (mm2py apply): raise topics for team x, 20")
+        assert await shell.run({"topics": "two"}, "--yes") == EXIT_DONE
+        stored = await stored_in(world)
+        assert stored is not None and stored.author == Author(login_name(), host_name(), "")
+
+    run(scenario())
+
+
+def test_a_reason_that_may_not_be_shown_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        shell = Shell(World(4), tmp_path)
+        for bad, why in (("x" * 201, "201 characters"), ("a\nb", "control"), ("password=hunter2", "credential")):
+            with pytest.raises(ConfigError, match=why) as refused:
+                await shell.run({}, "--yes", "--reason", bad)
+            assert "hunter2" not in str(refused.value)
 
     run(scenario())
 

@@ -624,7 +624,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "backfill": "begun_at_ms by flow id is_dead is_holding last_seen_ms_ago offsets offsets_copied partitions"
         " resumed select state text topics where",
         "settings": "applied drift enabled stored",
-        "stored": "at_ms by version worker",
+        "stored": "at_ms by host reason user version worker",
         "applied": "is_behind member version",
         "drift": "file setting stored text",
         "guarantee": "level reasons",
