@@ -384,19 +384,16 @@ class ConfigWatch:
             _tell_replaced(decision, config, self._log)
             return
         self.drift = decision.difference
-        if event is Choice.DRIFTED:
+        if event in (Choice.DRIFTED, Choice.KEPT):
+            why = "other workers run it so, and a rolling restart applies no file"
+            if event is Choice.KEPT:
+                why = "an operator changed it last, and this file has not changed since"
             log.warning(
                 event,
                 difference=shown(decision.difference),
-                effect="other workers run this flow: it runs as they do, and not by this file",
-                remedy=f"mm2py apply {self._file.path} makes all of them run by it.",
-            )
-        elif event is Choice.KEPT:
-            log.warning(
-                event,
-                difference=shown(decision.difference),
-                effect=f"it was changed by {config.by} last, and this file has not changed since",
-                remedy=f"mm2py apply {self._file.path} makes all workers run by it.",
+                effect=f"this worker runs the flow by what is stored (version {config.version}, by"
+                f" {config.who_and_why}), NOT by its file: {why}",
+                remedy=f"To make all workers run by this file: mm2py apply {self._file.argument}",
             )
         else:
             log.info(event)

@@ -144,8 +144,8 @@ def why_drift(report: SettingsReport) -> str:
     if report.stored is None or not names:
         return ""
     return (
-        f"the file differs in {_some(names, SETTINGS_NAMED_MOST)} from what is stored {_origin_of(report.stored)},"
-        " by which the flow runs. mm2py apply FILE makes the workers run by the file."
+        f"its workers run by what is stored {_origin_of(report.stored)}, NOT by this file, which differs in"
+        f" {_some(names, SETTINGS_NAMED_MOST)}. To make them run by the file: mm2py apply FILE"
     )
 
 

@@ -487,7 +487,7 @@ def test_a_file_that_differs_is_told_by_the_names_of_its_settings_and_waits_for_
     (problem,) = report.problems
     assert problem.kind is ProblemKind.DRIFT
     assert (
-        "in copy.mode.of.0, copy.mode.of.1, copy.mode.of.2, copy.mode.of.3, copy.mode.of.4 and 3 more from"
+        "in copy.mode.of.0, copy.mode.of.1, copy.mode.of.2, copy.mode.of.3, copy.mode.of.4 and 3 more. To make"
         in problem.text
     )
     assert exit_code_of(report) == EXIT_WAITS
