@@ -32,6 +32,7 @@ from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.login import author_here
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import ConfigTooNew
@@ -237,7 +238,7 @@ def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, fil
 
 
 def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext) -> ConfigLog:
-    return ConfigLog(brokers, settings, worker=context.name, clock=context.clock, rng=context.rng)
+    return ConfigLog(brokers, settings, worker=context.name, clock=context.clock, rng=context.rng, author=author_here())
 
 
 def _checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:

@@ -12,17 +12,19 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mm2py.cli.command import (
     EXIT_DONE,
     EXIT_FAILED,
+    EXIT_USAGE,
     CommandFailed,
     CommandParser,
     Connected,
     Write,
     connect,
+    exit_of_plan,
     say,
     within_deadline,
     write_out,
@@ -36,7 +38,9 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.login import author_here
+from mm2py.records.author import REASON_MOST, Author, checked_reason
+from mm2py.records.connector_config import APPLY_COMMAND, FlowConfig, Writer
 from mm2py.secret import printable, shown_value
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
@@ -53,6 +57,7 @@ class Arguments(argparse.Namespace):
     previous: bool
     yes: bool
     dry_run: bool
+    reason: str
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
@@ -64,9 +69,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser = CommandParser(
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
-        "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "
-        "answer, a flow is refused (as where a MirrorMaker 2 runs it), or another writer changed "
-        "it meanwhile; 2 wrong file or arguments.",
+        "stored, there was nothing to do, or the answer was N; 1 a cluster did not answer, a flow is refused (as where "
+        "a MirrorMaker 2 runs it), or another writer changed it meanwhile; 2 wrong file or arguments, or there was "
+        "something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something would change.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
@@ -74,10 +79,20 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument(
         "--previous", action="store_true", help="take the last change back; FILE only says how to reach the clusters"
     )
+    parser.add_argument(
+        "--reason",
+        default="",
+        metavar="TEXT",
+        help=f"why, for those who read mm2py history and mm2py status: one line of at most {REASON_MOST} characters",
+    )
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--yes", action="store_true", help="do not ask, on a terminal")
-    way.add_argument("--dry-run", action="store_true", help="only print what would change")
-    return parser.parse_args(arguments, namespace=Arguments())
+    way.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    way.add_argument(
+        "--dry-run", action="store_true", help="only print what would change (exit code 3: something would)"
+    )
+    found = parser.parse_args(arguments, namespace=Arguments())
+    found.reason = checked_reason(found.reason)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +124,11 @@ def run(arguments: Sequence[str]) -> int:
     flows = [*configuration.flows, *file.flows_switched_off()]
     for error in configuration.refused.values():
         say(str(error))
+    confirm = _confirm if sys.stdin.isatty() else None
     code = asyncio.run(
-        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=_confirm)
+        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=confirm)
     )
-    return EXIT_FAILED if configuration.refused else code
+    return EXIT_FAILED if configuration.refused and code != EXIT_USAGE else code
 
 
 async def apply(
@@ -124,11 +140,15 @@ async def apply(
     *,
     connect: Callable[[FlowSettings, random.Random], Connected],
     clock: Clock,
-    confirm: Callable[[str], bool],
+    confirm: Callable[[str], bool] | None,
 ) -> int:
     """Say for each flow what changes, then store it; returns the exit code.
 
     A cluster that does not answer keeps nothing of the others back.
+
+    Args:
+        confirm: asks the operator; None: there is no terminal, so nothing is stored without ``--yes``. A script that
+            was to show the difference would store it otherwise.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     plans: list[Plan] = []
@@ -152,13 +172,18 @@ async def apply(
                 warn(f"{settings.flow}: {plan.unknown}")
             plans.append(plan)
         waiting = [plan for plan in plans if plan.wanted is not None]
-        if not waiting or options.dry_run:
+        if options.dry_run:
+            return exit_of_plan(failed=code == EXIT_FAILED, changes=bool(waiting))
+        if not waiting:
             return code
-        if not options.yes and not confirm("Store this?"):
+        if not options.yes and confirm is None:
+            write("Nothing was stored: without a terminal --yes is needed.\n")
+            return EXIT_USAGE
+        if not options.yes and confirm is not None and not confirm("Store this?"):
             write("Nothing was stored.\n")
             return code
         for plan in waiting:
-            work = _store(plan, opened[plan.flow], clock, rng)
+            work = _store(plan, opened[plan.flow], author_here(options.reason), clock, rng)
             try:
                 write(await within_deadline(plan.flow.target, work, f"writing {plan.settings.configs_topic}"))
             except Mm2Error as error:
@@ -200,11 +225,11 @@ async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Rand
     return f"{found.unknown} {found.remedy}" if found.unknown else ""
 
 
-async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random) -> str:
+async def _store(plan: Plan, brokers: Brokers, author: Author, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
     await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
-    log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker="mm2py apply", clock=clock, rng=rng)
-    outcome = await log.write(plan.wanted, instead_of=plan.stored)
+    log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker=APPLY_COMMAND, clock=clock, rng=rng)
+    outcome = await log.write(replace(plan.wanted, author=author), instead_of=plan.stored)
     if isinstance(outcome, Lost):
         raise CommandFailed(
             "Another writer has changed it meanwhile.", remedy="Look at the difference, and apply again."
@@ -235,13 +260,11 @@ def _version(stored: FlowConfig | None) -> str:
         return ""
     if stored.by is Writer.MM2:
         return " (written by MirrorMaker 2)"
-    return f" (version {stored.version}, by {stored.by}, {time_text(stored.at_ms)})"
+    return f" (version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)})"
 
 
 def _confirm(question: str) -> bool:
-    """Ask on a terminal; a script has decided already."""
-    if not sys.stdin.isatty():
-        return True
+    """Ask on a terminal."""
     sys.stdout.write(f"{question} [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

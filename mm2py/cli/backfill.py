@@ -8,11 +8,9 @@ worker that copies live traffic.
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import random
 import signal
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -49,6 +47,7 @@ from mm2py.kafka.cluster import Cluster, fetch_metadata, until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import parse
+from mm2py.login import host_name, login_name
 from mm2py.records.backfill_record import ID_CHARS, Backfill, Range, State
 from mm2py.records.connector_config import encode_flow
 from mm2py.records.source_offset import StoredPosition
@@ -435,12 +434,8 @@ def with_attempts(master: str) -> str:
 
 
 def driver_name() -> str:
-    """Return who runs this process, and where. A container may have a user without a name."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()} {os.getpid()}"
+    """Return who runs this process, and where."""
+    return f"{login_name()}@{host_name()} {os.getpid()}"
 
 
 def slots_of(master: str) -> int | None:

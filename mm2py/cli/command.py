@@ -31,6 +31,8 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_WAITS: Final = 3
 """Something waits for an operator."""
+EXIT_CHANGES: Final = 3
+"""Of a command that was only asked what would change: something would. See ``exit_of_plan``."""
 EXIT_INTERRUPTED: Final = 130
 STDERR: Final = 2
 PARTITION_MOST: Final = (1 << 31) - 1
@@ -58,6 +60,17 @@ def number_up_to(most: int, *, least: int = 0) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def exit_of_plan(*, failed: bool, changes: bool) -> int:
+    """Return the exit code of a command that was only asked what would change, and has stored nothing.
+
+    ``EXIT_DONE``: nothing would. ``EXIT_FAILED``: a cluster did not answer, or refused, so not all is known.
+    ``EXIT_CHANGES``: something would. A wrong file, or wrong arguments, are ``EXIT_USAGE`` before anything is asked.
+    """
+    if failed:
+        return EXIT_FAILED
+    return EXIT_CHANGES if changes else EXIT_DONE
 
 
 class CommandFailed(Mm2Error):

@@ -76,6 +76,7 @@ COMMANDS: Final = {
     "gaps": "list what could not be copied and waits for you, and let it go on",
     "groups": "show where consumer groups may go on on the target, and which are not ready",
     "hash-password": "print the hash of a password or a token, for rest.users.file",
+    "history": "show who changed settings, paused or restarted what, when and why",
     "rebuild-ledger": "write what the ledger of offsets lacks, after comparing both logs",
     "replay": "take records out of quarantine",
     "status": "show how it stands with workers, flows and lag; works when none runs",
@@ -261,6 +262,10 @@ def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
             from mm2py.cli import hash_password  # noqa: PLC0415
 
             return hash_password.run
+        case "history":
+            from mm2py.cli import history  # noqa: PLC0415
+
+            return history.run
         case "rebuild-ledger":
             from mm2py.cli import rebuild_ledger  # noqa: PLC0415
 

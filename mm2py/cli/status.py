@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import random
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -169,7 +170,7 @@ def _rendered(options: Arguments, report: Report, code: int, *, styled: bool, sc
     watches = options.watch is not None
     if options.json:
         return json_of(StatusBody.of(report, exit_code=code), indent=None if watches else 2)
-    text = text_of(report, everything=options.all, styled=styled)
+    text = text_of(report, everything=options.all, styled=styled, file=shlex.quote(str(options.file.absolute())))
     if not watches:
         return text
     if screen is None:

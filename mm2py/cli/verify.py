@@ -9,11 +9,9 @@ import argparse
 import asyncio
 import json
 import random
-import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +40,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import make_logger
+from mm2py.moments import age_or_iso_ms
 from mm2py.secret import printable
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ MB: Final = 1_000_000
 MB_PER_SECOND: Final = 100
 QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 SEEDS: Final = 1 << 31
-_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class Arguments(argparse.Namespace):
@@ -132,14 +130,10 @@ def since_ms(text: str, now_ms: int) -> int:
     Raises:
         ConfigError: it means none.
     """
-    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
-        return max(now_ms - int(age[1]) * _UNIT_S[age[2]] * 1000, 0)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(f"--since {text!r} is no time.", remedy="Write 24h, 7d, or 2026-11-23T14:00.") from error
-    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
-    return max(int(when.timestamp() * 1000), 0)
+    found = age_or_iso_ms(text, now_ms)
+    if found is None:
+        raise ConfigError(f"--since {text!r} is no time.", remedy="Write 24h, 7d, or 2026-11-23T14:00.")
+    return found
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ This is the border: MirrorMaker 2's properties come in, read by ``properties.py`
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +59,11 @@ class SettingsFile:
     properties: Properties
     selected: tuple[str, ...]
     """The aliases of ``--clusters``; none: all."""
+
+    @property
+    def argument(self) -> str:
+        """The file as a command line takes it, from any directory."""
+        return shlex.quote(str(self.path.absolute()))
 
     def configuration(self, stored: Mapping[Flow, FlowProperties] | None = None) -> Configuration:
         """Return the flows that the file enables, with their addresses and credentials.

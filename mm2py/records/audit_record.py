@@ -44,12 +44,17 @@ class AuditRecord:
 
 def audit_key(at_ms: int, mark: int) -> bytes:
     """Return the key of a new record; ``mark`` keeps apart those of one millisecond."""
-    return AUDIT_KEY + f"{at_ms:015d}-{mark & 0xFFFFFFFF:08x}".encode()
+    return timed_key(AUDIT_KEY, at_ms, mark)
 
 
-def too_old(keys: Collection[bytes]) -> list[bytes]:
-    """Return which records are to be deleted when one more is written, the oldest first."""
-    return sorted(keys)[: max(0, min(len(keys) + 1 - KEPT_MOST, _DELETED_AT_ONCE))]
+def timed_key(prefix: bytes, at_ms: int, mark: int) -> bytes:
+    """Return the key of a new record of a kind that is kept in the order of time, as the audit and the history."""
+    return prefix + f"{at_ms:015d}-{mark & 0xFFFFFFFF:08x}".encode()
+
+
+def too_old(keys: Collection[bytes], most: int = KEPT_MOST) -> list[bytes]:
+    """Return which records of such a kind are to be deleted when one more is written, the oldest first."""
+    return sorted(keys)[: max(0, min(len(keys) + 1 - most, _DELETED_AT_ONCE))]
 
 
 def encode_audit(record: AuditRecord) -> bytes:

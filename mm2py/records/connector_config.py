@@ -23,14 +23,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from mm2py.errors import Mm2Error
 from mm2py.records.audit_record import AUDIT_KEY
+from mm2py.records.author import UNKNOWN, Author, author_of, plain, with_reason
 from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, decode_backfill
+from mm2py.records.history_record import HISTORY_KEY, HistoryEntry, decode_history
 from mm2py.records.operator_request import (
     LOG_LEVEL,
     NUMBER_MOST,
@@ -69,6 +72,8 @@ PREVIOUS_MOST: Final = 3
 """So many steps back are read; mm2py writes two at most."""
 WRITES_KEPT_MOST: Final = 100
 RESTARTS_KEPT_MOST: Final = 100
+APPLY_COMMAND: Final = "mm2py apply"
+"""Stands for the worker in what the command stores."""
 
 
 class Writer(StrEnum):
@@ -81,6 +86,22 @@ class Writer(StrEnum):
     APPLY = "apply"
     """An operator, by ``mm2py apply`` or ``--apply``."""
     REST = "rest"
+    """An operator, over REST."""
+
+
+def told_writer(by: Writer, author: Author, worker: str) -> str:
+    """Return who has decided settings, as people read it; records of earlier versions name no user and no host.
+
+    Args:
+        worker: ``FlowConfig.worker``.
+    """
+    if author == UNKNOWN:
+        return str(by)
+    if by is Writer.REST:
+        return author.by_rest
+    if by is Writer.APPLY and worker == APPLY_COMMAND:
+        return author.by_command(APPLY_COMMAND)
+    return author.by_command(f"--apply of worker {worker}" if by is Writer.APPLY else f"the file of worker {worker}")
 
 
 class MalformedConfig(ValueError):
@@ -119,6 +140,18 @@ class FlowConfig:
     """Digests of operators' decisions since a file was taken. A file with the same content counts as unchanged."""
     previous: FlowConfig | None = None
     """The previous settings, one step back."""
+    author: Author = UNKNOWN
+    """The user who decided it, on which host, and why."""
+
+    @property
+    def who(self) -> str:
+        """Who has decided it, as people read it."""
+        return told_writer(self.by, self.author, self.worker)
+
+    @property
+    def who_and_why(self) -> str:
+        """The same with the reason, if one was given."""
+        return with_reason(self.who, self.author.reason)
 
 
 def encode_connectors(properties: Mapping[str, str], source_alias: str, target_alias: str) -> dict[bytes, bytes]:
@@ -171,6 +204,7 @@ def _fields(config: FlowConfig) -> dict[str, Any]:
         "mm2py": config.written_by,
         "worker": config.worker,
         "at_ms": config.at_ms,
+        **config.author.fields,
         "write_id": config.write_id,
         "based_on": config.based_on,
         "seen": list(config.seen),
@@ -219,8 +253,7 @@ def decode_flow(value: bytes, topic: str) -> FlowConfig:
 
 def _plain(version: object) -> str:
     """Return a version without characters that could control a terminal."""
-    text = version if isinstance(version, str) else "of a later version"
-    return "".join(char for char in text[:40] if char.isprintable())
+    return plain(version if isinstance(version, str) else "of a later version", 40)
 
 
 def _read_flow(fields: Mapping[str, Any], steps_back: int = 0) -> FlowConfig:
@@ -248,6 +281,7 @@ def _read_flow(fields: Mapping[str, Any], steps_back: int = 0) -> FlowConfig:
         seen=seen,
         decided=decided,
         previous=None if previous is None else _read_flow(previous, steps_back + 1),
+        author=author_of(fields),
     )
 
 
@@ -281,6 +315,8 @@ class ConfigRecords:
         """How many tasks each connector has by Connect's records."""
         self.audit: dict[bytes, bytes] = {}
         """What was changed over REST, by key (``audit_record.py``)."""
+        self.history: dict[bytes, bytes] = {}
+        """What was changed or asked, by key (``history_record.py``)."""
         self.targets: dict[str, Target] = {}
         """What connectors are to do, by name; those that are not here are to run."""
         self.restarts: deque[Restart] = deque(maxlen=RESTARTS_KEPT_MOST)
@@ -309,7 +345,9 @@ class ConfigRecords:
             elif key is not None and key.startswith(_CONNECTOR):
                 self._take_connector(key, value)
             elif key is not None and key.startswith(AUDIT_KEY):
-                self._take_audit(key, value)
+                self._take_kept(self.audit, key, value)
+            elif key is not None and key.startswith(HISTORY_KEY):
+                self._take_kept(self.history, key, value)
             elif key is not None and key.startswith(TARGET_STATE):
                 self._take_target(key, value, offset)
             elif key is not None and key.startswith((RESTART_CONNECTOR, RESTART_PARTITIONS)):
@@ -333,6 +371,12 @@ class ConfigRecords:
         """Return the records under our own key after the first ``count``, in the order of the log."""
         newer = self.writes - count
         return list(self._latest_writes)[-newer:] if newer > 0 else []
+
+    def entries(self) -> Iterator[HistoryEntry]:
+        """Yield what the history keeps, the oldest first. What cannot be understood is left out."""
+        for key in sorted(self.history):
+            with suppress(MalformedRequest):
+                yield decode_history(self.history[key])
 
     def target_of(self, connector: str) -> Target:
         """Return what a connector is to do."""
@@ -375,11 +419,12 @@ class ConfigRecords:
         if key == SOURCE_KEY:
             self.foreign = properties
 
-    def _take_audit(self, key: bytes, value: bytes | None) -> None:
+    @staticmethod
+    def _take_kept(kept: dict[bytes, bytes], key: bytes, value: bytes | None) -> None:
         if value is None:
-            self.audit.pop(key, None)
+            kept.pop(key, None)
         else:
-            self.audit[key] = value
+            kept[key] = value
 
     def _take_commit(self, key: bytes, value: bytes) -> None:
         number = _object(value).get("tasks")

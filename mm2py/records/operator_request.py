@@ -1,8 +1,8 @@
 """What operators ask of a running connector, as records of the configs topic: to pause, stop, resume or restart. Pure.
 
 Connect keeps ``target-state-<name>`` with ``{"state":"PAUSED","state.v2":"STOPPED"}``: readers before Kafka 3.5 know no
-STOPPED and take ``state``. Ours says beside it who asked, and when; Connect ignores that. A target state counts until
-the next one.
+STOPPED and take ``state``. Ours says beside it who asked, when and why; Connect ignores that. A target state counts
+until the next one.
 
 Restarts count once, for workers that run when they are written: ``restart-connector-<name>`` is Connect's, with
 ``{"include-tasks":true,"only-failed":false}``; ``mm2py-restart`` is ours, for one topic or partition of a flow.
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeGuard
+
+from mm2py.records.author import UNKNOWN, Author, author_of, plain, with_reason
 
 TARGET_STATE: Final = b"target-state-"
 RESTART_CONNECTOR: Final = b"restart-connector-"
@@ -26,7 +28,7 @@ FORMAT_VERSION: Final = 1
 """Of our own record. A reader that is older than ``readable_from`` in it passes it over."""
 NUMBER_MOST: Final = (1 << 63) - 1
 """No number of ours is larger; what is larger in a record was not written by mm2py."""
-BY_MOST: Final = 100
+BY_MOST: Final = 200
 """So many characters of who asked are kept."""
 
 
@@ -54,6 +56,8 @@ class Target:
     at_ms: int | None = None
     offset: int = -1
     """Where it stands in the configs topic: workers say by it which one they have followed."""
+    author: Author = UNKNOWN
+    """The same who asked for programs, and why."""
 
     @property
     def word(self) -> str:
@@ -62,11 +66,16 @@ class Target:
 
     @property
     def text(self) -> str:
-        """Who asked for that, as an operator reads it."""
-        return f"{self.word} by {self.by or 'another writer of the configs topic than mm2py'}"
+        """Who asked for that, and why, as an operator reads it."""
+        return f"{self.word} by {told_by(self.by, self.author)}"
 
 
 RUNNING: Final = Target(TargetState.STARTED)
+
+
+def told_by(by: str, author: Author) -> str:
+    """Return who asked and why, as an operator reads it; ``by`` is empty if another writer than mm2py asked."""
+    return with_reason(by or "another writer of the configs topic than mm2py", author.reason)
 
 
 def target_key(connector: str) -> bytes:
@@ -76,7 +85,8 @@ def target_key(connector: str) -> bytes:
 def encode_target(target: Target) -> bytes:
     """Return the value as Connect writes it, and ours beside it."""
     old = TargetState.PAUSED if target.state is TargetState.STOPPED else target.state
-    return dump({"state": old, "state.v2": target.state, "by": target.by[:BY_MOST], "at_ms": target.at_ms})
+    author = {"by": target.by[:BY_MOST], "at_ms": target.at_ms, **target.author.fields}
+    return dump({"state": old, "state.v2": target.state, **author})
 
 
 def decode_target(value: bytes, offset: int) -> Target:
@@ -93,7 +103,7 @@ def decode_target(value: bytes, offset: int) -> Target:
         state = TargetState(named)
     except ValueError:
         raise MalformedRequest("it names no state that Connect knows") from None
-    return Target(state, *read_author(fields), offset)
+    return Target(state, *read_author(fields), offset, author_of(fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,9 @@ class RestartConnector:
     connector: str
     only_failed: bool = False
     """Where it runs, it runs on; one that has failed is tried again at once."""
+    by: str = field(default="", compare=False)
+    """Who asks, in words; empty if another writer than mm2py does."""
+    author: Author = field(default=UNKNOWN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +125,17 @@ class RestartPartitions:
     topic: str
     partition: int | None = None
     """None: all of the topic."""
+    by: str = field(default="", compare=False)
+    """As of ``RestartConnector``."""
+    author: Author = field(default=UNKNOWN, compare=False)
 
 
 Restart = RestartConnector | RestartPartitions
 
 
-def encode_restart(restart: Restart, *, request_id: str, by: str, at_ms: int) -> tuple[bytes, bytes]:
+def encode_restart(restart: Restart, *, request_id: str, at_ms: int) -> tuple[bytes, bytes]:
     """Return key and value; ``request_id`` tells two requests for the same partitions apart."""
-    author = {"by": by[:BY_MOST], "at_ms": at_ms}
+    author = {"by": restart.by[:BY_MOST], "at_ms": at_ms, **restart.author.fields}
     if isinstance(restart, RestartConnector):
         fields = {"include-tasks": True, "only-failed": restart.only_failed}
         return RESTART_CONNECTOR + restart.connector.encode(), dump({**fields, **author})
@@ -136,20 +152,21 @@ def decode_restart(key: bytes, value: bytes | None) -> Restart | None:
     if value is None:
         return None
     fields = load(value)
+    (by, _), author = read_author(fields), author_of(fields)
     if key != RESTART_PARTITIONS:
         name = key[len(RESTART_CONNECTOR) :].decode(errors="replace")
-        return RestartConnector(name, fields.get("only-failed") is True)
+        return RestartConnector(name, fields.get("only-failed") is True, by, author)
     readable_from, topic, partition = fields.get("readable_from"), fields.get("topic"), fields.get("partition")
-    if not _is_count(readable_from) or readable_from > FORMAT_VERSION:
+    if not is_count(readable_from) or readable_from > FORMAT_VERSION:
         raise MalformedRequest("it is of another version of mm2py")
-    if not isinstance(topic, str) or not (partition is None or _is_count(partition)):
+    if not isinstance(topic, str) or not (partition is None or is_count(partition)):
         raise MalformedRequest("it names no topic, or no partition")
-    return RestartPartitions(topic, partition)
+    return RestartPartitions(topic, partition, by, author)
 
 
-def encode_log_level(level: str, *, by: str, at_ms: int) -> bytes:
+def encode_log_level(level: str, *, by: str, at_ms: int, author: Author = UNKNOWN) -> bytes:
     """Return the value; ``level`` is as Connect names it: DEBUG, INFO, WARN or ERROR."""
-    return dump({"level": level, "by": by[:BY_MOST], "at_ms": at_ms})
+    return dump({"level": level, "by": by[:BY_MOST], "at_ms": at_ms, **author.fields})
 
 
 def decode_log_level(value: bytes | None) -> str | None:
@@ -162,15 +179,15 @@ def decode_log_level(value: bytes | None) -> str | None:
     return level if isinstance(level, str) else None
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def is_count(value: Any) -> TypeGuard[int]:
+    """Whether a field is a number that mm2py may have written."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MOST
 
 
 def read_author(fields: Mapping[str, Any]) -> tuple[str, int | None]:
     """Return who asked and when, as far as a record says it."""
-    by, at_ms = fields.get("by"), fields.get("at_ms")
-    shown = "".join(char for char in by[:BY_MOST] if char.isprintable()) if isinstance(by, str) else ""
-    return shown, at_ms if _is_count(at_ms) else None
+    at_ms = fields.get("at_ms")
+    return plain(fields.get("by"), BY_MOST), at_ms if is_count(at_ms) else None
 
 
 def dump(fields: Mapping[str, Any]) -> bytes:

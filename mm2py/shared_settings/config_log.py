@@ -30,7 +30,9 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.records import history_record
 from mm2py.records.audit_record import AuditRecord, audit_key, encode_audit, too_old
+from mm2py.records.author import UNKNOWN, Author
 from mm2py.records.backfill_record import RECORD_BYTES_MOST, Backfill, backfill_key, encode_backfill
 from mm2py.records.batch import NewRecord
 from mm2py.records.connector_config import (
@@ -41,6 +43,7 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
+from mm2py.records.history_record import HistoryEntry, encode_history, history_key, restart_entry, target_entry
 from mm2py.records.operator_request import (
     LOG_LEVEL,
     Restart,
@@ -52,7 +55,7 @@ from mm2py.records.operator_request import (
     target_key,
 )
 from mm2py.replication.reading.internal_table import each_record
-from mm2py.shared_settings.flow_config import counting, storable, winner_of
+from mm2py.shared_settings.flow_config import counting, entry_of, storable, winner_of
 from mm2py.topics.names import InternalTopic
 
 BACKFILLS_KEPT_MS: Final = 7 * 86_400_000
@@ -205,21 +208,33 @@ class ConfigLog(ConfigTable):
         worker: str,
         clock: Clock,
         rng: random.Random,
+        author: Author = UNKNOWN,
     ) -> None:
-        """``brokers`` are those of the target; ``worker`` names the writer, for people."""
+        """Make the table of a flow whose records are also written.
+
+        Args:
+            brokers: those of the target.
+            worker: names the writer, for people.
+            author: the user of this process; of settings that name no other author.
+        """
         super().__init__(brokers, settings.configs_topic)
         self._settings = settings
         self._flow = settings.flow
         self._is_ensured = False
         self._writer: TopicWriter | None = None
         self._worker = worker
+        self._author = author
         self._clock = clock
         self.rng = rng
         self._writing = asyncio.Lock()
 
-    async def write(self, config: FlowConfig, *, instead_of: FlowConfig | None) -> Written | Lost:
+    async def write(self, config: FlowConfig, *, instead_of: FlowConfig | None, again: str = "") -> Written | Lost:
         """Store settings in the place of those that the caller has read, if they still count.
 
+        What changed is kept in the history, in the same batch. A write that has lost takes its entry back.
+
+        Args:
+            again: why settings are stored once more that had counted before; empty: they are a new decision.
         Raises: as ``read``, ``ensure_configs_topic`` and ``TopicWriter.write``.
         Cancelling may leave them stored or not, and another one's, stored at the same time, overwritten.
         """
@@ -228,23 +243,42 @@ class ConfigLog(ConfigTable):
             if self.config != instead_of:
                 return Lost(self.config)
             known, basis = self.records.writes, _write_id_of(self.records.flow)
-            ours = await self._append(writer, config, basis)
-            if ours is None:
+            now_ms = self._clock.wall_ms()
+            if not config.at_ms:
+                author = self._author if config.author == UNKNOWN else config.author
+                config = replace(config, at_ms=now_ms, worker=self._worker, written_by=__version__, author=author)
+            ours = replace(config, write_id=self._new_write_id(), based_on=basis)
+            entry = entry_of(instead_of, ours, at_ms=now_ms, author=self._author, worker=self._worker, again=again)
+            kept = {} if entry is None else self._kept(entry)
+            if not await self._append(writer, ours, kept):
                 return Lost(self.config)
             winner = winner_of(self.records.writes_behind(known), basis, ours.write_id)
             if winner is None:
                 return await self._settle(ours)
-            if _write_id_of(self.records.flow) == ours.write_id:  # else another worker has put them back already
-                await self._append(writer, replace(storable(winner), version=ours.version + 1), ours.write_id)
+            taken_back: dict[bytes, bytes | None] = {key: None for key, value in kept.items() if value is not None}
+            if _write_id_of(self.records.flow) == ours.write_id:
+                theirs = replace(storable(winner), version=ours.version + 1, write_id=self._new_write_id())
+                await self._append(writer, replace(theirs, based_on=ours.write_id), taken_back)
+            elif taken_back:  # another worker has put theirs back already
+                await writer.write({0: [NewRecord(key, None, now_ms) for key in taken_back]})
             return Lost(self.config)
 
-    async def _append(self, writer: TopicWriter, config: FlowConfig, basis: str) -> FlowConfig | None:
-        """Write, and read on until it is seen; None if it never is, as where the topic was deleted meanwhile."""
-        now_ms, known = self._clock.wall_ms(), self.records.writes
-        ours = replace(config, write_id=f"{self.rng.getrandbits(64):016x}", based_on=basis)
-        if not config.at_ms:
-            ours = replace(ours, at_ms=now_ms, worker=self._worker, written_by=__version__)
-        values: dict[bytes, bytes] = {}
+    def _new_write_id(self) -> str:
+        return f"{self.rng.getrandbits(64):016x}"
+
+    def _kept(self, entry: HistoryEntry) -> dict[bytes, bytes | None]:
+        """Return the records that add an entry to the history, and delete what is too old in it."""
+        old = too_old(self.records.history, history_record.KEPT_MOST)
+        return {**dict.fromkeys(old), history_key(entry.at_ms, self.rng.getrandbits(32)): encode_history(entry)}
+
+    async def _append(self, writer: TopicWriter, ours: FlowConfig, kept: Mapping[bytes, bytes | None]) -> bool:
+        """Write, and read on until it is seen; False if it never is, as where the topic was deleted meanwhile.
+
+        Args:
+            kept: records of the history, written before it.
+        """
+        known = self.records.writes
+        values: dict[bytes, bytes | None] = dict(kept)
         if not self.records.is_beside_mm2:
             values |= encode_connectors(ours.properties, self._flow.source, self._flow.target)
             values |= encode_no_tasks(self.records.tasks)
@@ -253,9 +287,11 @@ class ConfigLog(ConfigTable):
         def is_seen() -> bool:
             return any(one.write_id == ours.write_id for one in self.records.writes_behind(known))
 
-        return ours if await self._put(writer, values, is_seen) else None
+        return await self._put(writer, values, is_seen)
 
-    async def _put(self, writer: TopicWriter, values: Mapping[bytes, bytes], is_seen: Callable[[], bool]) -> bool:
+    async def _put(
+        self, writer: TopicWriter, values: Mapping[bytes, bytes | None], is_seen: Callable[[], bool]
+    ) -> bool:
         """Write records, and read on until they are seen; False if they never are, as in a topic deleted meanwhile."""
         now_ms = self._clock.wall_ms()
         await writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
@@ -281,43 +317,43 @@ class ConfigLog(ConfigTable):
             self._is_ensured = True
         return self._writer
 
-    async def write_target(self, connector: str, state: TargetState, *, by: str) -> None:
+    async def write_target(self, connector: str, state: TargetState, *, by: str, author: Author = UNKNOWN) -> None:
         """Store what a connector is to do, unless that is stored already. Returns when it is there: workers follow.
 
         Args:
             connector: MirrorSourceConnector, MirrorCheckpointConnector or MirrorHeartbeatConnector.
             by: who asks, for people.
+            author: the same for programs, and why.
         Raises: as ``write``; NotSeen. Cancelling may leave it stored or not.
         """
         async with self._writing:
             writer = await self._ensure()
             if self.records.target_of(connector).state is state:
                 return
-            target = Target(state, by, self._clock.wall_ms())
-            await self._put_request(writer, target_key(connector), encode_target(target))
+            target = Target(state, by, self._clock.wall_ms(), author=author)
+            entry = self._kept(target_entry(connector, target))
+            await self._put_request(writer, target_key(connector), encode_target(target), entry)
 
-    async def write_restart(self, restart: Restart, *, by: str) -> None:
+    async def write_restart(self, restart: Restart) -> None:
         """Ask the workers that run now to restart something, once. Returns when the record is there.
 
-        Args:
-            by: who asks, for people.
         Raises: as ``write_target``.
         """
         async with self._writing:
             writer = await self._ensure()
-            key, value = encode_restart(
-                restart, request_id=f"{self.rng.getrandbits(64):016x}", by=by, at_ms=self._clock.wall_ms()
-            )
-            await self._put_request(writer, key, value)
+            now_ms = self._clock.wall_ms()
+            key, value = encode_restart(restart, request_id=self._new_write_id(), at_ms=now_ms)
+            await self._put_request(writer, key, value, self._kept(restart_entry(restart, now_ms)))
 
-    async def write_log_level(self, level: str, *, by: str) -> None:
-        """Let the workers that run now log at this level, as Connect names it. Arguments as of ``write_restart``.
+    async def write_log_level(self, level: str, *, by: str, author: Author = UNKNOWN) -> None:
+        """Let the workers that run now log at this level, as Connect names it. Arguments as of ``write_target``.
 
         Raises: as ``write_target``.
         """
         async with self._writing:
             writer = await self._ensure()
-            await self._put_request(writer, LOG_LEVEL, encode_log_level(level, by=by, at_ms=self._clock.wall_ms()))
+            value = encode_log_level(level, by=by, at_ms=self._clock.wall_ms(), author=author)
+            await self._put_request(writer, LOG_LEVEL, value)
 
     async def write_backfill(self, backfill: Backfill) -> None:
         """Store how it stands with a backfill, and forget those that were over long ago. Returns when it is there.
@@ -343,9 +379,11 @@ class ConfigLog(ConfigTable):
                 await writer.write({0: [NewRecord(backfill_key(old), None, now_ms) for old in forgotten]})
             await self._put_request(writer, backfill_key(backfill.id), value)
 
-    async def _put_request(self, writer: TopicWriter, key: bytes, value: bytes) -> None:
+    async def _put_request(
+        self, writer: TopicWriter, key: bytes, value: bytes, kept: Mapping[bytes, bytes | None] | None = None
+    ) -> None:
         known = self.records.requests
-        if not await self._put(writer, {key: value}, lambda: self.records.requests > known):
+        if not await self._put(writer, {**(kept or {}), key: value}, lambda: self.records.requests > known):
             raise NotSeen(self.topic)
 
     async def _start_writer(self) -> TopicWriter:

@@ -31,7 +31,9 @@ from mm2py.config.flow_properties import (
     stored_keys,
 )
 from mm2py.config.settings import Status
-from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer
+from mm2py.records.author import UNKNOWN, Author, with_reason
+from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer, told_writer
+from mm2py.records.history_record import HistoryEntry, SettingChange, settings_entry
 
 SEEN_MOST: Final = 200
 DECIDED_MOST: Final = 100
@@ -255,6 +257,37 @@ def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfi
             winner = one
         before = one.write_id
     return winner
+
+
+def entry_of(
+    before: FlowConfig | None, stored: FlowConfig, *, at_ms: int, author: Author, worker: str, again: str
+) -> HistoryEntry | None:
+    """Return what the history keeps of settings that are stored; None: a worker has only noted its file.
+
+    Args:
+        before: what counted until then.
+        author, worker: who stores it now.
+        again: why it is stored once more by a worker that ran by it; empty: it is a new decision.
+    """
+    changes = () if before is None else difference(before.properties, stored.properties)
+    if before is not None and before.by is not Writer.MM2 and not changes and not again:
+        return None
+    if again:
+        author = replace(author, reason="")
+        by = with_reason(told_writer(Writer.FILE, author, worker), f"stored again, as {again}")
+    else:
+        author = stored.author
+        by = stored.who if author != UNKNOWN else f"{stored.by} ({worker})"
+    return settings_entry(
+        [SettingChange(change.name, str(change)) for change in changes],
+        at_ms=at_ms,
+        by=by,
+        author=author,
+        writer=stored.by,
+        worker=worker,
+        version=stored.version,
+        write_id=stored.write_id,
+    )
 
 
 # -- while a flow runs -------------------------------------------------------------------------------------------------

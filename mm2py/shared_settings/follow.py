@@ -29,7 +29,7 @@ from mm2py.logs import CONNECT_LEVELS, set_level
 from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import MemberId
-from mm2py.records.operator_request import RestartPartitions
+from mm2py.records.operator_request import RestartPartitions, told_by
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
 from mm2py.shared_settings.flow_config import (
@@ -324,8 +324,8 @@ class ConfigWatch:
             if isinstance(restart, RestartPartitions):
                 asked(restart)
             elif restart.connector in ASKED:
-                only = " where it has failed" if restart.only_failed else ""
-                why = f"an operator asked for it{only}"
+                only = ", where it has failed," if restart.only_failed else ""
+                why = f"asked for{only} by {told_by(restart.by, restart.author)}"
                 self._log.info("connector.restarting", connector=f"{self.flow}.{restart.connector}", why=why)
                 self.current.restart(restart)
         holds = Holds.of(self._config_log.records.backfills.values())
@@ -347,7 +347,7 @@ class ConfigWatch:
                 self._follow(news, changed)
             case Restore(config, why):
                 self._log.warning("config.restored", why=why, version=config.version)
-                outcome = await self._config_log.write(config, instead_of=stored)
+                outcome = await self._config_log.write(config, instead_of=stored, again=why)
                 if not isinstance(outcome, Lost):
                     self._applied = outcome.config
 
@@ -362,7 +362,7 @@ class ConfigWatch:
             "config.changed",
             version=config.version,
             by=str(config.by),
-            stored_by=config.worker,
+            stored_by=config.who_and_why,
             touched=sorted(news.touched),
         )
         self.drift = difference(config.properties, self._file.shared(self.flow))
@@ -384,19 +384,16 @@ class ConfigWatch:
             _tell_replaced(decision, config, self._log)
             return
         self.drift = decision.difference
-        if event is Choice.DRIFTED:
+        if event in (Choice.DRIFTED, Choice.KEPT):
+            why = "other workers run it so, and a rolling restart applies no file"
+            if event is Choice.KEPT:
+                why = "an operator changed it last, and this file has not changed since"
             log.warning(
                 event,
                 difference=shown(decision.difference),
-                effect="other workers run this flow: it runs as they do, and not by this file",
-                remedy=f"mm2py apply {self._file.path} makes all of them run by it.",
-            )
-        elif event is Choice.KEPT:
-            log.warning(
-                event,
-                difference=shown(decision.difference),
-                effect=f"it was changed by {config.by} last, and this file has not changed since",
-                remedy=f"mm2py apply {self._file.path} makes all workers run by it.",
+                effect=f"this worker runs the flow by what is stored (version {config.version}, by"
+                f" {config.who_and_why}), NOT by its file: {why}",
+                remedy=f"To make all workers run by this file: mm2py apply {self._file.argument}",
             )
         else:
             log.info(event)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.records.history_record import HistoryEntry, HistoryKind, SettingChange
 from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.flow_report import FlowReport
 from mm2py.status.offset_report import OffsetReport
@@ -133,6 +134,69 @@ class TranslateBody(FormatBody):
     """The offsets are those of the remote partition."""
     offsets: tuple[OffsetReport, ...]
     """One answer for each offset, in the order in which they were asked."""
+
+
+class HistoryEntryBody(Body):
+    """One change of a flow's settings, or one request to its connectors, that was stored."""
+
+    flow: str = Field(examples=["A->B"])
+    """The flow."""
+    at_ms: int = Field(examples=[1764000000000])
+    """When, by the clock of the machine that stored it."""
+    kind: HistoryKind
+    """What was done."""
+    by: str
+    """Who did it, in words, without the reason."""
+    user: str = Field(examples=["bob"])
+    """Who did it: a login name, or a user of REST. Empty: it is not known."""
+    host: str = Field(examples=["ops1"])
+    """On which machine; over REST that of the worker that was asked. Empty: it is not known."""
+    reason: str = Field(examples=["raise topics for team x"])
+    """Why, as that user has said; empty: no reason was given."""
+    version: int | None = Field(examples=[8])
+    """The version of the settings that was stored; null: it is no change of settings."""
+    changes: tuple[SettingChange, ...]
+    """The changed settings; empty where nothing stood there before."""
+    unnamed: int
+    """How many more settings changed."""
+    connector: str | None
+    """The connector; null: it concerns the settings, or a topic."""
+    only_failed: bool
+    """It was to restart only where it had failed."""
+    topic: str | None
+    """The topic that was to restart; null: none was."""
+    partition: int | None
+    """The partition of it; null: all of them, or no topic was to restart."""
+    text: str
+    """What was done, by whom and why, in a line."""
+
+    @classmethod
+    def of(cls, flow: Flow, entry: HistoryEntry) -> Self:
+        author = entry.author
+        return cls(
+            flow=str(flow),
+            at_ms=entry.at_ms,
+            kind=entry.kind,
+            by=entry.by,
+            user=author.user,
+            host=author.host,
+            reason=author.reason,
+            version=entry.version if entry.kind is HistoryKind.SETTINGS else None,
+            changes=entry.changes,
+            unnamed=entry.unnamed,
+            connector=entry.connector or None,
+            only_failed=entry.only_failed,
+            topic=entry.topic or None,
+            partition=entry.partition,
+            text=entry.text,
+        )
+
+
+class HistoryBody(FormatBody):
+    """What was changed of flows and asked of their connectors: ``mm2py history --json``."""
+
+    entries: tuple[HistoryEntryBody, ...]
+    """The newest come last."""
 
 
 def json_of(found: Body | Sequence[Body], *, indent: int | None = 2) -> str:

@@ -18,7 +18,8 @@ from mm2py.config.flow_properties import ENABLED, is_enabled
 from mm2py.connector import Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.author import Author, with_reason
+from mm2py.records.connector_config import FlowConfig, Writer, told_writer
 from mm2py.records.control_record import LinkUse, MemberId, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
@@ -52,6 +53,17 @@ class StoredReport:
     """Who stored it, for people."""
     at_ms: int
     """When, by that machine's clock."""
+    user: str = ""
+    """Who decided it; empty: an earlier version of mm2py has stored it, and does not say."""
+    host: str = ""
+    """On which machine; over REST that of the worker that was asked."""
+    reason: str = ""
+    """Why, as that user has said; empty: no reason was given."""
+
+    @property
+    def who_and_why(self) -> str:
+        """The same as people read it."""
+        return with_reason(told_writer(self.by, Author(self.user, self.host), self.worker), self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +118,16 @@ def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
     late = set(behind(0 if stored is None else stored.version, {name: said or 0 for name, said in versions.items()}))
     applied = [AppliedReport(name, said, name in late) for name, said in sorted(versions.items())]
     return SettingsReport(
-        None if stored is None else StoredReport(stored.version, stored.by, stored.worker, stored.at_ms),
+        None if stored is None else _stored(stored),
         True if stored is None else is_enabled(stored.properties),
         () if stored is None else tuple(map(_drift, difference(stored.properties, facts.file))),
         tuple(sorted(applied, key=lambda one: (not one.is_behind, one.member))),
     )
+
+
+def _stored(stored: FlowConfig) -> StoredReport:
+    author = stored.author
+    return StoredReport(stored.version, stored.by, stored.worker, stored.at_ms, author.user, author.host, author.reason)
 
 
 def _drift(change: Change) -> DriftReport:
@@ -133,8 +150,8 @@ def why_drift(report: SettingsReport) -> str:
     if report.stored is None or not names:
         return ""
     return (
-        f"the file differs in {_some(names, SETTINGS_NAMED_MOST)} from what is stored {_origin_of(report.stored)},"
-        " by which the flow runs. mm2py apply FILE makes the workers run by the file."
+        f"its workers run by what is stored {_origin_of(report.stored)}, NOT by this file, which differs in"
+        f" {_some(names, SETTINGS_NAMED_MOST)}. To make them run by the file: mm2py apply FILE"
     )
 
 
@@ -156,7 +173,7 @@ def late_members(report: SettingsReport, now_ms: int) -> Iterable[AppliedReport]
 
 
 def _origin_of(stored: FlowConfig | StoredReport) -> str:
-    return f"(version {stored.version}, by {stored.by})"
+    return f"(version {stored.version}, by {stored.who_and_why})"
 
 
 class Level(StrEnum):

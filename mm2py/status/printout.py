@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -15,21 +16,24 @@ from mm2py.status.report import GroupReport, MemberState, Report, ago, time_text
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
 NAMES_MOST: Final = 3
+_COMMAND_FOR_FILE: Final = re.compile(r"(mm2py [a-z-]+) FILE\b")
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
-def text_of(report: Report, *, everything: bool = False, styled: bool = False) -> str:
+def text_of(report: Report, *, everything: bool = False, styled: bool = False, file: str = "FILE") -> str:
     """Return what people read: problems first, then groups, then flows.
 
     Args:
         everything: do not cut long lists.
         styled: with bold headings and red problems, for a terminal.
+        file: as a command line takes it; it is put into the commands that lines name, so that they can be copied.
     """
-    return _Page(everything, styled).text(report)
+    return _Page(everything, styled, file).text(report)
 
 
 class _Page:
-    def __init__(self, everything: bool, styled: bool) -> None:
+    def __init__(self, everything: bool, styled: bool, file: str) -> None:
+        self._file = file
         self._most = None if everything else ROWS_MOST
         self._styled = styled
         self._lines: list[str] = []
@@ -118,11 +122,11 @@ class _Page:
         more = f" and {len(told) - len(shown)} more (--all)" if len(told) > len(shown) else ""
         stored = settings.stored
         self._say(
-            f"settings: version {stored.version}, by {stored.by}, {time_text(stored.at_ms)}"
+            f"settings: version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)}"
             + (f"; applied: {', '.join(shown)}{more}" if told else "")
         )
         if settings.drift:
-            self._say("the file differs (mm2py apply FILE makes the workers run by it):")
+            self._say("the file differs from what is stored, by which the workers run (to apply it: mm2py apply FILE):")
             self._cut([f"  {change.text}" for change in settings.drift], "")
 
     def _consumer_groups(self, flow: FlowReport) -> None:
@@ -152,7 +156,7 @@ class _Page:
             self._say(_more_told(count, shown_by))
 
     def _say(self, line: str, style: str = "") -> None:
-        text = printable(line)
+        text = printable(_COMMAND_FOR_FILE.sub(lambda found: f"{found[1]} {self._file}", line))
         self._lines.append(f"{style}{text}{_PLAIN}" if style and self._styled else text)
 
 

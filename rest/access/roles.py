@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from mm2py.login import host_name
+from mm2py.records.author import REASON_MOST, Author, checked_reason
 from rest.access.authentication import unauthorized
 from rest.access.callers import Caller, Role
 from rest.errors import RestError
@@ -95,6 +97,18 @@ async def _who(request: Request) -> Caller:
 
 
 Who = Annotated[Caller, Depends(_who)]
+
+WHY: Final = "why, for those who read the history of the flow: one line, no secrets. Clients of Connect send none"
+
+
+async def _asker(
+    request: Request, reason: Annotated[str | None, Query(max_length=REASON_MOST, description=WHY)] = None
+) -> Author:
+    return Author(caller_of(request).user.name, host_name(), checked_reason(reason or ""))
+
+
+Asker = Annotated[Author, Depends(_asker)]
+"""Who asks for a change, and why: it is stored with what was changed."""
 
 
 def flow_of_path(parameters: Mapping[str, object]) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
+from mm2py.moments import MOMENTS, moment_ms
 from mm2py.status.bodies import Body
 from rest.errors import RestError
 
@@ -85,6 +86,13 @@ class WrongCursor(RestError):
         super().__init__(400, "Last-Event-ID is no id of these events.")
 
 
+class WrongSince(RestError):
+    """It is neither a cursor nor a time."""
+
+    def __init__(self) -> None:
+        super().__init__(400, f"since is no id of these events, and no time: write {MOMENTS}.")
+
+
 def key_of(cluster: str, topic: str, partition: int) -> str:
     """Return a short name of a partition: a hash of 8 digits, as a cursor may name hundreds."""
     return f"{zlib.crc32(f'{cluster}/{topic}/{partition}'.encode()):08x}"
@@ -101,3 +109,18 @@ def read(text: str) -> dict[str, int]:
     if len(text) > CURSOR_MOST or not all(map(_PART.fullmatch, parts)):
         raise WrongCursor
     return {part[:8]: int(part[8:], 16) for part in parts}
+
+
+def read_since(text: str, now_ms: int) -> tuple[dict[str, int] | None, int | None]:
+    """Return the cursor that ``since`` names, or the time in epoch milliseconds. Only digits are a time.
+
+    Raises:
+        WrongSince: it is neither.
+    """
+    from_ms = moment_ms(text, now_ms)
+    if from_ms is not None:
+        return None, from_ms
+    try:
+        return read(text), None
+    except WrongCursor:
+        raise WrongSince from None

@@ -75,6 +75,8 @@ class EventFeed:
         """The number of the first event in ``_kept``."""
         self._dropped: dict[str, int] = {}
         """Behind the last event that is not kept any more, by partition."""
+        self._dropped_ms = -1
+        """The latest time of those."""
         self._unread: dict[str, str] = {source.name: "it was not read yet" for source in sources}
         self._opened: set[str] = set()
         self._listening = asyncio.Event()
@@ -121,6 +123,7 @@ class EventFeed:
         if len(self._kept) > KEPT_MOST:
             gone = self._kept.popleft()
             self._dropped[gone.key] = gone.offset + 1
+            self._dropped_ms = max(self._dropped_ms, gone.event.at_ms)
             self._first += 1
 
     @property
@@ -134,7 +137,12 @@ class EventFeed:
         return any(max(begins.get(key, 0), self._dropped.get(key, 0)) > offset for key, offset in since.items())
 
     def stream(
-        self, since: Cursor | None, flow: str | None = None, may_go_on: MayGoOn | None = None
+        self,
+        since: Cursor | None,
+        flow: str | None = None,
+        may_go_on: MayGoOn | None = None,
+        *,
+        from_ms: int | None = None,
     ) -> AsyncIterator[str]:
         """Return a stream of server-sent events.
 
@@ -142,22 +150,38 @@ class EventFeed:
             since: the place behind the last event that the caller has seen; None: only what happens from now on.
             flow: only events of this flow, of groups, and of calls that name no flow.
             may_go_on: asked before each part that is sent, at least every ``ALIVE_S``; if not, the stream ends.
+            from_ms: without ``since``: begin with what the topics still have of that time and later. Of what is there
+                already, nothing older is told.
         Raises:
             TooManyStreams: now, and not when the stream is read.
         """
         if self.streams >= STREAMS_MOST:
             raise TooManyStreams
-        return _Stream(self, since, flow, may_go_on)
+        return _Stream(self, self._told(since, flow, may_go_on, from_ms))
 
-    async def _told(self, since: Cursor | None, flow: str | None, may_go_on: MayGoOn | None) -> AsyncIterator[str]:
+    def _cursor_at(self, from_ms: int) -> dict[str, int]:
+        """Return the place before the first event of each partition that is as late as that."""
+        cursor = self.positions
+        for one in self._kept:
+            if one.event.at_ms >= from_ms:
+                cursor[one.key] = min(cursor.get(one.key, one.offset), one.offset)
+        return cursor
+
+    async def _told(
+        self, since: Cursor | None, flow: str | None, may_go_on: MayGoOn | None, from_ms: int | None
+    ) -> AsyncIterator[str]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_MOST_S), self._news:
                 await self._news.wait_for(lambda: len(self._opened) == len(self._sources))
         end = self._first + len(self._kept)
+        is_missing = since is not None and self._misses(since)
+        if since is None and from_ms is not None:
+            since = self._cursor_at(from_ms)
+            is_missing = self._dropped_ms >= from_ms
         cursor = {**self.positions, **(since or {})}
         number = end if since is None else self._first
         yield f"retry: {RETRY_MS}\nid: {written(cursor)}\n\n"
-        if since is not None and self._misses(since):
+        if is_missing:
             yield self._missed(cursor)
         while not self._is_closed:
             if may_go_on is not None and not await may_go_on():
@@ -172,6 +196,8 @@ class EventFeed:
                 if is_known and one.offset < cursor.get(one.key, 1 << 63):
                     continue
                 cursor[one.key] = one.offset + 1
+                if is_known and from_ms is not None and one.event.at_ms < from_ms:
+                    continue
                 if flow is None or one.event.flow in (None, flow):
                     yield told(one.event, cursor)
             if not await self._has(number):
@@ -212,9 +238,9 @@ class EventFeed:
 class _Stream(AsyncIterator[str]):
     """Counts as long as it is read."""
 
-    def __init__(self, feed: EventFeed, since: Cursor | None, flow: str | None, may_go_on: MayGoOn | None) -> None:
+    def __init__(self, feed: EventFeed, told: AsyncIterator[str]) -> None:
         self._feed = feed
-        self._told = feed._told(since, flow, may_go_on)
+        self._told = told
         feed.enter()
         self._is_open = True
 

@@ -7,6 +7,7 @@ addresses are masked. Keys of a file that mm2py does not know are counted and no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, Final
 
@@ -78,6 +79,12 @@ class StoredVersion(Body):
     """The worker or the command that wrote it, for people."""
     at_ms: int
     """When, by that machine's clock."""
+    user: str = Field(default="", examples=["bob"])
+    """Who decided it; empty: an earlier version of mm2py has stored it, and does not say."""
+    host: str = Field(default="", examples=["ops1"])
+    """On which machine; over REST that of the worker that was asked."""
+    reason: str = Field(default="", examples=["raise topics for team x"])
+    """Why, as that user has said; empty: no reason was given."""
 
 
 class FlowSettingsBody(Body):
@@ -123,7 +130,13 @@ def flow_settings_body(file: SettingsFile, flow: Flow, stored: FlowConfig | None
     settings += sorted(_of_connections(layers), key=lambda setting: setting.name)
     version = None
     if stored is not None:
-        version = StoredVersion(version=stored.version, by=stored.by, worker=stored.worker, at_ms=stored.at_ms)
+        version = StoredVersion(
+            version=stored.version,
+            by=stored.by,
+            worker=stored.worker,
+            at_ms=stored.at_ms,
+            **asdict(stored.author),
+        )
     return FlowSettingsBody(flow=str(flow), stored=version, settings=tuple(settings))
 
 

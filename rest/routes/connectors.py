@@ -13,9 +13,10 @@ from fastapi import APIRouter, Header, Query, Response
 
 from mm2py.config.flow_properties import FlowProperties
 from mm2py.connector import ConnectorName, Kind
+from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.operator_request import TargetState
-from rest.access.roles import ADMIN, ANY_READER, OPERATOR, READER, Who
+from rest.access.roles import ADMIN, ANY_READER, OPERATOR, READER, Asker, Who
 from rest.clusters.live import View
 from rest.connector_status import active_topics, is_switched_off, status_of
 from rest.errors import RestError
@@ -63,14 +64,16 @@ def _expanded(view: View, name: ConnectorName, expand: list[str]) -> dict[str, A
 
 
 @router.post("", dependencies=[ADMIN], status_code=201, responses={409: {"description": "it exists"}})
-async def create_connector(services: Shared, wanted: CreateRequest, response: Response) -> ConnectorChanged:
+async def create_connector(
+    services: Shared, wanted: CreateRequest, response: Response, asker: Asker
+) -> ConnectorChanged:
     """Switch a connector on that was switched off, with these settings. The flow has to be one of the worker's file."""
     name = services.connector_to_create(wanted.name)
     view = await services.live.view()
     if not is_off(name, view):
         raise RestError(409, f"Connector {name} already exists")
     state = None if wanted.initial_state is None else INITIAL_STATES[wanted.initial_state]
-    answer = await _create(services, name, wanted.config, response, state=state)
+    answer = await _create(services, name, wanted.config, response, asker, state=state)
     response.headers["Location"] = f"/connectors/{quote(str(name))}"
     return answer
 
@@ -80,6 +83,7 @@ async def _create(
     name: ConnectorName,
     wanted: ConfigMap,
     response: Response,
+    asker: Author,
     *,
     state: TargetState | None = None,
     version: int | None = None,
@@ -92,9 +96,9 @@ async def _create(
     switched = {**wanted, SWITCHES[name.kind].name: "true"}
     _checked(name, switched)
     if state is not None:  # before it runs
-        await services.changes_of(name).direct(name.kind, state)
+        await services.changes_of(name).direct(name.kind, state, asker)
     merge = name.kind is not Kind.SOURCE
-    answer = await _change(services, name, switched, merge=merge, version=version, response=response)
+    answer = await _change(services, name, switched, asker, merge=merge, version=version, response=response)
     response.status_code = 201
     return answer
 
@@ -109,7 +113,7 @@ async def get_connector(services: Shared, name: str, response: Response) -> Conn
 
 
 @router.delete("/{name}", dependencies=[ADMIN], status_code=204, responses=CHANGES)
-async def delete_connector(services: Shared, name: str, if_match: IfMatch = None) -> None:
+async def delete_connector(services: Shared, name: str, asker: Asker, if_match: IfMatch = None) -> None:
     """Switch a connector off, on all workers. Its settings, and the positions of its flow, stay stored."""
     connector = await services.existing_connector(name)
     changes = services.changes_of(connector)
@@ -118,8 +122,8 @@ async def delete_connector(services: Shared, name: str, if_match: IfMatch = None
         before = changes.by_file if stored is None else stored.properties
         return {**before, SWITCHES[connector.kind].name: "false"}
 
-    await changes.change(switched_off, version=_version(if_match))
-    await changes.direct(connector.kind, TargetState.STARTED)  # created again, it runs
+    await changes.change(switched_off, version=_version(if_match), author=asker)
+    await changes.direct(connector.kind, TargetState.STARTED, asker)  # created again, it runs
     services.live.changed()
 
 
@@ -141,7 +145,7 @@ async def get_config(services: Shared, name: str, response: Response) -> dict[st
 
 @router.put("/{name}/config", dependencies=[ADMIN], responses=CHANGES)
 async def put_config(
-    services: Shared, name: str, wanted: ConfigMap, response: Response, if_match: IfMatch = None
+    services: Shared, name: str, wanted: ConfigMap, response: Response, asker: Asker, if_match: IfMatch = None
 ) -> ConnectorChanged:
     """Store all settings of a flow: what is not named has its default. All connectors of the flow share them.
 
@@ -150,17 +154,18 @@ async def put_config(
     connector, version = services.connector(name), _version(if_match)
     view = await services.live.view()
     if is_off(connector, view):
-        return await _create(services, connector, wanted, response, version=version)
-    return await _change(services, connector, wanted, merge=False, version=version, response=response)
+        return await _create(services, connector, wanted, response, asker, version=version)
+    return await _change(services, connector, wanted, asker, merge=False, version=version, response=response)
 
 
 @router.patch("/{name}/config", dependencies=[ADMIN], responses=CHANGES)
 async def patch_config(
-    services: Shared, name: str, wanted: ConfigMap, response: Response, if_match: IfMatch = None
+    services: Shared, name: str, wanted: ConfigMap, response: Response, asker: Asker, if_match: IfMatch = None
 ) -> ConnectorChanged:
     """Change some settings of a flow; null gives one its default again."""
     connector = await services.existing_connector(name)
-    return await _change(services, connector, wanted, merge=True, version=_version(if_match), response=response)
+    version = _version(if_match)
+    return await _change(services, connector, wanted, asker, merge=True, version=version, response=response)
 
 
 def _checked(name: ConnectorName, wanted: ConfigMap) -> Checked:
@@ -172,7 +177,14 @@ def _checked(name: ConnectorName, wanted: ConfigMap) -> Checked:
 
 
 async def _change(
-    services: Services, name: ConnectorName, wanted: ConfigMap, *, merge: bool, version: int | None, response: Response
+    services: Services,
+    name: ConnectorName,
+    wanted: ConfigMap,
+    asker: Author,
+    *,
+    merge: bool,
+    version: int | None,
+    response: Response,
 ) -> ConnectorChanged:
     changes = services.changes_of(name)
     found = _checked(name, wanted)
@@ -183,7 +195,7 @@ async def _change(
         kept = {key: value for key, value in before.items() if key not in removed} if merge else {}
         return {**kept, **found.properties}
 
-    outcome = await changes.change(properties, version=version)
+    outcome = await changes.change(properties, version=version, author=asker)
     services.live.changed()
     response.headers["ETag"] = f'"{outcome.config.version}"'
     config = connector_properties(name.flow, name.kind, outcome.config.properties)

@@ -12,8 +12,9 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from mm2py.connector import ConnectorName
+from mm2py.records.author import Author
 from mm2py.records.operator_request import RestartConnector, TargetState
-from rest.access.roles import OPERATOR, READER
+from rest.access.roles import OPERATOR, READER, Asker
 from rest.connector_status import restarting, status_of
 from rest.errors import RestError
 from rest.models import ConnectorStatus, TaskInfo, TaskState
@@ -25,26 +26,26 @@ router = APIRouter(prefix="/connectors/{name}", tags=["connectors"])
 
 
 @router.put("/pause", dependencies=[OPERATOR], status_code=202, response_class=Response, responses=NOT_FOUND)
-async def pause(services: Shared, name: str) -> None:
+async def pause(services: Shared, name: str, asker: Asker) -> None:
     """Drain a connector on all workers. It stays paused, also after restarts, until it is resumed."""
-    await _direct(services, name, TargetState.PAUSED)
+    await _direct(services, name, TargetState.PAUSED, asker)
 
 
 @router.put("/resume", dependencies=[OPERATOR], status_code=202, response_class=Response, responses=NOT_FOUND)
-async def resume(services: Shared, name: str) -> None:
+async def resume(services: Shared, name: str, asker: Asker) -> None:
     """Let a connector go on that was paused or stopped; it continues behind its last record."""
-    await _direct(services, name, TargetState.STARTED)
+    await _direct(services, name, TargetState.STARTED, asker)
 
 
 @router.put("/stop", dependencies=[OPERATOR], status_code=204, responses=NOT_FOUND)
-async def stop(services: Shared, name: str) -> None:
+async def stop(services: Shared, name: str, asker: Asker) -> None:
     """Do as ``pause`` does; besides, the offsets of a stopped connector may be altered."""
-    await _direct(services, name, TargetState.STOPPED)
+    await _direct(services, name, TargetState.STOPPED, asker)
 
 
-async def _direct(services: Services, name: str, state: TargetState) -> None:
+async def _direct(services: Services, name: str, state: TargetState, asker: Author) -> None:
     connector = await services.existing_connector(name)
-    await services.changes_of(connector).direct(connector.kind, state)
+    await services.changes_of(connector).direct(connector.kind, state, asker)
     services.live.changed()
 
 
@@ -58,6 +59,7 @@ async def _direct(services: Services, name: str, state: TargetState) -> None:
 async def restart(
     services: Shared,
     name: str,
+    asker: Asker,
     include_tasks: Annotated[bool, Query(alias="includeTasks")] = False,
     only_failed: Annotated[bool, Query(alias="onlyFailed")] = False,
 ) -> Response:
@@ -68,7 +70,7 @@ async def restart(
     """
     connector = await services.existing_connector(name)
     before = status_of(connector, await services.live.view())
-    await _restart(services, connector, only_failed=only_failed)
+    await _restart(services, connector, asker, only_failed=only_failed)
     if not include_tasks and not only_failed:
         return Response(status_code=204)
     answer = restarting(before, include_tasks=include_tasks, only_failed=only_failed)
@@ -95,18 +97,18 @@ async def get_task_status(services: Shared, name: str, task: int) -> TaskState:
 
 
 @router.post("/tasks/{task}/restart", dependencies=[OPERATOR], status_code=204, responses=NOT_FOUND)
-async def restart_task(services: Shared, name: str, task: int) -> None:
+async def restart_task(services: Shared, name: str, task: int, asker: Asker) -> None:
     """Restart the connector, on all workers: a task is what one worker copies of it at the moment."""
     connector = await services.existing_connector(name)
     if _task(status_of(connector, await services.live.view()), task) is None:
         raise RestError(404, f"Unknown task: {connector}-{task}")
-    await _restart(services, connector, only_failed=False)
+    await _restart(services, connector, asker, only_failed=False)
 
 
 def _task(found: ConnectorStatus, number: int) -> TaskState | None:
     return next((task for task in found.tasks if task.id == number), None)
 
 
-async def _restart(services: Services, connector: ConnectorName, *, only_failed: bool) -> None:
-    await services.changes_of(connector).restart(RestartConnector(connector.kind, only_failed))
+async def _restart(services: Services, connector: ConnectorName, asker: Author, *, only_failed: bool) -> None:
+    await services.changes_of(connector).restart(RestartConnector(connector.kind, only_failed), asker)
     services.live.changed()

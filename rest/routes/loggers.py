@@ -13,7 +13,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from mm2py.logs import CONNECT_LEVELS
 from mm2py.secret import shown_name
-from rest.access.roles import ADMIN, READER
+from rest.access.roles import ADMIN, READER, Asker
 from rest.errors import RestError
 from rest.models import LoggerLevel
 from rest.services import Services, Shared
@@ -46,6 +46,7 @@ async def set_level(
     services: Shared,
     logger: str,
     wanted: Annotated[dict[str, Any], Body(examples=[{"level": "DEBUG"}])],
+    asker: Asker,
     scope: Annotated[str, Query(description="worker: this one; cluster: all that run the same flows")] = "worker",
 ) -> Any:
     """Log from now on at this level; ``scope=cluster`` on all workers, otherwise on this one."""
@@ -59,7 +60,7 @@ async def set_level(
     if scope.lower() != "cluster":
         await services.link.set_log_level(CONNECT_LEVELS[name])
         return [ROOT]
-    await asyncio.gather(*(changes.set_log_level(name) for changes in services.changes.values()))
+    await asyncio.gather(*(changes.set_log_level(name, asker) for changes in services.changes.values()))
     return Response(status_code=204)
 
 

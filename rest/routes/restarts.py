@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Response
 from mm2py.connector import Kind
 from mm2py.records.operator_request import RestartPartitions
 from mm2py.secret import shown_name
-from rest.access.roles import OPERATOR
+from rest.access.roles import OPERATOR, Asker
 from rest.errors import RestError
 from rest.services import Shared
 
@@ -30,6 +30,7 @@ async def restart_topic(
     services: Shared,
     flow: str,
     topic: str,
+    asker: Asker,
     partition: Annotated[int | None, Query(ge=0, description="only this one")] = None,
 ) -> None:
     """Forget what is not acknowledged of a topic, and read it again from the stored positions. Nothing is repeated."""
@@ -39,4 +40,4 @@ async def restart_topic(
     if topic not in counts or (partition is not None and partition >= counts[topic]):
         which = shown_name(topic) if partition is None else f"{shown_name(topic)}-{partition}"
         raise RestError(404, f"{connector.flow} does not copy {which}.")
-    await services.changes_of(connector).restart(RestartPartitions(topic, partition))
+    await services.changes_of(connector).restart(RestartPartitions(topic, partition), asker)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
@@ -23,6 +23,7 @@ from mm2py.connector import Kind
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.audit_record import AuditRecord
+from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigLog, Lost
@@ -92,12 +93,15 @@ class FlowChanges:
         """What this worker's file says of the flow; it counts while nothing is stored."""
         return self._file.shared(self.flow)
 
-    async def change(self, wanted: Callable[[FlowConfig | None], Mapping[str, str]], *, version: int | None) -> Changed:
+    async def change(
+        self, wanted: Callable[[FlowConfig | None], Mapping[str, str]], *, version: int | None, author: Author
+    ) -> Changed:
         """Store settings.
 
         Args:
             wanted: returns all settings that are to be stored, by what is stored now.
             version: that has to be stored now; None: any.
+            author: who asks for it.
         Raises:
             Conflict: another version is stored, or another writer was quicker.
             Invalid: the flow cannot run by these settings.
@@ -114,7 +118,7 @@ class FlowChanges:
             properties = dict(wanted(stored))
             before = self.by_file if stored is None else stored.properties
             properties.setdefault(ENABLED, before.get(ENABLED, "true"))
-            config = changed(stored, properties, Writer.REST)
+            config = replace(changed(stored, properties, Writer.REST), author=author)
             try:
                 merged(self._file.switching_on(self.flow), self.flow, config)
             except StoredConfigUnusable as error:
@@ -128,23 +132,25 @@ class FlowChanges:
                 raise Conflict("Another writer has changed it at the same time. Read it again, and repeat the change.")
             return Changed(outcome.config, restarts)
 
-    async def direct(self, kind: Kind, state: TargetState) -> None:
-        """Pause, stop or resume a connector on all workers, and after restarts.
+    async def direct(self, kind: Kind, state: TargetState, author: Author) -> None:
+        """Pause, stop or resume a connector on all workers, and after restarts; ``author`` asks for it.
 
         Raises: as ``ConfigLog.write_target``. Mm2IsRunning, TimeoutError: as ``change``.
         """
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            await (await self._config_log_to_write()).write_target(kind, state, by=f"REST of {self._worker}")
+            await (await self._config_log_to_write()).write_target(kind, state, by=author.by_rest, author=author)
 
-    async def restart(self, what: Restart) -> None:
+    async def restart(self, what: Restart, author: Author) -> None:
         """Ask all workers that run now to restart a connector, a topic or a partition. Raises: as ``direct``."""
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            await (await self._config_log_to_write()).write_restart(what, by=f"REST of {self._worker}")
+            restart = replace(what, by=author.by_rest, author=author)
+            await (await self._config_log_to_write()).write_restart(restart)
 
-    async def set_log_level(self, level: str) -> None:
+    async def set_log_level(self, level: str, author: Author) -> None:
         """Let all workers of the flow log at this level, as Connect names it, from now on. Raises: as ``direct``."""
         async with self._changing, asyncio.timeout(STORE_MOST_S):
-            await (await self._config_log_to_write()).write_log_level(level, by=f"REST of {self._worker}")
+            log = await self._config_log_to_write()
+            await log.write_log_level(level, by=author.by_rest, author=author)
 
     async def store_audit(self, record: AuditRecord) -> None:
         """Keep on the target what a user changed, beside the settings. Raises: as ``ConfigLog.write``.

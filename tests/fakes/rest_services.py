@@ -17,6 +17,7 @@ from mm2py.config.rest import Exposure
 from mm2py.logs import make_logger
 from mm2py.metrics.snapshot import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
+from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
@@ -66,7 +67,7 @@ class FakeLink:
 class EndedEvents:
     """A stream that ends at once; a real one goes on as long as its client listens."""
 
-    async def stream(self, since: object, flow: object, may_go_on: object) -> AsyncIterator[str]:
+    async def stream(self, *_: object, **__: object) -> AsyncIterator[str]:
         yield ": alive\n\n"
 
 
@@ -89,9 +90,10 @@ class FakeChanges:
     async def stored(self) -> FlowConfig | None:
         return self.config
 
-    async def change(self, wanted: Any, *, version: int | None) -> Changed:
+    async def change(self, wanted: Any, *, version: int | None, author: Author) -> Changed:
         before = self.config
-        self.config = FlowConfig(wanted(before), Writer.REST, 1 if before is None else before.version + 1)
+        version = 1 if before is None else before.version + 1
+        self.config = FlowConfig(wanted(before), Writer.REST, version, author=author)
         return Changed(self.config, ())
 
     async def direct(self, *_: object) -> None:

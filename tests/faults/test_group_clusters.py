@@ -352,7 +352,7 @@ def measured(pair: Pair, how: str | None, folder: Path) -> dict[str, float]:
             wait_until(lambda: len(group.partitions()) == 8, "all are shared", deadline_s=BEGIN_S)
             make_topic(pair.source, f"also-{stem}", 4, replicas=REPLICAS)
             properties["A->B.topics"] = f"{stem}-.*,also-{stem}"
-            code, _, error = run_apply(folder / "mm2.properties", properties)
+            code, _, error = run_apply(folder / "mm2.properties", properties, "--yes")
             assert (code, error) == (0, "")
             until_copied("configuration change", f"also-{stem}")
             group.leader.kill()

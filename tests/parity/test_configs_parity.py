@@ -32,9 +32,9 @@ MM2_DEADLINE_S = 120.0
 pytestmark = pytest.mark.timeout(400)
 
 # MirrorMaker 2 reads our settings before it writes its own over them, as soon as it leads: a moment in which its
-# connectors look for addresses and find none. It also names the key that it does not know.
+# connectors look for addresses and find none. It also names the keys that it does not know.
 EXPECTED = re.compile(
-    r"Discarding config update record with invalid key: mm2py-flow"
+    r"Discarding config update record with invalid key: mm2py-(?:flow|history-)"
     r"|WorkerConnector\{id=Mirror\w+Connector\} Error while starting connector"
     r"|Failed to start connector 'Mirror\w+Connector'"
 )
@@ -130,7 +130,7 @@ def test_mirrormaker_2s_settings_are_read_and_ours_do_not_hinder_it(
         said = json.loads(ours[b"connector-" + name.encode()])["properties"]
         assert said.items() <= dict(records.connectors[name]).items(), f"{name}: we write what it does, but addresses"
 
-    code, out, err = run_apply(path, properties | {f"{flow}.topics": topic})
+    code, out, err = run_apply(path, properties | {f"{flow}.topics": topic}, "--yes")
     assert (code, err) == (0, ""), out
     assert f"{flow} (written by MirrorMaker 2):\n" in out
     assert f"  topics: '{topic}.*,ä.*' -> '{topic}'\n" in out

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from mm2py.connector import Kind
 from mm2py.records.control_record import MemberId
@@ -26,7 +27,7 @@ async def direct(world: SharedWorld, state: TargetState, kind: Kind = Kind.SOURC
 
 async def restart(world: SharedWorld, wanted: Restart) -> None:
     log = await log_of(world, f"operator-{world.rng.random()}")
-    await log.write_restart(wanted, by=BY)
+    await log.write_restart(replace(wanted, by=BY))
 
 
 async def offset_of(world: SharedWorld) -> int:

@@ -11,16 +11,19 @@ from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
 from rest.access.roles import READER, READS
 from rest.errors import RestError
-from rest.events.event import CURSOR_MOST, Event, read
+from rest.events.event import CURSOR_MOST, Event, read, read_since
 from rest.events.feed import STREAMS_MOST, TooManyStreams
 from rest.routes.v1.asking import ERRORS
 from rest.services import Shared
 
+SINCE_MOST = 4000
+"""So many characters of a place in the URL; ids that name very many partitions are for Last-Event-ID."""
 EXAMPLE = """id: 5d0b2c171a
 event: settings.changed
 data: {"kind":"settings.changed","at_ms":1764000000000,"flow":"A->B","group":null,\
-"text":"Version 8 of its settings was stored by rest (host-1): topics changed.",\
-"data":{"version":8,"by":"rest","worker":"host-1","settings":["topics"],"changes":["topics: 'a' -> 'b'"]}}
+"text":"Version 8 of its settings was stored by bob over REST on worker ops1: topics changed. Reason: for team x.",\
+"data":{"version":8,"by":"rest","worker":"ops1:4711","user":"bob","host":"ops1","reason":"for team x",\
+"settings":["topics"],"changes":["topics: 'a' -> 'b'"]}}
 
 : alive
 id: 5d0b2c171a
@@ -50,24 +53,34 @@ async def stream_events(
     services: Shared,
     request: Request,
     flow: Annotated[str | None, Query(description="events of this flow and of none")] = None,
+    since: Annotated[
+        str | None,
+        Query(
+            max_length=SINCE_MOST,
+            description="a time (2026-11-23T14:00Z, 24h, epoch milliseconds): begin with what is kept of it and later; "
+            "or the ``id`` of an event: go on behind it. Last-Event-ID goes before",
+        ),
+    ] = None,
     last_event_id: Annotated[
         str | None, Header(max_length=CURSOR_MOST, description="the ``id`` of the last event: go on behind it")
     ] = None,
 ) -> Response:
     """Return a stream of what was changed and asked, gaps, quarantine, and members and leaders of groups.
 
-    Without Last-Event-ID it tells what happens from now on. With it, also at another worker, it goes on behind that
-    event; where this worker cannot tell all of them, it says so (``events.missed``). It ends when its user may not
-    listen any more. At most 30 streams are served.
+    Without Last-Event-ID and ``since`` it tells what happens from now on. With one of them it begins earlier, at any
+    worker; where this worker cannot tell all events from there on, it says so (``events.missed``). It ends when its
+    user may not listen any more. At most 30 streams are served.
     """
-    since = None if not last_event_id else read(last_event_id)
+    cursor, from_ms = read_since(since, services.clock.wall_ms()) if since else (None, None)
+    if last_event_id:  # a client that has lost its stream asks with the same URL again
+        cursor = read(last_event_id)
     if flow is not None:
         try:
             flow = str(parse_flow(flow))
         except ConfigError as error:
             raise RestError(400, "flow names no flow: write it as A->B.") from error
     try:
-        events = services.v1.events.stream(since, flow, READS.still_holds(request))
+        events = services.v1.events.stream(cursor, flow, READS.still_holds(request), from_ms=from_ms)
     except TooManyStreams as error:
         why = f"This worker serves {STREAMS_MOST} streams already. Close one, or ask another worker."
         raise RestError(503, why, {"Retry-After": "10"}) from error

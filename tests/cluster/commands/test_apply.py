@@ -15,6 +15,7 @@ import pytest
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from mm2py.connector import parse_flow
+from mm2py.login import host_name, login_name
 from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
@@ -52,18 +53,22 @@ def test_a_file_is_stored_changed_and_taken_back(
         **{f"{flow}.topics": "orders", "config.storage.replication.factor": 1, f"{alias}.client.id": "hunter2"},
     )
     code, out, err = run_apply(file, first, "--dry-run")
-    assert (code, err) == (0, "")
+    assert (code, err) == (3, "")
     assert out.startswith(f"{flow} is new:\n")
+    code, out, err = run_apply(file, first)
+    assert (code, err) == (2, "")
+    assert out.endswith("\nNothing was stored: without a terminal --yes is needed.\n")
     assert topic not in admin(target_cluster).list_topics(timeout=30).topics
 
-    code, out, err = run_apply(file, first)
+    code, out, err = run_apply(file, first, "--yes")
     assert (code, err) == (0, "")
     assert out.endswith(f"{flow}: version 1 is stored.\n")
     code, out, err = run_apply(file, first)
     assert (code, err) == (0, "")
-    assert out.startswith(f"{flow}: nothing to do (version 1, by apply, 20")
+    by = f"{login_name()} on {host_name()} (mm2py apply)"
+    assert out.startswith(f"{flow}: nothing to do (version 1, by {by}, 20")
 
-    code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"})
+    code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"}, "--yes")
     assert (code, err) == (0, "")
     assert f"\n  topics: 'orders' -> 'payments'\n{flow}: version 2 is stored.\n" in out
     code, found = Mm2py(first).status()
@@ -72,12 +77,13 @@ def test_a_file_is_stored_changed_and_taken_back(
     assert shown["settings"]["drift"] == [
         {"setting": "topics", "stored": "payments", "file": "orders", "text": "topics: 'payments' -> 'orders'"}
     ]
-    code, out, err = run_apply(file, first, "--previous")
+    code, out, err = run_apply(file, first, "--previous", "--yes")
     assert (code, err) == (0, "")
     assert f"\n  topics: 'payments' -> 'orders'\n{flow}: version 3 is stored.\n" in out
 
     records = {message.key(): message.value() for message in read(target_cluster, topic)}
-    assert list(records) == [
+    assert sum((key or b"").startswith(b"mm2py-history-") for key in records) == 3
+    assert [key for key in records if not (key or b"").startswith(b"mm2py-history-")] == [
         b"connector-MirrorSourceConnector",
         b"connector-MirrorHeartbeatConnector",
         b"mm2py-flow",
@@ -111,7 +117,7 @@ def test_workers_that_run_follow_what_is_applied_and_say_so(
 
     def apply(**settings: Value) -> float:
         """Apply, and return how long after that was stored the last worker has said that it runs by it."""
-        code, out, err = run_apply(tmp_path / "mm2.properties", {**properties, **settings})
+        code, out, err = run_apply(tmp_path / "mm2.properties", {**properties, **settings}, "--yes")
         assert (code, err) == (0, "")
         version = int(out.rpartition("version ")[2].split()[0])
         wait_until(lambda: applied() == {version}, f"all have applied version {version}")

@@ -116,7 +116,7 @@ def test_processes_follow_an_operator_and_go_on_at_the_altered_offset(
         direct(TargetState.STARTED)
         wait_until(lambda: values(target_cluster, copy) == RECORDS + RECORDS[15:] + MORE, "it goes on at the next one")
         before = [len(worker.events("flow.ready")) for worker in group.workers[1:]]
-        ask(file, flow, lambda log, _: log.write_restart(RestartConnector(Kind.SOURCE), by="ann"))
+        ask(file, flow, lambda log, _: log.write_restart(RestartConnector(Kind.SOURCE, by="ann")))
         wait_until(
             lambda: (
                 [len(worker.events("flow.ready")) for worker in group.workers[1:]] == [count + 1 for count in before]

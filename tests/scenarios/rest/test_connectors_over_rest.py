@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from mm2py.login import host_name
+from mm2py.shared_settings.config_log import ConfigTable
 from rest.clusters.live import FRESH_S
 from tests.fakes.virtual_time import run_virtual
+from tests.scenarios.config_world import TOPIC
 from tests.scenarios.paused_world import FOLLOWED_S, copied, states, under_load
 from tests.scenarios.process import Process
 from tests.scenarios.rest.rest_world import CHECKPOINT, HEARTBEAT, SOURCE, FakeLink, Rest, rest_of
@@ -365,6 +368,47 @@ def test_paused_stopped_and_resumed_on_all_workers_and_shown_so() -> None:
             await rest.told("PUT", f"{SOURCE}/resume", 202)
             await world.until(lambda: copied(world) > before, within_s=FOLLOWED_S)
             assert await state(rest) == "RUNNING"
+
+    run(scenario())
+
+
+def test_what_is_asked_over_rest_names_its_user_the_workers_host_and_the_reason() -> None:
+    """Clients of Connect send no reason, and need none."""
+
+    async def scenario() -> None:
+        async with one_worker() as (world, worker, rest):
+            await rest.told("PUT", f"{SOURCE}/pause", 202, params={"reason": " für Team x "})
+            await world.until(lambda: states(world) == {"paused"}, within_s=FOLLOWED_S)
+            by = f"anonymous over REST on worker {host_name()}"
+            assert worker.said("connector.paused")[-1]["why"] == f"paused by {by}: für Team x"
+            await rest.told("PUT", f"{SOURCE}/resume", 202)
+            await rest.told("PATCH", f"{SOURCE}/config", 200, json={"tasks.max": "2"}, params={"reason": "more"})
+            await rest.told("POST", f"{SOURCE}/restart", 204, params={"reason": "stuck"})
+            await rest.told("POST", "/v1/flows/A->B/topics/t0/restart", 202, params={"partition": 1, "reason": "late"})
+            await world.until(lambda: bool(worker.said("connector.restarting")), within_s=FOLLOWED_S)
+            assert worker.said("connector.restarting")[-1]["why"] == f"asked for by {by}: stuck"
+            table = ConfigTable(world.target, TOPIC)
+            await table.read_patiently(world.rng)
+            name = "MirrorSourceConnector"
+            assert [entry.text for entry in table.records.entries()][-5:] == [
+                f"{name} paused by {by}: für Team x",
+                f"{name} resumed by {by}",
+                f"version 2 stored by {by}: more",
+                f"{name} restarted by {by}: stuck",
+                f"t0-1 restarted by {by}: late",
+            ]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("reason", ["x" * 201, "two\nlines", "password=hunter2"])
+def test_a_reason_that_may_not_be_shown_is_refused_and_nothing_is_asked(reason: str) -> None:
+    async def scenario() -> None:
+        async with one_worker() as (world, _, rest):
+            before = len(world.target.records(TOPIC, 0))
+            told = await rest.told("PUT", f"{SOURCE}/pause", 400, params={"reason": reason})
+            assert "hunter2" not in told["message"] and "eason" in told["message"]
+            assert len(world.target.records(TOPIC, 0)) == before
 
     run(scenario())
 

@@ -10,17 +10,22 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED, Connected, apply, parse_arguments
+from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Connected, apply, parse_arguments
+from mm2py.cli.command import EXIT_CHANGES
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
+from mm2py.login import host_name, login_name
+from mm2py.records.author import Author
 from mm2py.shared_settings.config_log import ensure_configs_topic
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, put_as_mm2, stored_in
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World
+
+ME = f"{login_name()} on {host_name()}"
 
 
 class Link:
@@ -45,6 +50,7 @@ class Shell:
         self.out = ""
         self.warnings: list[str] = []
         self.asked = 0
+        self.has_terminal = True
         self.says_yes = True
         self.before_answer: Callable[[], None] = lambda: None
         self._world = world
@@ -65,7 +71,7 @@ class Shell:
             self.warnings.append,
             connect=self._connect,
             clock=self._world.clock,
-            confirm=self._confirm,
+            confirm=self._confirm if self.has_terminal else None,
         )
 
     def _connect(self, settings: FlowSettings, rng: random.Random) -> Connected:
@@ -101,8 +107,8 @@ def test_a_change_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
         await asyncio.sleep(2)
         assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
         assert await shell.run({"topics": " two", "bytes.per.second.max": "9"}) == EXIT_DONE
-        assert shell.out.startswith("A->B: nothing to do (version 2, by apply, 20")
-        assert writes(world) == 8
+        assert shell.out.startswith(f"A->B: nothing to do (version 2, by {ME} (mm2py apply), 20")
+        assert writes(world) == 10, "Connect's three, ours and its entry in the history, twice"
 
     run(scenario())
 
@@ -152,12 +158,81 @@ def test_without_confirmation_nothing_is_stored(tmp_path: Path, way: str) -> Non
         world = World(4)
         shell = Shell(world, tmp_path)
         shell.says_yes = False
-        assert await shell.run({"topics": "one"}, *([way] if way == "--dry-run" else [])) == EXIT_DONE
+        code = EXIT_CHANGES if way == "--dry-run" else EXIT_DONE
+        assert await shell.run({"topics": "one"}, *([way] if way == "--dry-run" else [])) == code
         assert shell.out.startswith("A->B is new:\n  enabled = 'true'\n  topics = 'one'\n")
         assert shell.asked == (0 if way == "--dry-run" else 1)
         assert TOPIC not in world.target.topics
         assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
-        assert writes(world) == 4
+        assert writes(world) == 5
+
+    run(scenario())
+
+
+def test_without_a_terminal_nothing_is_stored_unless_yes_is_said(tmp_path: Path) -> None:
+    """The standard input of a script is no terminal: that is no answer to the question whether to store."""
+
+    async def scenario() -> None:
+        world = World(4)
+        shell = Shell(world, tmp_path)
+        shell.has_terminal = False
+        assert await shell.run({"topics": "one"}) == EXIT_USAGE
+        shown, said = shell.out[: shell.out.rindex("Nothing")], shell.out[shell.out.rindex("Nothing") :]
+        assert shown == "A->B is new:\n  enabled = 'true'\n  topics = 'one'\n"
+        assert said == "Nothing was stored: without a terminal --yes is needed.\n"
+        assert TOPIC not in world.target.topics
+        assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
+        before = writes(world)
+        assert await shell.run({"topics": "one"}) == EXIT_DONE, "there is nothing to store"
+        assert await shell.run({"topics": "two"}, "--previous") == EXIT_DONE, "there is nothing to store"
+        assert writes(world) == before and shell.asked == 0
+
+    run(scenario())
+
+
+def test_a_dry_run_tells_by_its_exit_code_whether_something_would_change(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        answers = [True]
+
+        def meets(_: Request) -> None:
+            if not answers[0]:
+                raise BrokerUnreachable("b:1", "connection refused")
+
+        shell = Shell(World(4), tmp_path, meets=meets)
+        assert await shell.run({"topics": "one"}, "--dry-run") == EXIT_CHANGES
+        assert await shell.run({"topics": "one"}, "--yes") == EXIT_DONE
+        assert await shell.run({"topics": " one"}, "--dry-run") == EXIT_DONE
+        assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_CHANGES
+        answers[0] = False
+        assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_FAILED
+
+    run(scenario())
+
+
+def test_the_user_the_host_and_the_reason_are_stored_and_shown(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(4)
+        shell = Shell(world, tmp_path)
+        assert await shell.run({"topics": "one"}, "--yes", "--reason", " raise topics for team x ") == EXIT_DONE
+        stored = await stored_in(world)
+        assert stored is not None
+        assert stored.author == Author(login_name(), host_name(), "raise topics for team x")
+        assert await shell.run({"topics": "two"}, "--dry-run") == EXIT_CHANGES
+        assert shell.out.startswith(f"A->B (version 1, by {ME} (mm2py apply): raise topics for team x, 20")
+        assert await shell.run({"topics": "two"}, "--yes") == EXIT_DONE
+        stored = await stored_in(world)
+        assert stored is not None and stored.author == Author(login_name(), host_name(), "")
+
+    run(scenario())
+
+
+def test_a_reason_that_may_not_be_shown_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        shell = Shell(World(4), tmp_path)
+        for bad, why in (("x" * 201, "201 characters"), ("a\nb", "control"), ("password=hunter2", "credential")):
+            with pytest.raises(ConfigError, match=why) as refused:
+                await shell.run({}, "--yes", "--reason", bad)
+            assert "hunter2" not in str(refused.value)
 
     run(scenario())
 
@@ -232,7 +307,7 @@ def test_nothing_is_stored_while_a_mirrormaker_2_runs_the_flow(tmp_path: Path, m
         assert "MirrorMaker 2 runs it, group A-mm2 on B has 1 member(s). Stop MirrorMaker 2" in shell.warnings[0]
         assert writes(world) == before
         world.target.groups.deactivate("A-mm2")
-        assert await shell.run({"topics": "two"}, *more) == EXIT_DONE
+        assert await shell.run({"topics": "two"}, *more) == (EXIT_CHANGES if more == ["--dry-run"] else EXIT_DONE)
 
     run(scenario())
 

@@ -7,13 +7,23 @@ import json
 import random
 from collections.abc import Coroutine
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
-from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigTooNew, FlowConfig, Writer, encode_flow
+from mm2py.records.author import Author
+from mm2py.records.connector_config import (
+    APPLY_COMMAND,
+    FLOW_KEY,
+    SOURCE_KEY,
+    ConfigTooNew,
+    FlowConfig,
+    Writer,
+    encode_flow,
+)
 from mm2py.shared_settings.config_log import SETTLE_S, ConfigsUnusable, ConfigTable, Lost, Written, ensure_configs_topic
 from mm2py.shared_settings.flow_config import changed, swapped
 from mm2py.shared_settings.follow import merged, merged_heartbeats
@@ -38,6 +48,12 @@ def stored_under(world: World, key: bytes) -> list[bytes | None]:
     return [record.value for record in world.target.records(TOPIC, 0) if record.key == key]
 
 
+def said(world: World, event: str) -> str:
+    """Return the only line of the log with this event, as it stands on a terminal."""
+    (found,) = [line for line in world.log_text.getvalue().splitlines() if event in line]
+    return found
+
+
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
@@ -50,12 +66,44 @@ def test_the_first_worker_stores_its_file_and_the_next_one_runs_by_it() -> None:
         assert settings is not None and settings.topic_filter.should_replicate("one")
         assert second.watch is not None
         assert [str(change) for change in second.watch.drift] == ["topics: 'one' -> 'two'"]
-        assert "config.added" in world.log_text.getvalue() and "config.drift" in world.log_text.getvalue()
+        assert "config.added" in world.log_text.getvalue()
+        drift = said(world, "config.drift")
+        assert "topics: 'one' -> 'two'" in drift
+        assert (
+            "this worker runs the flow by what is stored (version 1, by file), NOT by its file:"
+            " other workers run it so, and a rolling restart applies no file"
+        ) in drift
+        path = Path("mm2.properties").absolute()
+        assert f"To make all workers run by this file: mm2py apply {path}" in drift
         stored = await stored_in(world)
         assert stored is not None
         assert (stored.version, stored.by, stored.worker) == (1, "file", "w1")
         assert world.target.topics[TOPIC].overrides["cleanup.policy"] == "compact"
         assert len(world.target.topics[TOPIC].partitions) == 1
+
+    run(scenario())
+
+
+def test_a_worker_that_keeps_what_an_operator_changed_says_who_and_how_to_apply_its_file() -> None:
+    """A rolling restart, all workers at once: the file has not changed, and what is stored has."""
+
+    async def scenario() -> None:
+        world = World(1)
+        first = FlowWorker(world, "w1", {"topics": "one"})
+        await first.start()
+        log = await log_of(world, APPLY_COMMAND)
+        await log.read_patiently(world.rng)
+        wanted = replace(of(TWO, log.config), author=Author("anna", "ops1", "raise topics for team x"))
+        assert isinstance(await log.write(wanted, instead_of=log.config), Written)
+        await first.stop()
+        await FlowWorker(world, "w2", {"topics": "one"}).start()
+        kept = said(world, "config.kept")
+        assert "topics: 'two' -> 'one'" in kept
+        assert (
+            "this worker runs the flow by what is stored (version 2, by anna on ops1 (mm2py apply): raise topics for"
+            " team x), NOT by its file: an operator changed it last, and this file has not changed since"
+        ) in kept
+        assert "To make all workers run by this file: mm2py apply /" in kept
 
     run(scenario())
 

@@ -30,13 +30,14 @@ from mm2py.records.operator_request import (
 )
 from rest.events import feed as feeds
 from rest.events.configs import ConfigsSource
-from rest.events.event import Event, EventKind, Happened, WrongCursor, key_of, read, written
+from rest.events.event import Event, EventKind, Happened, WrongCursor, WrongSince, key_of, read, read_since, written
 from rest.events.feed import EventFeed, TooManyStreams
 from rest.events.sources import GapsSource, GroupSource
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock, run_virtual
-from tests.scenarios.config_world import put
+from tests.scenarios.config_world import log_of, put
 from tests.scenarios.group_world import GroupWorld
+from tests.scenarios.settings.test_history import three_changes
 from tests.scenarios.world import World
 
 KEY = key_of("B", "topic", 0)
@@ -82,10 +83,12 @@ async def running(feed: EventFeed) -> AsyncIterator[EventFeed]:
 class Listener:
     """One stream: what was told, with the id of the last event."""
 
-    def __init__(self, feed: EventFeed, last_id: str | None = None, flow: str | None = None) -> None:
+    def __init__(
+        self, feed: EventFeed, last_id: str | None = None, flow: str | None = None, from_ms: int | None = None
+    ) -> None:
         self.last_id = last_id
         self.comments: list[str] = []
-        self._stream = feed.stream(None if last_id is None else read(last_id), flow)
+        self._stream = feed.stream(None if last_id is None else read(last_id), flow, from_ms=from_ms)
 
     async def events(self, count: int, *, within_s: float = 60.0) -> list[dict[str, Any]]:
         """Return the next events."""
@@ -306,7 +309,7 @@ def test_pauses_restarts_and_log_levels_name_who_asked() -> None:
         await put(
             world,
             (key, encode_target(Target(TargetState.STOPPED, by, 7))),
-            *(encode_restart(one, request_id="1", by=by, at_ms=8) for one in restarts),
+            *(encode_restart(replace(one, by=by), request_id="1", at_ms=8) for one in restarts),
             (LOG_LEVEL, encode_log_level("DEBUG", by=by, at_ms=9)),
             (key, b'{"state":"STARTED"}'),
             (key, None),
@@ -326,10 +329,93 @@ def test_pauses_restarts_and_log_levels_name_who_asked() -> None:
             ),
         ]
         assert [one.at_ms for one in found[:5]] == [7, 8, 8, 8, 9] and {one.flow for one in found} == {"A->B"}
-        assert found[0].data == {"connector": connector, "state": "stopped", "by": by}
-        assert found[2].data == {"topic": "orders", "partition": 1, "by": by}
+        unknown = {"by": by, "user": "", "host": "", "reason": ""}
+        assert found[0].data == {"connector": connector, "state": "stopped", **unknown}
+        assert found[2].data == {"topic": "orders", "partition": 1, **unknown}
 
     run_virtual(scenario())
+
+
+def test_what_the_history_keeps_is_told_once_with_user_host_and_reason() -> None:
+    """Of the records themselves only the last ones are left; each stands behind its entry."""
+
+    async def scenario() -> None:
+        world = World(1)
+        source = ConfigsSource(world.settings, lambda: world.target)
+        await three_changes(world)
+        found = [one.event for one in await source.poll()]
+        assert [(str(one.kind), one.text) for one in found] == [
+            (
+                "settings.changed",
+                "Version 1 of its settings was stored by anna on ops1 (mm2py apply). Reason: raise topics for team x.",
+            ),
+            (
+                "settings.changed",
+                "Version 2 of its settings was stored by anna on ops1 (mm2py apply): topics changed."
+                " Reason: raise topics for team x.",
+            ),
+            (
+                "connector.state",
+                "MirrorSourceConnector is to be paused, by bob over REST on worker vm. Reason: maintenance.",
+            ),
+            (
+                "connector.state",
+                "MirrorSourceConnector is to be running, by bob over REST on worker vm. Reason: maintenance.",
+            ),
+            ("restart", "MirrorSourceConnector is to restart, by bob over REST on worker vm. Reason: maintenance."),
+            ("restart", "orders-3 is to restart, by bob over REST on worker vm. Reason: maintenance."),
+        ]
+        assert {(one.data["user"], one.data["host"]) for one in found} == {("anna", "ops1"), ("bob", "vm")}
+        assert found[1].data["changes"] == ["topics: 'one' -> 'two'"]
+        assert (found[1].data["version"], found[1].data["by"], found[1].data["worker"]) == (2, "apply", "mm2py apply")
+
+    run_virtual(scenario())
+
+
+def test_a_stream_since_a_time_begins_with_what_the_topics_keep_of_it() -> None:
+    async def scenario() -> None:
+        world = World(1)
+        await three_changes(world)
+        now_ms = world.clock.wall_ms()
+        async with running(EventFeed([ConfigsSource(world.settings, lambda: world.target)], world.clock)) as feed:
+            listener = Listener(feed, from_ms=now_ms - 70_000)
+            kinds = [event["kind"] for event in await listener.events(4)]
+            assert kinds == ["connector.state", "connector.state", "restart", "restart"]
+            await (await log_of(world, "w1")).write_target("MirrorSourceConnector", TargetState.PAUSED, by="ann")
+            (live,) = await listener.events(1)
+            assert live["data"]["state"] == "paused"
+            listener.close()
+
+            whole = Listener(feed, from_ms=0)
+            seen = await whole.events(3)
+            whole.close()
+            again = Listener(feed, seen[-1]["id"], from_ms=0)
+            assert len(await again.events(4)) == 4, "a client that lost the stream asks with the same URL"
+            assert texts(await Listener(feed, from_ms=now_ms + 10**6).events(0)) == []
+
+    run_virtual(scenario())
+
+
+def test_a_stream_since_a_time_says_where_events_were_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(feeds, "KEPT_MOST", 3)
+        script = Script()
+        script.happen(5)
+        async with running(EventFeed([script], VirtualClock())) as feed:
+            found = await Listener(feed, from_ms=0).events(4)
+            assert [event["kind"] for event in found] == ["events.missed", "gap", "gap", "gap"]
+
+    run_virtual(scenario())
+
+
+def test_since_takes_a_time_or_the_id_of_an_event() -> None:
+    cursor = {KEY: 7, key_of("A", "t", 3): 0}
+    assert read_since(written(cursor), 10**12) == (cursor, None)
+    assert read_since("1970-01-01T00:00:01Z", 10**12) == (None, 1_000)
+    assert read_since("1764000000000", 10**12) == (None, 1_764_000_000_000)
+    assert read_since("1h", 10**12) == (None, 10**12 - 3_600_000)
+    with pytest.raises(WrongSince, match="no time: write 24h"):
+        read_since("yesterday", 10**12)
 
 
 def test_a_backfill_is_an_event_when_it_begins_and_ends_and_not_each_time_that_its_driver_writes() -> None:

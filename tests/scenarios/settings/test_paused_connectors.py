@@ -63,7 +63,7 @@ def test_asking_for_the_present_state_writes_nothing() -> None:
             assert len(world.target.records(TOPIC, 0)) == end
             for _ in range(2):
                 await direct(world, TargetState.PAUSED)
-            assert len(world.target.records(TOPIC, 0)) == end + 1
+            assert len(world.target.records(TOPIC, 0)) == end + 2, "the state, and its entry in the history"
             await direct(world, TargetState.STARTED)
 
     run(scenario())

@@ -73,7 +73,10 @@ def test_after_a_change_an_old_file_shows_what_is_copied_now_and_that_it_differs
         assert [(one.version, one.is_behind) for one in flow.settings.applied] == [(version, False)] * 2
         (problem,) = report.problems
         assert (problem.kind, exit_code_of(report)) == ("drift", EXIT_WAITS)
-        assert "differs in topics from what is stored (version 2, by apply), by which the flow runs." in problem.text
+        assert problem.text == (
+            "its workers run by what is stored (version 2, by apply), NOT by this file, which differs in topics."
+            " To make them run by the file: mm2py apply FILE"
+        )
         same = await looked_at(world, topics="t1, t0")
         assert [one.kind for one in same.problems] == ["drift"], "the order of a list is not its spelling"
         assert exit_code_of(await looked_at(world, topics=" t0 , t1")) == EXIT_DONE
@@ -205,7 +208,12 @@ def test_the_difference_is_printed_and_complete_for_programs(tmp_path: Path) -> 
         await store(scene, {"topics": many})
         code, text = await scene.status()
         assert code == EXIT_WAITS
-        assert "the file differs (mm2py apply FILE makes the workers run by it):\n  topics: " in text
+        apply = f"mm2py apply {tmp_path}/mm2.properties"
+        assert f"by which the workers run (to apply it: {apply}):\n  topics: " in text
+        assert (
+            "! A->B: its workers run by what is stored (version 2, by apply), NOT by this file, which differs" in text
+        )
+        assert f"To make them run by the file: {apply}\n" in text and "FILE" not in text
         (change,) = (await scene.found())["flows"][0]["settings"]["drift"]
         assert (change["setting"], change["stored"], change["file"]) == ("topics", many, "orders, payments")
 

@@ -63,7 +63,7 @@ def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> 
     def nameless() -> str:
         raise KeyError("getpwuid(): uid not found: 1000710000")
 
-    monkeypatch.setattr("mm2py.cli.backfill.getpass.getuser", nameless)
+    monkeypatch.setattr("mm2py.login.getpass.getuser", nameless)
     assert driver_name().startswith(f"{os.getuid()}@")
 
 

@@ -206,7 +206,7 @@ def test_what_is_wrong_in_the_arguments_is_named(run: Run, tmp_path: Path, argum
         (
             ["lag", "FILE"],
             "'lag' is neither a file nor a command. Commands are apply, backfill, gaps, groups, hash-password,"
-            " rebuild-ledger, replay, status, translate, verify.",
+            " history, rebuild-ledger, replay, status, translate, verify.",
         ),
         (["lag", "--apply"], "Cannot read lag: No such file or directory. Check its name and its rights."),
     ],
@@ -238,11 +238,22 @@ def test_the_help_names_every_option(run: Run) -> None:
 
 def test_the_help_lists_the_commands_a_line_each(run: Run) -> None:
     lines = run("--help")[1].splitlines()
-    for name in ("apply", "backfill", "gaps", "groups", "rebuild-ledger", "replay", "status", "translate", "verify"):
+    for name in (
+        "apply",
+        "backfill",
+        "gaps",
+        "groups",
+        "history",
+        "rebuild-ledger",
+        "replay",
+        "status",
+        "translate",
+        "verify",
+    ):
         assert cli._subcommand(name) is not None
         assert sum(line.startswith(f"  mm2py {name} ") for line in lines) == 1
     assert max(map(len, lines)) <= 100
-    named = "apply backfill gaps groups hash-password rebuild-ledger replay status translate verify"
+    named = "apply backfill gaps groups hash-password history rebuild-ledger replay status translate verify"
     assert cli.COMMANDS.keys() == set(named.split())
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
+from mm2py.records.author import UNKNOWN, Author
 from mm2py.records.connector_config import (
+    APPLY_COMMAND,
     FLOW_KEY,
     MALFORMED_KEPT_MOST,
     SOURCE_KEY,
@@ -227,3 +229,17 @@ def test_tasks_that_mirrormaker_2_left_behind_are_none_while_mm2py_runs() -> Non
     assert encode_no_tasks(records.tasks) == {}
     records.take(b"commit-MirrorSourceConnector", b"[]", 5)
     assert len(records.malformed) == 1
+
+
+def test_settings_name_who_decided_them_and_records_of_earlier_versions_are_read_without() -> None:
+    anna = Author("anna", "ops1", "raise topics for team x")
+    config = replace(CONFIG, author=anna, worker=APPLY_COMMAND, previous=replace(BEFORE, author=Author("mm2py", "vm")))
+    assert decode_flow(encode_flow(config), TOPIC) == config
+    assert config.who_and_why == "anna on ops1 (mm2py apply): raise topics for team x"
+    assert config.previous is not None and config.previous.who == "mm2py on vm (the file of worker worker-1)"
+    assert replace(config, by=Writer.REST).who_and_why == "anna over REST on worker ops1: raise topics for team x"
+    assert replace(config, worker="vm:7").who == "anna on ops1 (--apply of worker vm:7)"
+    earlier = {name: value for name, value in json.loads(encode_flow(config)).items() if name not in asdict(anna)}
+    found = decode_flow(json.dumps(earlier).encode(), TOPIC)
+    assert (found.author, found.who_and_why) == (UNKNOWN, "apply")
+    assert found == replace(config, author=UNKNOWN)

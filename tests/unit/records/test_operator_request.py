@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from mm2py.records.author import Author
 from mm2py.records.connector_config import ConfigRecords
 from mm2py.records.operator_request import (
     BY_MOST,
@@ -27,6 +29,7 @@ from mm2py.records.operator_request import (
 )
 
 SOURCE = "MirrorSourceConnector"
+ANN = Author("ann", "vm", "maintenance")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,9 @@ def test_readers_that_know_no_stop_see_a_pause(state: TargetState, old: str) -> 
     fields = json.loads(encode_target(Target(state, "ann", 7)))
     assert list(fields.items())[:2] == [("state", old), ("state.v2", state.value)]
     assert decode_target(encode_target(Target(state, "ann", 7)), 12) == Target(state, "ann", 7, 12)
+    asked = Target(state, ANN.by_rest, 7, 12, ANN)
+    assert decode_target(encode_target(asked), 12) == asked
+    assert asked.text == f"{asked.word} by ann over REST on worker vm: maintenance"
 
 
 @pytest.mark.parametrize(
@@ -85,12 +91,13 @@ def test_a_deleted_target_state_means_running() -> None:
     ],
 )
 def test_a_restart_that_was_written_is_read_again(restart: Restart) -> None:
-    key, value = encode_restart(restart, request_id="7", by="ann", at_ms=1)
-    assert decode_restart(key, value) == restart
+    key, value = encode_restart(replace(restart, by="ann", author=ANN), request_id="7", at_ms=1)
+    found = decode_restart(key, value)
+    assert found == restart and (found.by, found.author) == ("ann", ANN)
 
 
 def test_connectors_restart_by_connects_record() -> None:
-    key, value = encode_restart(RestartConnector(SOURCE), request_id="7", by="ann", at_ms=1)
+    key, value = encode_restart(RestartConnector(SOURCE, by="ann"), request_id="7", at_ms=1)
     assert key == b"restart-connector-MirrorSourceConnector"
     assert list(json.loads(value).items())[:2] == [("include-tasks", True), ("only-failed", False)]
     assert decode_restart(key, b"{}") == RestartConnector(SOURCE)

@@ -366,8 +366,14 @@ def differences(example: Any, real: Any, at: str = "") -> list[str]:
 
 @pytest.mark.parametrize(
     ("headers", "query", "status"),
-    [({"Last-Event-ID": "x"}, "", 400), ({}, "?flow=A", 400), ({}, "?flow=A->B", 503)],
-    ids=["no id", "no flow", "too many"],
+    [
+        ({"Last-Event-ID": "x"}, "", 400),
+        ({}, "?since=yesterday", 400),
+        ({}, "?flow=A", 400),
+        ({}, "?flow=A->B", 503),
+        ({}, "?since=24h", 503),
+    ],
+    ids=["no id", "no time", "no flow", "too many", "too many since a time"],
 )
 def test_a_stream_that_cannot_be_says_why(headers: dict[str, str], query: str, status: int) -> None:
     feed = EventFeed()

@@ -23,7 +23,7 @@ from mm2py.records.connector_config import (
     encode_connectors,
     encode_flow,
 )
-from mm2py.records.operator_request import LOG_LEVEL, RESTART_CONNECTOR, RESTART_PARTITIONS, target_key
+from mm2py.records.operator_request import LOG_LEVEL, RESTART_CONNECTOR, RESTART_PARTITIONS, target_key, told_by
 from mm2py.shared_settings.flow_config import Follow, changed, counting, decide, follow
 from mm2py.shared_settings.follow import merged, merged_heartbeats, shown
 from mm2py.status.printout import time_text
@@ -31,6 +31,8 @@ from tests.scenarios.config_world import FLOW, TOPIC, file_of
 
 FILE = file_of({"topics": "orders"})
 RUNS = FlowConfig({"topics": "orders", "enabled": "true"}, Writer.FILE, 3, "w3", "w2", "0.1.0", "host:1", 1_000)
+AUTHOR = {"user": "ann", "host": "ops1", "reason": "for team x"}
+HISTORY = b"mm2py-history-000000000000001-0000000a"
 NAMES = ["topics", "enabled", "tasks.max", "bytes.per.second.max", "sasl.jaas.config", "source.cluster.x", "no.such"]
 
 texts = st.one_of(
@@ -65,7 +67,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 FLOW_RECORDS = st.one_of(
-    mostly(json.loads(encode_flow(RUNS))),
+    mostly(json.loads(encode_flow(RUNS)) | AUTHOR),
     st.builds(lambda given: json.loads(encode_flow(RUNS)) | {"properties": given}, settings),
     st.builds(nested, st.sampled_from([1, 2, 5, 60])),
 )
@@ -73,12 +75,13 @@ VALUES: dict[bytes, st.SearchStrategy[Any]] = {
     FLOW_KEY: FLOW_RECORDS,
     SOURCE_KEY: st.builds(lambda given: {"properties": given}, settings),
     b"connector-MirrorHeartbeatConnector": st.builds(lambda given: {"properties": given}, settings),
-    target_key(Kind.SOURCE): mostly({"state": "PAUSED", "state.v2": "STOPPED", "by": "ann", "at_ms": 1}),
+    target_key(Kind.SOURCE): mostly({"state": "PAUSED", "state.v2": "STOPPED", "by": "ann", "at_ms": 1} | AUTHOR),
     RESTART_CONNECTOR + Kind.SOURCE.encode(): mostly({"include-tasks": True, "only-failed": False}),
-    RESTART_PARTITIONS: mostly({"readable_from": 1, "topic": "orders", "partition": 0, "by": "ann"}),
+    RESTART_PARTITIONS: mostly({"readable_from": 1, "topic": "orders", "partition": 0, "by": "ann"} | AUTHOR),
     LOG_LEVEL: mostly({"level": "DEBUG"}),
     b"commit-MirrorSourceConnector": mostly({"tasks": 2}),
     b"mm2py-audit-000000000000001-0000000a": anything,
+    HISTORY: mostly({"at_ms": 1, "kind": "settings", "by": "ann", "version": 1, "changes": [["topics", "x"]]} | AUTHOR),
     b"mm2py-later": anything,
 }
 JUNK = [
@@ -134,6 +137,10 @@ def what_a_worker_makes_of(table: ConfigRecords) -> None:
         shown(wanted.difference)
         written_and_read(wanted.config)
     written_and_read(changed(stored, {"topics": "payments"}, Writer.REST))
+    for entry in table.entries():
+        assert entry.text.isprintable() and time_text(entry.at_ms)
+    for asked in table.restarts:
+        assert told_by(asked.by, asked.author).isprintable()
     news = follow(RUNS, stored)
     if isinstance(news, Follow):
         for merge in (merged, merged_heartbeats):
@@ -146,5 +153,6 @@ def what_a_worker_makes_of(table: ConfigRecords) -> None:
 def written_and_read(config: FlowConfig) -> None:
     """What a worker stores of it can be written, and read by all others."""
     assert decode_flow(encode_flow(config), TOPIC).properties == config.properties
+    assert config.who_and_why.isprintable() and decode_flow(encode_flow(config), TOPIC).author == config.author
     encode_connectors(config.properties, "A", "B")
     time_text(config.at_ms)

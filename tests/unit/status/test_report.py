@@ -487,7 +487,7 @@ def test_a_file_that_differs_is_told_by_the_names_of_its_settings_and_waits_for_
     (problem,) = report.problems
     assert problem.kind is ProblemKind.DRIFT
     assert (
-        "in copy.mode.of.0, copy.mode.of.1, copy.mode.of.2, copy.mode.of.3, copy.mode.of.4 and 3 more from"
+        "in copy.mode.of.0, copy.mode.of.1, copy.mode.of.2, copy.mode.of.3, copy.mode.of.4 and 3 more. To make"
         in problem.text
     )
     assert exit_code_of(report) == EXIT_WAITS
@@ -625,7 +625,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "backfill": "begun_at_ms by flow id is_dead is_holding last_seen_ms_ago offsets offsets_copied partitions"
         " resumed select state text topics where",
         "settings": "applied drift enabled stored",
-        "stored": "at_ms by version worker",
+        "stored": "at_ms by host reason user version worker",
         "applied": "is_behind member version",
         "drift": "file setting stored text",
         "guarantee": "level reasons",

@@ -1,0 +1,34 @@
+"""Points in time as people write them on a command line and in a URL. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_EPOCH_MS: Final = re.compile(r"[0-9]{1,15}")
+_AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_ZONE_OF_URL: Final = re.compile(r"(T[^ ]*) ([0-9]{2}:?[0-9]{2})")
+MOMENTS: Final = "24h, 7d, 2026-11-23T14:00Z, or milliseconds since 1970"
+"""Examples of all that is understood."""
+
+
+def age_or_iso_ms(text: str, now_ms: int) -> int | None:
+    """Return the epoch milliseconds of ``24h`` (so long ago), or of an ISO 8601 time; None: it is neither.
+
+    A time without a zone is UTC. In a URL ``+`` is a blank, also that of a zone.
+    """
+    if (age := _AGE.fullmatch(text)) is not None:
+        return max(now_ms - int(age[1]) * _UNIT_S[age[2]] * 1000, 0)
+    try:
+        when = datetime.fromisoformat(_ZONE_OF_URL.sub(r"\1+\2", text))
+        when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        return max(int(when.timestamp() * 1000), 0)
+    except (ValueError, OverflowError):
+        return None
+
+
+def moment_ms(text: str, now_ms: int) -> int | None:
+    """Return the epoch milliseconds that a text means: as ``age_or_iso_ms``, or the number itself; None: none."""
+    return int(text) if _EPOCH_MS.fullmatch(text) else age_or_iso_ms(text, now_ms)

@@ -1,0 +1,230 @@
+"""What was changed of a flow, or asked of its connectors: who, when, from where and why. Pure.
+
+The settings, and what a connector is to do, are records of one key each: what stood there before is lost when the topic
+is compacted. So each change leaves a record of its own kind besides, with a key of its own in the order of time, like
+the audit of REST. It is written in the batch of what it tells, whether ``mm2py apply``, REST or a worker writes that.
+The writer deletes the oldest beyond the last five hundred. MirrorMaker 2 keeps nothing of the kind; Connect skips the
+key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from mm2py.records.audit_record import timed_key
+from mm2py.records.author import UNKNOWN, Author, author_of, plain, with_reason
+from mm2py.records.operator_request import (
+    BY_MOST,
+    MalformedRequest,
+    Restart,
+    RestartConnector,
+    Target,
+    TargetState,
+    dump,
+    is_count,
+    load,
+)
+from mm2py.secret import HIDDEN, may_hold_secret
+
+HISTORY_KEY: Final = b"mm2py-history-"
+KEPT_MOST: Final = 500
+CHANGES_MOST: Final = 50
+"""So many changed settings are named; of others only the number is kept."""
+CHANGE_CHARS_MOST: Final = 500
+NAME_CHARS_MOST: Final = 300
+"""Of a topic, a connector or a worker."""
+
+
+class HistoryKind(StrEnum):
+    """What was done."""
+
+    SETTINGS = "settings"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    RESUMED = "resumed"
+    RESTARTED = "restarted"
+    """A connector, a topic or a partition was to restart."""
+
+
+KIND_OF: Final[Mapping[TargetState, HistoryKind]] = {
+    TargetState.STARTED: HistoryKind.RESUMED,
+    TargetState.PAUSED: HistoryKind.PAUSED,
+    TargetState.STOPPED: HistoryKind.STOPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """One changed setting."""
+
+    setting: str
+    """Its name."""
+    text: str
+    """The change in a line, from what to what; secrets are hidden."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One change of a flow's settings, or one request to its connectors, that was stored."""
+
+    at_ms: int
+    """When, by the clock of the machine that stored it."""
+    kind: HistoryKind
+    """What was done."""
+    by: str
+    """Who did it, in words."""
+    author: Author = UNKNOWN
+    """The same for programs, and why."""
+    writer: str = ""
+    """Of settings: where they come from, as ``Writer``."""
+    worker: str = ""
+    """Of settings: the worker or the command that stored them."""
+    version: int = 0
+    """Of settings: that which was stored."""
+    write_id: str = ""
+    """Of settings: that of their own record, which stands behind this one."""
+    changes: tuple[SettingChange, ...] = ()
+    """Of settings: what changed; empty where nothing stood there before."""
+    unnamed: int = 0
+    """How many more settings changed."""
+    connector: str = ""
+    """Which one was paused, stopped, resumed or to restart; empty: a topic was to restart."""
+    only_failed: bool = False
+    """It was to restart only where it had failed."""
+    topic: str = ""
+    """Which one was to restart."""
+    partition: int | None = None
+    """Which one of it; None: all of them."""
+
+    @property
+    def what(self) -> str:
+        """What was done, as people read it, without the settings."""
+        match self.kind:
+            case HistoryKind.SETTINGS:
+                return f"version {self.version} stored"
+            case HistoryKind.RESTARTED if self.connector:
+                return f"{self.connector} restarted{' where it had failed' if self.only_failed else ''}"
+            case HistoryKind.RESTARTED:
+                return f"{self.topic}{'' if self.partition is None else f'-{self.partition}'} restarted"
+            case _:
+                return f"{self.connector} {self.kind}"
+
+    @property
+    def text(self) -> str:
+        """What was done, by whom and why."""
+        return f"{self.what} by {with_reason(self.by, self.author.reason)}"
+
+
+def settings_entry(
+    changes: Sequence[SettingChange],
+    *,
+    at_ms: int,
+    by: str,
+    author: Author,
+    writer: str,
+    worker: str,
+    version: int,
+    write_id: str,
+) -> HistoryEntry:
+    """Return the entry of a change of settings; of very many changes, and of long ones, only a part is kept."""
+    cut = tuple(SettingChange(one.setting, _cut(one.text)) for one in changes[:CHANGES_MOST])
+    return HistoryEntry(
+        at_ms,
+        HistoryKind.SETTINGS,
+        by,
+        author,
+        writer=writer,
+        worker=worker,
+        version=version,
+        write_id=write_id,
+        changes=cut,
+        unnamed=len(changes) - len(cut),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CHANGE_CHARS_MOST else f"{text[: CHANGE_CHARS_MOST - 1]}…"
+
+
+def target_entry(connector: str, target: Target) -> HistoryEntry:
+    """Return the entry of what a connector is to do from now on."""
+    return HistoryEntry(target.at_ms or 0, KIND_OF[target.state], target.by, target.author, connector=connector)
+
+
+def restart_entry(restart: Restart, at_ms: int) -> HistoryEntry:
+    """Return the entry of a restart."""
+    by, author = restart.by, restart.author
+    if isinstance(restart, RestartConnector):
+        connector, only_failed = restart.connector, restart.only_failed
+        return HistoryEntry(at_ms, HistoryKind.RESTARTED, by, author, connector=connector, only_failed=only_failed)
+    topic, partition = restart.topic, restart.partition
+    return HistoryEntry(at_ms, HistoryKind.RESTARTED, by, author, topic=topic, partition=partition)
+
+
+def history_key(at_ms: int, mark: int) -> bytes:
+    """Return the key of a new record; ``mark`` keeps apart those of one millisecond."""
+    return timed_key(HISTORY_KEY, at_ms, mark)
+
+
+def encode_history(entry: HistoryEntry) -> bytes:
+    """Return the value of a record; what an entry does not have is left out."""
+    fields: dict[str, Any] = {
+        "format": 1,
+        "at_ms": entry.at_ms,
+        "kind": entry.kind,
+        "by": entry.by[:BY_MOST],
+        **entry.author.fields,
+    }
+    if entry.kind is HistoryKind.SETTINGS:
+        fields |= {"writer": entry.writer, "worker": entry.worker, "version": entry.version}
+        fields |= {"write_id": entry.write_id, "changes": [[one.setting, one.text] for one in entry.changes]}
+        fields |= {"unnamed": entry.unnamed} if entry.unnamed else {}
+    elif entry.connector:
+        fields |= {"connector": entry.connector} | ({"only_failed": True} if entry.only_failed else {})
+    else:
+        fields |= {"topic": entry.topic, "partition": entry.partition}
+    return dump(fields)
+
+
+def decode_history(value: bytes) -> HistoryEntry:
+    """Return a record; fields that a later mm2py has added are passed over, and what may not be shown is left out.
+
+    Raises:
+        MalformedRequest: it is not as mm2py writes it, or of a kind that a later one has added.
+    """
+    fields = load(value)
+    at_ms, kind, partition = fields.get("at_ms"), fields.get("kind"), fields.get("partition")
+    if not is_count(at_ms) or not (partition is None or is_count(partition)):
+        raise MalformedRequest("it says no time, or no partition")
+    if not isinstance(kind, str) or kind not in list(HistoryKind):
+        raise MalformedRequest("it says nothing that this mm2py knows")
+    version, unnamed, changes = fields.get("version"), fields.get("unnamed"), fields.get("changes")
+    return HistoryEntry(
+        at_ms,
+        HistoryKind(kind),
+        plain(fields.get("by"), BY_MOST),
+        author_of(fields),
+        writer=plain(fields.get("writer"), NAME_CHARS_MOST),
+        worker=plain(fields.get("worker"), NAME_CHARS_MOST),
+        version=version if is_count(version) else 0,
+        write_id=plain(fields.get("write_id"), NAME_CHARS_MOST),
+        changes=_changes(changes),
+        unnamed=unnamed if is_count(unnamed) else 0,
+        connector=plain(fields.get("connector"), NAME_CHARS_MOST),
+        only_failed=fields.get("only_failed") is True,
+        topic=plain(fields.get("topic"), NAME_CHARS_MOST),
+        partition=partition,
+    )
+
+
+def _changes(given: object) -> tuple[SettingChange, ...]:
+    pairs = given[:CHANGES_MOST] if isinstance(given, list) else []
+    found = [
+        (plain(one[0], NAME_CHARS_MOST), plain(one[1], CHANGE_CHARS_MOST))
+        for one in pairs
+        if isinstance(one, list) and len(one) == 2
+    ]
+    return tuple(SettingChange(name, HIDDEN if may_hold_secret(name) else text) for name, text in found)
