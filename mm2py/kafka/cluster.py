@@ -246,7 +246,9 @@ class Cluster:
         self._request_timeout_s = request_timeout_s
         self._admin_timeout_s = request_timeout_s if admin_timeout_s is None else admin_timeout_s
         self._access = access or Access(alias)
-        self._options = options if options.frames is not None else replace(options, frames=FrameMemory())
+        options = options if options.frames is not None else replace(options, frames=FrameMemory())
+        self._options = replace(options, report_step=self._note_step)
+        self._step_s = -math.inf
         self._names = NameLookup()
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
@@ -274,6 +276,13 @@ class Cluster:
     def round_trip_s(self, broker: BrokerId) -> float | None:
         """See ``Brokers.round_trip_s``."""
         return self._round_trips_s.get(self._addresses.get(broker, ("", 0)))
+
+    def step_s(self) -> float:
+        """Return when a step of connecting to one of the brokers was last done, by the event loop's clock."""
+        return self._step_s
+
+    def _note_step(self) -> None:
+        self._step_s = asyncio.get_running_loop().time()
 
     def close_channel(self, broker: BrokerId, channel: str) -> None:
         """See ``Brokers.close_channel``."""

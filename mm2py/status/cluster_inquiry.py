@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
@@ -42,7 +42,11 @@ AGAIN_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a look waits for a cluster that accepts connections and says nothing. It is asked on meanwhile."""
+    """How long a look waits for a cluster that accepts connections and says nothing. It is asked on meanwhile.
+
+    While a connection is being made, each step that the cluster answers begins the wait again: a far cluster that needs
+    six round trips with TLS and SASL is slow, and not silent.
+    """
 
     clock: Clock
     """Says since when it is silent."""
@@ -52,6 +56,21 @@ class Patience:
     """For one that did not."""
     within_s: float = 3.0
     """For one that falls silent while it is asked."""
+    every_s: float = 1.5
+    """How often a cluster that is asked something is asked whether it is still there."""
+
+
+def patience_of_commands(clock: Clock) -> Patience:
+    """Return that of the commands: a cluster that says nothing costs them 3 s at most, also in the middle of a look."""
+    return Patience(clock, first_s=2.0, within_s=2.0, every_s=0.5)
+
+
+@runtime_checkable
+class Connecting(Protocol):
+    """Brokers that tell how far they are with a connection."""
+
+    def step_s(self) -> float:
+        """Return when a step of connecting was last answered, by the event loop's clock."""
 
 
 class Side:
@@ -65,8 +84,19 @@ class Side:
         """Why it did not answer last time; empty if it did."""
         self._patience = patience
         self._probing: asyncio.Task[str | None] | None = None
+        self._looked: asyncio.Task[None] | None = None
         self._asked_at_ms = 0
         self._silent_since_ms: int | None = None
+
+    def begin_probe(self, tasks: asyncio.TaskGroup) -> None:
+        """Find out whether it answers, beside other work. What is asked of it meanwhile waits for that."""
+        self._looked = tasks.create_task(self.probe(), name=f"status: does {self.alias} answer")
+
+    async def why_away(self) -> str:
+        """Return why it does not answer, empty if it does, as soon as that is known."""
+        if self._looked is not None:
+            await asyncio.wait({self._looked})
+        return self.away
 
     async def probe(self) -> None:
         """Find out whether it answers. Cancelling loses nothing."""
@@ -82,7 +112,7 @@ class Side:
             self._asked_at_ms = patience.clock.wall_ms()
             self._probing = asyncio.create_task(self._ask(), name=f"status: is {self.alias} there")
         probing = self._probing
-        await asyncio.wait({probing}, timeout=most_s)
+        await self._answer_or_silence(probing, most_s)
         why = probing.result() if probing.done() else None
         if why is not None:
             self._silent_since_ms, self.away = None, why
@@ -93,6 +123,17 @@ class Side:
             self.away = f"{self.alias} has not answered since {since}. Check its bootstrap.servers and the network."
         if probing.done() and self._probing is probing:
             self._probing = None
+
+    async def _answer_or_silence(self, probing: asyncio.Task[str | None], most_s: float) -> None:
+        """Wait for the answer, or until the cluster has said nothing for ``most_s``."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        while not probing.done():
+            step_s = self.brokers.step_s() if isinstance(self.brokers, Connecting) else begun_s
+            left_s = max(begun_s, step_s) + most_s - loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.wait({probing}, timeout=left_s)
 
     async def _ask(self) -> str | None:
         """Return why it refuses to answer, empty if it does; None: it says nothing."""
@@ -117,8 +158,8 @@ class Side:
         Args:
             doing: what the work is, for the message that it took too long.
         """
-        if self.away:
-            return self.away
+        if why := await self.why_away():
+            return why
         if self._patience is None:
             return await self._try(doing, work)
         trying = asyncio.create_task(self._try(doing, work), name=f"status: {doing}")
@@ -133,7 +174,7 @@ class Side:
 
     async def _until_silent(self, patience: Patience) -> None:
         while not self.away:
-            await asyncio.sleep(patience.first_s)
+            await asyncio.sleep(patience.every_s)
             await self._probe(patience, patience.within_s)
 
     async def _try(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
@@ -154,6 +195,17 @@ class Side:
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
             return why or f"{self.alias} does not answer: {doing} took more than {PART_S:g} s."
+
+
+async def why_not_both(doing: str, source: Side, target: Side, work: Callable[[], Awaitable[None]]) -> str:
+    """Do ``work`` that asks both clusters, as ``Side.why_not``. Either of them may fall silent meanwhile."""
+    refused = ""
+
+    async def guarded() -> None:
+        nonlocal refused
+        refused = await target.why_not(doing, work)
+
+    return await source.why_not(doing, guarded) or refused
 
 
 def said(error: Mm2Error) -> str:

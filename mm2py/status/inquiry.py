@@ -33,7 +33,7 @@ from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.current_settings import ASKED
 from mm2py.shared_settings.follow import merged_or_file
-from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInquiry
+from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInquiry, why_not_both
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
@@ -141,7 +141,7 @@ class GroupsInShort:
         if self._inquiry is None or (self._asked_at_s is not None and now_s - self._asked_at_s < GROUPS_KEPT_S):
             return
         self._asked_at_s = now_s
-        self.unread = self._source.away or await self._target.why_not("asking for consumer groups", self._ask)
+        self.unread = await why_not_both("asking for consumer groups", self._source, self._target, self._ask)
         if self.unread:
             self.report, self._asked_at_s = None, None
 
@@ -280,8 +280,7 @@ class Inquiry:
         """
         async with asyncio.TaskGroup() as tasks:
             for side in self._sides:
-                tasks.create_task(side.probe(), name=f"status: is {side.alias} there")
-        async with asyncio.TaskGroup() as tasks:
+                side.begin_probe(tasks)
             groups = [tasks.create_task(group.look(), name=f"status: {group.topic}") for group in self._groups]
             flows = [tasks.create_task(flow.look(), name=f"status: {flow.flow}") for flow in self._flows]
             for name, off in self._off.items():

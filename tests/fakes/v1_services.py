@@ -36,6 +36,7 @@ from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
+from mm2py.status.target_alone import GroupsTold, OffsetsTold
 from mm2py.topics.filters import WhyNot
 from rest.access.callers import EVERYONE, Caller
 from rest.access.roles import CALLER_KEY
@@ -138,18 +139,23 @@ class FakeLive:
 class FakeQuestions:
     """Answers what the clusters would, and keeps what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread: str = "") -> None:
         self.asked: list[Question] = []
+        self.unread = unread
 
     async def starts(self, topic: str) -> dict[int, int]:
         return {0: 3, 1: 5} if topic == "orders" else {}
 
-    async def groups(self, settings: FlowSettings) -> list[ConsumerGroupReport]:
-        return [group_report("slow", ready=False), group_report("fast"), group_report("good")]
+    async def groups(self, settings: FlowSettings) -> GroupsTold:
+        return GroupsTold(
+            NOW_MS, self.unread, [group_report("slow", ready=False), group_report("fast"), group_report("good")]
+        )
 
-    async def translate(self, settings: FlowSettings, question: Question) -> list[OffsetReport]:
+    async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
         self.asked.append(question)
-        return [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
+        return OffsetsTold(
+            self.unread, [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
+        )
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         return [
@@ -158,7 +164,7 @@ class FakeQuestions:
 
 
 def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
-    part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "")
+    part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "", 50, NOW_MS - 1000)
     why = "" if ready else "it has members on the target (Stable)"
     return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "", "")
 

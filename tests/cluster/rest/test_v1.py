@@ -181,7 +181,9 @@ def test_groups_and_translations_are_those_of_the_commands(scene: Scene) -> None
     (group,) = found["groups"]
     assert (group["group"], group["partitions"][0]["committed"], group["is_exact"]) == (scene.group, 12, True)
     printed = scene.command("groups", scene.flow, "--json")
-    assert {**printed, "next": None, "total": 1} == found
+    assert {**printed, "at_ms": found["at_ms"], "next": None, "total": 1} == found
+    (part,) = group["partitions"]
+    assert part["checkpoint_source_offset"] == 12 and 0 < part["checkpoint_at_ms"] <= printed["at_ms"]
     path = f"translate?topic={scene.orders}&partition=0&offset=7&offset=30"
     asked = ("--topic", scene.orders, "--partition", "0", "--offset", "7", "30", "--json")
     told = scene.of_flow(path)

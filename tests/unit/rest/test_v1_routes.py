@@ -29,6 +29,8 @@ from tests.fakes.v1_services import (
     REFUSED,
     W1,
     W2,
+    A,
+    B,
     FakeQuestions,
     client,
     facts_of,
@@ -63,7 +65,7 @@ def test_status_gaps_and_groups_are_what_the_commands_print() -> None:
     assert items("flows/A->B/gaps?all=true") == json.loads(gaps_json([(FLOW, GAPS[1]), (FLOW, GAPS[0])]))
     assert items("flows/A->B/gaps") == json.loads(gaps_json([(FLOW, GAPS[0])]))
     reports = (group_report("slow", ready=False), group_report("fast"), group_report("good"))
-    groups = json.loads(json_of(GroupsBody(exit_code=3, flow="A->B", groups=reports)))
+    groups = json.loads(json_of(GroupsBody(exit_code=3, flow="A->B", at_ms=NOW_MS, groups=reports)))
     assert get("flows/A->B/groups") == {**groups, "next": None, "total": 3}
 
 
@@ -72,8 +74,20 @@ def test_translate_asks_what_the_command_asks() -> None:
     found = get("flows/A->B/translate?topic=A.orders&partition=0&offset=7&offset=8&reverse=true", client_with(asked))
     (question,) = asked.asked
     assert (question.key, list(question.offsets), question.is_reverse) == (("orders", 0), [7, 8], True)
-    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "offsets"]
+    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "unread", "offsets"]
     assert found["offsets"][0]["other_offset"] == 5
+
+
+def test_a_source_that_does_not_answer_leaves_what_the_target_tells_and_the_reason_beside_it() -> None:
+    """Both routes said 503, when a failover needed them."""
+    asked = FakeQuestions(unread="A has not answered since 12:00.")
+    facts = replace(facts_of(), clusters={A: asked.unread, B: ""})
+    groups = get("flows/A->B/groups", client(facts, questions={FLOW: asked}))
+    assert (groups["exit_code"], groups["unread"], groups["total"]) == (1, asked.unread, 3)
+    found = get("flows/A->B/translate?topic=orders&partition=0&offset=7", client(facts, questions={FLOW: asked}))
+    assert (found["exit_code"], found["unread"], found["offsets"][0]["other_offset"]) == (0, asked.unread, 5)
+    facts = replace(facts_of(), clusters={A: "", B: asked.unread})
+    assert get("flows/A->B/groups", client(facts, questions={FLOW: asked}), status=503)["message"] == asked.unread
 
 
 def client_with(questions: FakeQuestions) -> TestClient:
