@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from mm2py.cli.gaps import gaps_json
 from mm2py.cli.status import exit_code_of
 from mm2py.group.membership import View as GroupView
+from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.control_record import Entry, Joined, Listed, Refusals, TopicClaim
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.report import report_of
@@ -92,6 +93,19 @@ def test_a_source_that_does_not_answer_leaves_what_the_target_tells_and_the_reas
 
 def client_with(questions: FakeQuestions) -> TestClient:
     return client(questions={FLOW: questions})
+
+
+def test_backfills_are_listed_for_days_after_their_end_and_leave_the_status_after_an_hour() -> None:
+    stopped = Backfill("0badcafe", {"orders": {0: Range(0, 70)}}, (), State.STOPPED, seen_at_ms=NOW_MS - 4_000_000)
+    asked = client(facts_of(flow_facts(backfills=[stopped])))
+    (found,) = items("backfills", asked)
+    assert (found["id"], found["flow"], found["state"], found["offsets_copied"]) == (
+        "0badcafe",
+        {"source": "A", "target": "B"},
+        "stopped",
+        70,
+    )
+    assert get("status", asked)["flows"][0]["backfills"] == []
 
 
 # Flows, workers, clusters
