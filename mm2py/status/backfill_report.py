@@ -11,7 +11,6 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, State
 from mm2py.records.source_offset import StoredPosition
 
-
 ENDED_SHOWN_MS: Final = 3_600_000
 """How long the status shows a backfill that is over."""
 

@@ -188,9 +188,12 @@ class Side:
                     except Mm2Error as error:
                         if not error.retriable:
                             return said(error)
+                        now_s = asyncio.get_running_loop().time()
+                        left_s = (limit.when() or now_s) - now_s
+                        if left_s <= 0:  # the error came of the limit, which must not be moved any more
+                            return said(error)
                         if not why:
-                            until = asyncio.get_running_loop().time() + FAILING_S
-                            limit.reschedule(min(until, limit.when() or until))
+                            limit.reschedule(now_s + min(FAILING_S, left_s))
                         why = said(error)
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:

@@ -68,6 +68,8 @@ class FlowFacts:
     """The connectors that operators have paused or stopped."""
     backfills: Sequence[Backfill] = ()
     """Those that run, and those that were over not long ago."""
+    mm2_runs: str = ""
+    """That a MirrorMaker 2 runs it, in a sentence; empty: none does, or that was not asked."""
     file: FlowProperties = field(default_factory=dict)
     """The same settings, by the file."""
     consumer_groups: ConsumerGroupsReport | None = None

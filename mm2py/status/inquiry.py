@@ -37,6 +37,7 @@ from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInq
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
+from mm2py.status.mm2_inquiry import Mm2Inquiry
 
 GROUPS_KEPT_S: Final = 15.0
 """How old what is told of consumer groups may be: there may be 10,000, and each is asked for what it has committed."""
@@ -267,6 +268,7 @@ class Inquiry:
         self._groups = [
             GroupInquiry(configuration.groups[target], on, clock=clock, rng=rng) for target, on in targets.items()
         ]
+        self._mm2 = Mm2Inquiry(targets)
         self._off = {
             settings.flow: StoredInquiry(settings, targets[settings.flow.target])
             for settings in file.flows_switched_off()
@@ -285,14 +287,16 @@ class Inquiry:
             flows = [tasks.create_task(flow.look(), name=f"status: {flow.flow}") for flow in self._flows]
             for name, off in self._off.items():
                 tasks.create_task(off.look(), name=f"status: {name}")
+        found = [group.result() for group in groups]
+        told = await self._mm2.look([flow.result() for flow in flows], found, self._clock.wall_ms())
         clusters: dict[ClusterAlias, str] = {}
         for side in self._sides:
             clusters[side.alias] = clusters.get(side.alias) or side.away
         return Facts(
             self._clock.wall_ms(),
             dict(sorted(clusters.items())),
-            [group.result() for group in groups],
-            [flow.result() for flow in flows],
+            found,
+            told,
             self._refused,
             {flow: off.config for flow, off in self._off.items() if off.config is not None},
             {flow: off.unread for flow, off in self._off.items() if off.unread},
