@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from mm2py.cli.command import CommandFailed, as_workers_run, connect
+from mm2py.cli.command import CommandFailed, as_workers_run_by, connect
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
+from mm2py.records.connector_config import FlowConfig
 from mm2py.status.cluster_inquiry import Side, patience_of_commands
 
 
@@ -52,16 +53,18 @@ async def sides_of(command: str, settings: FlowSettings) -> AsyncIterator[FlowSi
         await target.close()
 
 
-async def settings_of_workers(file: SettingsFile, settings: FlowSettings, target: Side) -> FlowSettings:
-    """Return the settings by which the workers run a flow, as ``as_workers_run``.
+async def settings_of_workers(
+    file: SettingsFile, settings: FlowSettings, target: Side
+) -> tuple[FlowSettings, FlowConfig | None]:
+    """Return the settings by which the workers run a flow, as ``as_workers_run_by``.
 
     Raises:
         CommandFailed: the target does not answer.
     """
-    found = [settings]
+    found: list[tuple[FlowSettings, FlowConfig | None]] = []
 
     async def read() -> None:
-        found.append(await as_workers_run(file, settings, target.brokers))
+        found.append(await as_workers_run_by(file, settings, target.brokers))
 
     if why := await target.why_not("reading settings", read):
         raise CommandFailed(why, remedy="")

@@ -14,12 +14,15 @@ from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, CommandParser,
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
 from mm2py.offsets.translation import Basis
+from mm2py.records.connector_config import FlowConfig
 from mm2py.status.bodies import GroupsBody, json_of
 from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.left_out import why_left_out
 from mm2py.status.printout import ROWS_MOST, table_of
 from mm2py.status.report import ago
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold
@@ -68,12 +71,13 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
     settings = flow_of(file, options.flow)
-    told = asyncio.run(_ask(file, settings))
+    told, settings, stored = asyncio.run(_ask(file, settings))
     reports = told.reports
     unknown = sorted(set(options.group) - {one.group for one in reports})
     if unknown:
         raise ConfigError(
-            f"{settings.flow} knows no group {unknown[0]!r} with a commit in a topic that it copies.",
+            f"{settings.flow} knows no group {unknown[0]!r} with a commit in a topic that it copies."
+            + _why_filtered(unknown[0], file, settings, stored),
             remedy=f"See mm2py groups {options.file} '{settings.flow}' for those that it knows.",
         )
     if options.group:
@@ -199,9 +203,19 @@ def _at_most(number: int | None, *, by_syncs: bool = False) -> str:
     return ("exact" if number == 0 else f"<= {number:,}") + (" (syncs)" if by_syncs else "")
 
 
-async def _ask(file: SettingsFile, settings: FlowSettings) -> GroupsTold:
+def _why_filtered(group: str, file: SettingsFile, settings: FlowSettings, stored: FlowConfig | None) -> str:
+    """Return which pattern leaves a group out, as one more sentence; empty if none does."""
+    if settings.checkpoints is None:
+        return ""
+    origins = origins_of_filters(file, settings.flow, stored)
+    why = why_left_out(group, settings.checkpoints.group_filter, origins)
+    return f" {why}" if why else ""
+
+
+async def _ask(file: SettingsFile, settings: FlowSettings) -> tuple[GroupsTold, FlowSettings, FlowConfig | None]:
     async with sides_of("groups", settings) as (source, target):
-        settings = await settings_of_workers(file, settings, target)
+        settings, stored = await settings_of_workers(file, settings, target)
         if settings.checkpoints is None:
             raise ConfigError(f"{settings.flow} emits no checkpoints.", remedy="Set emit.checkpoints.enabled to true.")
-        return await GroupsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text")).ask()
+        question = GroupsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text"))
+        return await question.ask(), settings, stored

@@ -111,7 +111,7 @@ def exit_code_of(reports: Sequence[OffsetReport], unread: str) -> int:
 
 async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> OffsetsTold:
     async with sides_of("translate", settings) as (source, target):
-        settings = await settings_of_workers(file, settings, target)
+        settings, _ = await settings_of_workers(file, settings, target)
         topic = source_topic(settings, options.topic, is_reverse=options.reverse)
         question = Question((topic, options.partition), options.offset, options.reverse)
         return await OffsetsQuestion(settings, source, target, make_logger("warning", "text")).ask(question)

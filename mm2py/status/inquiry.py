@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import StoredConfigUnusable
+from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.kafka.cluster import fetch_metadata
@@ -197,6 +198,7 @@ class FlowInquiry:
             held=self._stored.held,
             backfills=self._stored.backfills,
             file=self._file.shared(self.flow),
+            origins=self._origins,
             config_unread=self._stored.unread,
             config_unusable=self._unusable,
         )
@@ -212,6 +214,7 @@ class FlowInquiry:
 
     def _begin(self, settings: FlowSettings) -> None:
         self._shown = settings
+        self._origins = origins_of_filters(self._file, self.flow, None if self._unusable else self._known)
         self._target = TargetInquiry(settings, self._target_side)
         self._source = SourceInquiry(settings, self._source_side)
         self._consumer_groups = GroupsInShort(settings, self._source_side, self._target_side)

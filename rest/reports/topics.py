@@ -16,6 +16,7 @@ from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import REFUSALS_MOST, TopicClaim
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, TopicReport
+from mm2py.status.left_out import why_left_out
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
 from rest.reports.lag import Looks, lag_of, sum_of
@@ -84,13 +85,15 @@ def topic_copies(facts: FlowFacts, report: FlowReport, state: GroupState | None,
         state: of the group that runs the flow; None if no worker does.
     """
     remote, refused = facts.settings.remote_topic, _refused(facts, report, state)
-    found = [_left_out(topic, remote(topic), why) for topic, why in facts.left_out.items()]
+    found = [_left_out(topic, remote(topic), why, facts) for topic, why in facts.left_out.items()]
     found += [_selected(topic, facts, report, state, refused, looks) for topic in report.topics]
     return sorted({copy.topic: copy for copy in found}.values(), key=lambda copy: copy.topic)
 
 
-def _left_out(topic: str, remote: str, why: LeftOut) -> TopicCopy:
+def _left_out(topic: str, remote: str, why: LeftOut, facts: FlowFacts) -> TopicCopy:
     reason, text = _RULES[why]
+    if why in (WhyNot.EXCLUDED, WhyNot.NOT_INCLUDED):
+        text = why_left_out(topic, facts.settings.topic_filter, facts.origins) or text
     return TopicCopy(topic, remote, False, reason, text, None, None, None, "", None)
 
 

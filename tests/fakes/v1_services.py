@@ -54,7 +54,8 @@ CONFLICT: Final = parse_flow("C->B")
 W1, W2 = MemberId("0000000a"), MemberId("0000000b")
 NOW_MS: Final = 1_000_000
 FILE: Final = (
-    ("topics", "orders,payments,narrow,late"),
+    ("topics", "orders,payments,narrow,late,tmp"),
+    ("topics.exclude", "tmp"),
     ("A->B.offset.lag.max", "7"),
     ("A.security.protocol", "SASL_SSL"),
     ("A.sasl.mechanism", "PLAIN"),

@@ -154,6 +154,11 @@ def test_topics_are_copied_or_say_why_not(scene: Scene) -> None:
     assert (topics[scene.orders]["lag_records"], topics[scene.orders]["lag_s"]) == (0, 0)
     assert (topics[scene.excluded]["reason"], topics[scene.other]["reason"]) == ("excluded", "not-included")
     assert topics["__consumer_offsets"]["reason"] == "internal"
+    version = scene.of_flow("config")["stored"]["version"]
+    assert topics[scene.excluded]["why"] == (
+        f"Pattern `tmp.*` (entry 1 of topics.exclude, stored as version {version} by file) matches it."
+    )
+    assert topics[scene.other]["why"] == f"No pattern of topics (stored as version {version} by file) matches it."
 
     def refused() -> Any:
         found = scene.of_flow("topics?copied=false&limit=1000")["items"]

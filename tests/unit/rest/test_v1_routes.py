@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
 from mm2py.cli.status import exit_code_of
+from mm2py.config.origins import Origin
 from mm2py.group.membership import View as GroupView
 from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.control_record import Entry, Joined, Listed, Refusals, TopicClaim
@@ -39,6 +40,7 @@ from tests.fakes.v1_services import (
     group_report,
     group_state,
 )
+from tests.scenarios.world import flow_settings
 
 
 def get(path: str, asked: TestClient | None = None, *, status: int = 200) -> Any:
@@ -172,6 +174,20 @@ def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
     assert (topics["orders"]["remote_topic"], topics["orders"]["copy"]["open_gaps"]) == ("A.orders", 1)
     assert all(row["why"] for row in topics.values() if not row["is_copied"])
     assert [row["topic"] for row in items("flows/A->B/topics?copied=true")] == ["orders", "payments"]
+
+
+def test_a_topic_that_is_left_out_names_the_pattern_and_where_it_stands() -> None:
+    origins = {
+        "topics": Origin("topics", "stored as version 4 by rest"),
+        "topics.exclude": Origin("A->B.topics.exclude", "mm2.properties line 14"),
+    }
+    settings = flow_settings((("A->B.topics", "orders,tmp.*"), ("A->B.topics.exclude", "x.*,tmp.*")))
+    facts = facts_of(flow_facts(settings=settings, origins=origins))
+    topics = by("topic", items("flows/A->B/topics", client(facts)))
+    assert topics["tmp"]["why"] == (
+        "Pattern `tmp.*` (entry 2 of A->B.topics.exclude, mm2.properties line 14) matches it."
+    )
+    assert topics["audit"]["why"] == "No pattern of topics (stored as version 4 by rest) matches it."
 
 
 def test_what_any_worker_refuses_is_told_and_the_coordinators_reason_comes_first() -> None:
