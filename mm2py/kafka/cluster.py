@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -255,6 +256,7 @@ class Cluster:
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
         self._slots: dict[tuple[BrokerId, str], _Slot] = {}
         self._silent_until_s: dict[str, float] = {}
+        self._opening: Counter[tuple[str, int]] = Counter()
         self._round_trips_s: dict[tuple[str, int], float] = {}
 
     async def send(
@@ -364,7 +366,7 @@ class Cluster:
         known = list(self._addresses.values())
         self._rng.shuffle(known)
         addresses = list(dict.fromkeys([*known, *self._rng.sample(self._bootstrap, len(self._bootstrap))]))
-        addresses.sort(key=lambda address: self._is_avoided(*address))
+        addresses.sort(key=lambda address: (self._is_avoided(*address), self._is_waited_for(*address)))
         last: KafkaError | None = None
         for host, port in addresses:  # the bootstrap list stays in play: all known brokers may have moved
             try:
@@ -378,6 +380,7 @@ class Cluster:
         before = self._turned_away.get((host, port))
         if before is not None and now_s < before.until_s:
             raise before.error.with_traceback(None)  # wrong passwords in quick succession lock accounts
+        self._opening[host, port] += 1
         try:
             connection = await connect(
                 host,
@@ -397,6 +400,8 @@ class Cluster:
         except KafkaError:
             self._silent_until_s[peer_name(host, port)] = asyncio.get_running_loop().time() + AVOIDED_S
             raise
+        finally:
+            self._opening[host, port] -= 1
         self._turned_away.pop((host, port), None)
         shortest_s = self._round_trips_s.get((host, port), math.inf)
         self._round_trips_s[host, port] = min(shortest_s, connection.round_trip_s)
@@ -413,6 +418,14 @@ class Cluster:
         for (broker, _), slot in self._slots.items():
             if broker == ANY_BROKER and slot.connection is not None and slot.connection.peer == silent.peer:
                 slot.connection.close()
+
+    def _is_waited_for(self, host: str, port: int) -> bool:
+        """Whether an answer of that broker is waited for just now: if it is frozen, another one may answer."""
+        if self._opening[host, port]:
+            return True
+        peer = peer_name(host, port)
+        connections = (slot.connection for slot in self._slots.values())
+        return any(one is not None and one.peer == peer and not one.is_idle for one in connections)
 
     def _is_avoided(self, host: str, port: int) -> bool:
         return self._silent_until_s.get(peer_name(host, port), 0.0) > asyncio.get_running_loop().time()

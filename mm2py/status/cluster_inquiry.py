@@ -21,7 +21,7 @@ from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import MISSING_S, ControlLogMissing
 from mm2py.group.membership import View
-from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
@@ -33,6 +33,9 @@ from mm2py.topics.names import control_log
 
 PROBE_S: Final = 10.0
 """How long a cluster may take to answer at all."""
+NEXT_PROBE_S: Final = 0.7
+"""A broker that has said nothing for so long gets another one beside it."""
+PROBES_MOST: Final = 3
 PART_S: Final = 30.0
 """How long one part may take, such as reading all positions."""
 FAILING_S: Final = 5.0
@@ -86,6 +89,8 @@ class Side:
         self._probing: asyncio.Task[str | None] | None = None
         self._looked: asyncio.Task[None] | None = None
         self._asked_at_ms = 0
+        self._answering = 0
+        """Which of the connections of ``_any_answer`` had an answer last."""
         self._silent_since_ms: int | None = None
 
     def begin_probe(self, tasks: asyncio.TaskGroup) -> None:
@@ -129,22 +134,51 @@ class Side:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         while not probing.done():
-            step_s = self.brokers.step_s() if isinstance(self.brokers, Connecting) else begun_s
-            left_s = max(begun_s, step_s) + most_s - loop.time()
+            left_s = self._step_s(begun_s) + most_s - loop.time()
             if left_s <= 0:
                 return
             await asyncio.wait({probing}, timeout=left_s)
+
+    def _step_s(self, begun_s: float) -> float:
+        """Return when a step of connecting was last answered; ``begun_s`` if none was since."""
+        return max(begun_s, self.brokers.step_s()) if isinstance(self.brokers, Connecting) else begun_s
 
     async def _ask(self) -> str | None:
         """Return why it refuses to answer, empty if it does; None: it says nothing."""
         try:
             async with asyncio.timeout(PROBE_S):
-                await fetch_metadata(self.brokers, [], channel="probe")  # waits behind no answer that takes long
+                await self._any_answer()
             return ""
         except TimeoutError:
             return None
         except Mm2Error as error:
             return said(error)
+
+    async def _any_answer(self) -> None:
+        """Return when a broker answers, whichever is the first. Raises: KafkaError, the first one.
+
+        The story: one of three brokers is frozen, or its host is gone without a word. A client that has chosen it
+        waits, and would call the whole cluster silent. So others are asked beside it, on connections of their own,
+        which wait behind no answer that takes long. A broker that has answered a step of connecting is slow, and alone
+        asked on: wrong passwords in quick succession lock accounts.
+        """
+        begun_s = asyncio.get_running_loop().time()
+        asking: dict[asyncio.Task[ClusterMetadata], int] = {}
+        try:
+            for number in range(self._answering, self._answering + PROBES_MOST):
+                channel = number % PROBES_MOST
+                work = fetch_metadata(self.brokers, [], channel=f"probe-{channel}")
+                asking[asyncio.create_task(work, name=f"status: is {self.alias} there, {channel}")] = channel
+                await asyncio.wait(asking, timeout=NEXT_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.done() for task in asking) or self._step_s(begun_s) > begun_s:
+                    break
+            (first, *_), _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            first.result()
+            self._answering = asking[first]
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     async def close(self) -> None:
         """Ask no more."""

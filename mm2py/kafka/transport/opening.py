@@ -145,7 +145,7 @@ class ConnectionOptions:
     version_caps: Mapping[int, int] = field(default_factory=dict)
     """Highest version to use per API key, below what the broker offers; for tests against old versions."""
     report_step: Callable[[], None] = lambda: None
-    """Called after each step of connecting: a token, TLS, the broker's versions, authentication."""
+    """Called after each step of connecting that the broker has answered: TLS, its versions, authentication."""
 
 
 def peer_name(host: str, port: int) -> str:
@@ -179,7 +179,6 @@ async def connect(
     peer = peer_name(host, port)
     access = access or Access(peer)
     admission = await access.prepare()
-    options.report_step()
     stream: FrameStream | None = None
     connection: Connection | None = None
     addresses: Sequence[str] = ()
