@@ -188,6 +188,8 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
         await audit.close(AUDIT_CLOSING_MOST_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECTIONS_CLOSING_MOST_S):
+                for question in questions.values():
+                    await question.close()
                 await looking.close()
                 await asking.close()
 

@@ -22,6 +22,7 @@ from mm2py.kafka.port import Brokers
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.kafka.transport.wire import FrameMemory
+from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import printable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.follow import merged_or_file
@@ -145,13 +146,22 @@ async def as_workers_run(file: SettingsFile, settings: FlowSettings, target: Bro
 
     If what is stored cannot be read or used, that is said, and the file counts.
     """
+    return (await as_workers_run_by(file, settings, target))[0]
+
+
+async def as_workers_run_by(
+    file: SettingsFile, settings: FlowSettings, target: Brokers
+) -> tuple[FlowSettings, FlowConfig | None]:
+    """Return the same, and what is stored if that counts; None: the file does."""
     table = ConfigTable(target, settings.configs_topic)
     try:
         await table.read()
-        return merged_or_file(file, settings, table.config)
+        config = table.config
+        stored = config.previous if config is not None and config.by is Writer.MM2 else config
+        return merged_or_file(file, settings, stored), stored
     except Mm2Error as error:
         say(f"{error} The settings of the file are used.")
-        return settings
+        return settings, None
 
 
 async def within_deadline(target: ClusterAlias, work: Coroutine[Any, Any, T], doing: str) -> T:

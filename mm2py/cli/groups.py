@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_WAITS,
-    CommandParser,
-    as_workers_run,
-    connect,
-    flow_of,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, CommandParser, flow_of, write_out
+from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
 from mm2py.offsets.translation import Basis
+from mm2py.records.connector_config import FlowConfig
 from mm2py.status.bodies import GroupsBody, json_of
-from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
-from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
+from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.left_out import why_left_out
 from mm2py.status.printout import ROWS_MOST, table_of
+from mm2py.status.report import ago
+from mm2py.status.target_alone import GroupsQuestion, GroupsTold
 
 
 class Arguments(argparse.Namespace):
@@ -52,7 +48,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py groups",
         description="Shows the consumer groups of a flow: how far each is behind on the source, where it would go on "
         "on the target, how many records it would read again at most, and why it is not ready. Exit codes: 0 all are "
-        "ready; 1 a cluster did not answer; 2 wrong file or arguments; 3 some are not ready.",
+        "ready; 1 a cluster did not answer; 2 wrong file or arguments; 3 some are not ready. If the source does not "
+        "answer, the target alone tells of each group as of its last checkpoint, and the exit code is 1.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
@@ -74,21 +71,39 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
     settings = flow_of(file, options.flow)
-    reports = asyncio.run(_ask(file, settings))
+    told, settings, stored = asyncio.run(_ask(file, settings))
+    reports = told.reports
     unknown = sorted(set(options.group) - {one.group for one in reports})
     if unknown:
         raise ConfigError(
-            f"{settings.flow} knows no group {unknown[0]!r} with a commit in a topic that it copies.",
+            f"{settings.flow} knows no group {unknown[0]!r} with a commit in a topic that it copies."
+            + _why_filtered(unknown[0], file, settings, stored),
             remedy=f"See mm2py groups {options.file} '{settings.flow}' for those that it knows.",
         )
     if options.group:
         reports = [one for one in reports if one.group in options.group]
-    code = EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
+    code = exit_code_of(reports, told.unread)
     if options.json:
-        write_out(json_of(GroupsBody(exit_code=code, flow=str(settings.flow), groups=tuple(reports))))
+        body = GroupsBody(
+            exit_code=code, flow=str(settings.flow), at_ms=told.at_ms, unread=told.unread, groups=tuple(reports)
+        )
+        write_out(json_of(body))
+    elif told.unread:
+        write_out(text_of_target(told._replace(reports=reports), everything=options.all))
     else:
         write_out(text_of(reports, partitions=bool(options.group), everything=options.all))
     return code
+
+
+def exit_code_of(reports: Sequence[ConsumerGroupReport], unread: str) -> int:
+    """Return the exit code.
+
+    Args:
+        unread: why the source does not tell; empty if it does.
+    """
+    if unread:
+        return EXIT_FAILED
+    return EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
 
 
 def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False, everything: bool = False) -> str:
@@ -98,8 +113,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
         partitions: also list the partitions of each group.
         everything: do not cut long lists.
     """
-    ready = sum(one.ready for one in reports)
-    lines = [f"{len(reports)} group{'' if len(reports) == 1 else 's'}, {ready} ready to go on on the target"]
+    lines = [_in_short(reports)]
     most = None if everything else ROWS_MOST
     lines += table_of(
         ("GROUP", "STATE", "ON TARGET", "LAG", "READS AGAIN", "READY"),
@@ -140,6 +154,45 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
     return "".join(f"{line}\n" for line in lines)
 
 
+def text_of_target(told: GroupsTold, *, everything: bool = False) -> str:
+    """Return what people read if the source does not tell.
+
+    Args:
+        everything: do not cut long lists.
+    """
+    lines = [
+        f"not known: what groups have committed on the source by now, their lag and their state there ({told.unread})",
+        "The target alone tells the rest, as of the last checkpoint of each group.",
+        _in_short(told.reports),
+        *table_of(
+            ("GROUP", "TOPIC", "PARTITION", "CHECKPOINT OF", "AGE", "GOES ON AT", "EXACT", "ON TARGET", "READY"),
+            [
+                (
+                    one.group,
+                    part.remote_topic,
+                    str(part.partition),
+                    _number(part.checkpoint_source_offset),
+                    "?" if part.checkpoint_at_ms is None else ago(max(0, told.at_ms - part.checkpoint_at_ms)),
+                    _number(part.goes_on_at),
+                    "yes" if part.is_exact else "no",
+                    _number(part.committed_on_target),
+                    part.waits_for or one.why or "; ".join(filter(None, ("yes", part.note or one.note))),
+                )
+                for one in told.reports
+                for part in one.partitions
+            ],
+            right=(2, 3, 4, 5, 7),
+            most=None if everything else ROWS_MOST,
+        ),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _in_short(reports: Sequence[ConsumerGroupReport]) -> str:
+    ready = sum(one.ready for one in reports)
+    return f"{len(reports)} group{'' if len(reports) == 1 else 's'}, {ready} ready to go on on the target"
+
+
 def _number(number: int | None) -> str:
     return "?" if number is None else f"{number:,}"
 
@@ -150,23 +203,19 @@ def _at_most(number: int | None, *, by_syncs: bool = False) -> str:
     return ("exact" if number == 0 else f"<= {number:,}") + (" (syncs)" if by_syncs else "")
 
 
-async def _ask(file: SettingsFile, settings: FlowSettings) -> list[ConsumerGroupReport]:
-    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    source, target = (
-        connect("groups", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    )
-    try:
-        alias = settings.flow.target
-        settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
+def _why_filtered(group: str, file: SettingsFile, settings: FlowSettings, stored: FlowConfig | None) -> str:
+    """Return which pattern leaves a group out, as one more sentence; empty if none does."""
+    if settings.checkpoints is None:
+        return ""
+    origins = origins_of_filters(file, settings.flow, stored)
+    why = why_left_out(group, settings.checkpoints.group_filter, origins)
+    return f" {why}" if why else ""
+
+
+async def _ask(file: SettingsFile, settings: FlowSettings) -> tuple[GroupsTold, FlowSettings, FlowConfig | None]:
+    async with sides_of("groups", settings) as (source, target):
+        settings, stored = await settings_of_workers(file, settings, target)
         if settings.checkpoints is None:
             raise ConfigError(f"{settings.flow} emits no checkpoints.", remedy="Set emit.checkpoints.enabled to true.")
-        log = make_logger("warning", "text")
-        work = ConsumerGroupInquiry(settings, source, target, log).look()
-        return report_of(await within_deadline(alias, work, "asking for groups"))
-    finally:
-        await source.close()
-        await target.close()
+        question = GroupsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text"))
+        return await question.ask(), settings, stored

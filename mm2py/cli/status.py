@@ -33,6 +33,7 @@ from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
 from mm2py.status.bodies import StatusBody, json_of
+from mm2py.status.cluster_inquiry import patience_of_commands
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import text_of
 from mm2py.status.report import Report, report_of
@@ -106,13 +107,14 @@ def run(arguments: Sequence[str]) -> int:
 
     async def main_task() -> int:
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-        inquiry = Inquiry(file, _connect, clock=SystemClock(), rng=rng, settles=True)
+        clock = SystemClock()
+        inquiry = Inquiry(file, _connect, clock=clock, rng=rng, patience=patience_of_commands(clock), settles=True)
         stopped = asyncio.Event()
         try:
             if options.watch is not None:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopped.set)
             screen = _screen_lines if is_terminal else None
-            return await show(options, inquiry, write_out, stopped, clock=SystemClock(), styled=styled, screen=screen)
+            return await show(options, inquiry, write_out, stopped, clock=clock, styled=styled, screen=screen)
         finally:
             await inquiry.close()
 

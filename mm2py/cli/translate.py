@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
 from mm2py.cli.command import (
     EXIT_DONE,
+    EXIT_FAILED,
     EXIT_WAITS,
     PARTITION_MOST,
     CommandParser,
-    as_workers_run,
-    connect,
     flow_of,
     number_up_to,
     source_topic,
-    within_deadline,
     write_out,
 )
+from mm2py.cli.flow_sides import settings_of_workers, sides_of
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.logs import make_logger
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.secret import printable
 from mm2py.status.bodies import TranslateBody, json_of
-from mm2py.status.offset_inquiry import Question, ask_where
-from mm2py.status.offset_report import OffsetReport, line_of
+from mm2py.status.offset_inquiry import Question
+from mm2py.status.offset_report import OffsetReport, line_of, what_is_unchecked
+from mm2py.status.target_alone import OffsetsQuestion, OffsetsTold
 
 
 class Arguments(argparse.Namespace):
@@ -56,8 +55,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser = CommandParser(
         prog="mm2py translate",
         description="Tells where an offset of a source partition is in the remote partition, or the other way round, "
-        "whether that is exact, and what the offset is. Exit codes: 0 answered; 1 a cluster did not answer; 2 wrong "
-        "file or arguments; 3 at least one offset has no answer yet.",
+        "whether that is exact, and what the offset is. Exit codes: 0 answered, also if the source does not answer and "
+        "the ledger on the target tells; 1 a cluster did not answer, and an offset has no answer; 2 wrong file or "
+        "arguments; 3 at least one offset has no answer yet.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
@@ -83,34 +83,35 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
     settings = flow_of(file, options.flow)
-    reports = asyncio.run(_ask(file, settings, options))
-    code = EXIT_DONE if all(one.other_offset is not None for one in reports) else EXIT_WAITS
+    unread, reports = asyncio.run(_ask(file, settings, options))
+    code = exit_code_of(reports, unread)
     if options.json:
         found = TranslateBody(
-            exit_code=code, flow=str(settings.flow), is_reverse=options.reverse, offsets=tuple(reports)
+            exit_code=code, flow=str(settings.flow), is_reverse=options.reverse, unread=unread, offsets=tuple(reports)
         )
         write_out(json_of(found))
     else:
-        write_out("".join(f"{printable(line_of(one))}\n" for one in reports))
+        lines = [line_of(one) for one in reports]
+        if unread:
+            lines.append(what_is_unchecked(unread, settings.flow.source, is_reverse=options.reverse))
+        write_out("".join(f"{printable(line)}\n" for line in lines))
     return code
 
 
-async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> list[OffsetReport]:
-    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    source, target = (
-        connect("translate", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    )
-    try:
-        alias = settings.flow.target
-        settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
+def exit_code_of(reports: Sequence[OffsetReport], unread: str) -> int:
+    """Return the exit code. An answer by the target alone is an answer: a failover needs it when the source is gone.
+
+    Args:
+        unread: why the source does not tell; empty if it does.
+    """
+    if all(one.other_offset is not None for one in reports):
+        return EXIT_DONE
+    return EXIT_FAILED if unread else EXIT_WAITS
+
+
+async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> OffsetsTold:
+    async with sides_of("translate", settings) as (source, target):
+        settings, _ = await settings_of_workers(file, settings, target)
         topic = source_topic(settings, options.topic, is_reverse=options.reverse)
         question = Question((topic, options.partition), options.offset, options.reverse)
-        work = ask_where(settings, question, source, target, make_logger("warning", "text"))
-        return await within_deadline(alias, work, "reading the ledger")
-    finally:
-        await source.close()
-        await target.close()
+        return await OffsetsQuestion(settings, source, target, make_logger("warning", "text")).ask(question)

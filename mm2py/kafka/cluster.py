@@ -10,6 +10,7 @@ import asyncio
 import math
 import random
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -246,13 +247,16 @@ class Cluster:
         self._request_timeout_s = request_timeout_s
         self._admin_timeout_s = request_timeout_s if admin_timeout_s is None else admin_timeout_s
         self._access = access or Access(alias)
-        self._options = options if options.frames is not None else replace(options, frames=FrameMemory())
+        options = options if options.frames is not None else replace(options, frames=FrameMemory())
+        self._options = replace(options, report_step=self._note_step)
+        self._step_s = -math.inf
         self._names = NameLookup()
         self._turned_away: dict[tuple[str, int], _TurnedAway] = {}
         self._all_read_topic_ids: bool | None = None
         self._addresses: dict[BrokerId, tuple[str, int]] = {}
         self._slots: dict[tuple[BrokerId, str], _Slot] = {}
         self._silent_until_s: dict[str, float] = {}
+        self._opening: Counter[tuple[str, int]] = Counter()
         self._round_trips_s: dict[tuple[str, int], float] = {}
 
     async def send(
@@ -274,6 +278,13 @@ class Cluster:
     def round_trip_s(self, broker: BrokerId) -> float | None:
         """See ``Brokers.round_trip_s``."""
         return self._round_trips_s.get(self._addresses.get(broker, ("", 0)))
+
+    def step_s(self) -> float:
+        """Return when a step of connecting to one of the brokers was last done, by the event loop's clock."""
+        return self._step_s
+
+    def _note_step(self) -> None:
+        self._step_s = asyncio.get_running_loop().time()
 
     def close_channel(self, broker: BrokerId, channel: str) -> None:
         """See ``Brokers.close_channel``."""
@@ -355,7 +366,7 @@ class Cluster:
         known = list(self._addresses.values())
         self._rng.shuffle(known)
         addresses = list(dict.fromkeys([*known, *self._rng.sample(self._bootstrap, len(self._bootstrap))]))
-        addresses.sort(key=lambda address: self._is_avoided(*address))
+        addresses.sort(key=lambda address: (self._is_avoided(*address), self._is_waited_for(*address)))
         last: KafkaError | None = None
         for host, port in addresses:  # the bootstrap list stays in play: all known brokers may have moved
             try:
@@ -369,6 +380,7 @@ class Cluster:
         before = self._turned_away.get((host, port))
         if before is not None and now_s < before.until_s:
             raise before.error.with_traceback(None)  # wrong passwords in quick succession lock accounts
+        self._opening[host, port] += 1
         try:
             connection = await connect(
                 host,
@@ -388,6 +400,8 @@ class Cluster:
         except KafkaError:
             self._silent_until_s[peer_name(host, port)] = asyncio.get_running_loop().time() + AVOIDED_S
             raise
+        finally:
+            self._opening[host, port] -= 1
         self._turned_away.pop((host, port), None)
         shortest_s = self._round_trips_s.get((host, port), math.inf)
         self._round_trips_s[host, port] = min(shortest_s, connection.round_trip_s)
@@ -404,6 +418,14 @@ class Cluster:
         for (broker, _), slot in self._slots.items():
             if broker == ANY_BROKER and slot.connection is not None and slot.connection.peer == silent.peer:
                 slot.connection.close()
+
+    def _is_waited_for(self, host: str, port: int) -> bool:
+        """Whether an answer of that broker is waited for just now: if it is frozen, another one may answer."""
+        if self._opening[host, port]:
+            return True
+        peer = peer_name(host, port)
+        connections = (slot.connection for slot in self._slots.values())
+        return any(one is not None and one.peer == peer and not one.is_idle for one in connections)
 
     def _is_avoided(self, host: str, port: int) -> bool:
         return self._silent_until_s.get(peer_name(host, port), 0.0) > asyncio.get_running_loop().time()

@@ -39,3 +39,12 @@ def remote_topic_of(topic: TopicName, policy: ReplicationPolicy, flow: Flow) -> 
     if policy.topic_source(topic) == flow.target:
         return policy.original_topic(topic)
     return policy.format_remote_topic(flow.source, topic)
+
+
+def upstream_topic_of(remote: TopicName, policy: ReplicationPolicy, flow: Flow) -> TopicName | None:
+    """Return the topic of the source cluster of which ``remote_topic_of`` makes ``remote``; None: there is none."""
+    own = policy.upstream_topic(remote) if policy.topic_source(remote) == flow.source else None
+    for topic in (own, policy.format_remote_topic(flow.target, remote)):
+        if topic is not None and remote_topic_of(topic, policy, flow) == remote:
+            return topic
+    return None

@@ -43,6 +43,8 @@ class Mm2IsRunning(Mm2Error):
             f"Flow {flow} is refused: MirrorMaker 2 runs it, group {group} on {flow.target} has {members} member(s).",
             remedy="Stop MirrorMaker 2 for this flow first: mm2py then goes on from MirrorMaker 2's positions.",
         )
+        self.group = group
+        self.members = members
 
 
 @dataclass(frozen=True, slots=True)

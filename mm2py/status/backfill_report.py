@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from mm2py.connector import Flow
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, State
 from mm2py.records.source_offset import StoredPosition
 
+ENDED_SHOWN_MS: Final = 3_600_000
+"""How long the status shows a backfill that is over."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackfillReport:
-    """One backfill; one that is over is shown for a week."""
+    """One backfill. If it is over, the status shows it for an hour, and the list of backfills for a week."""
 
     id: str
     """Its id."""
@@ -50,6 +54,17 @@ class BackfillReport:
 
 
 def backfill_reports(
+    flow: Flow, backfills: Iterable[Backfill], positions: Mapping[TopicPartition, StoredPosition], now_ms: int
+) -> tuple[BackfillReport, ...]:
+    """Return the backfills that the status of a flow shows, the latest first.
+
+    One that was stopped days ago is no news, and hides what is.
+    """
+    shown = [one for one in backfills if one.holds or now_ms - one.seen_at_ms <= ENDED_SHOWN_MS]
+    return all_backfill_reports(flow, shown, positions, now_ms)
+
+
+def all_backfill_reports(
     flow: Flow, backfills: Iterable[Backfill], positions: Mapping[TopicPartition, StoredPosition], now_ms: int
 ) -> tuple[BackfillReport, ...]:
     """Return the backfills of a flow, the latest first."""

@@ -121,6 +121,10 @@ class GroupsBody(FormatBody):
 
     flow: str = Field(examples=["A->B"])
     """The flow that mirrors them."""
+    at_ms: int = Field(examples=[1764000000000])
+    """When the clusters were asked, by the clock of the machine that asked. The age of a checkpoint counts from it."""
+    unread: str = Field(default="", examples=[""])
+    """Why the source does not tell; empty: it does. Otherwise each group is told as of its last checkpoint."""
     groups: tuple[ConsumerGroupReport, ...]
     """Those that are not ready come first, then by name."""
 
@@ -132,6 +136,9 @@ class TranslateBody(FormatBody):
     """The flow that copies the partition."""
     is_reverse: bool
     """The offsets are those of the remote partition."""
+    unread: str = Field(default="", examples=[""])
+    """Why the source does not tell; empty: it does. Otherwise the target alone answers: whether the topic was
+    recreated on the source, and where its log starts, is not checked."""
     offsets: tuple[OffsetReport, ...]
     """One answer for each offset, in the order in which they were asked."""
 

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
@@ -21,7 +21,7 @@ from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import MISSING_S, ControlLogMissing
 from mm2py.group.membership import View
-from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
@@ -34,6 +34,9 @@ from mm2py.topics.unmatched import Unmatched, unmatched
 
 PROBE_S: Final = 10.0
 """How long a cluster may take to answer at all."""
+NEXT_PROBE_S: Final = 0.7
+"""A broker that has said nothing for so long gets another one beside it."""
+PROBES_MOST: Final = 3
 PART_S: Final = 30.0
 """How long one part may take, such as reading all positions."""
 FAILING_S: Final = 5.0
@@ -43,7 +46,11 @@ AGAIN_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a look waits for a cluster that accepts connections and says nothing. It is asked on meanwhile."""
+    """How long a look waits for a cluster that accepts connections and says nothing. It is asked on meanwhile.
+
+    While a connection is being made, each step that the cluster answers begins the wait again: a far cluster that needs
+    six round trips with TLS and SASL is slow, and not silent.
+    """
 
     clock: Clock
     """Says since when it is silent."""
@@ -53,6 +60,21 @@ class Patience:
     """For one that did not."""
     within_s: float = 3.0
     """For one that falls silent while it is asked."""
+    every_s: float = 1.5
+    """How often a cluster that is asked something is asked whether it is still there."""
+
+
+def patience_of_commands(clock: Clock) -> Patience:
+    """Return that of the commands: a cluster that says nothing costs them 3 s at most, also in the middle of a look."""
+    return Patience(clock, first_s=2.0, within_s=2.0, every_s=0.5)
+
+
+@runtime_checkable
+class Connecting(Protocol):
+    """Brokers that tell how far they are with a connection."""
+
+    def step_s(self) -> float:
+        """Return when a step of connecting was last answered, by the event loop's clock."""
 
 
 class Side:
@@ -66,8 +88,21 @@ class Side:
         """Why it did not answer last time; empty if it did."""
         self._patience = patience
         self._probing: asyncio.Task[str | None] | None = None
+        self._looked: asyncio.Task[None] | None = None
         self._asked_at_ms = 0
+        self._answering = 0
+        """Which of the connections of ``_any_answer`` had an answer last."""
         self._silent_since_ms: int | None = None
+
+    def begin_probe(self, tasks: asyncio.TaskGroup) -> None:
+        """Find out whether it answers, beside other work. What is asked of it meanwhile waits for that."""
+        self._looked = tasks.create_task(self.probe(), name=f"status: does {self.alias} answer")
+
+    async def why_away(self) -> str:
+        """Return why it does not answer, empty if it does, as soon as that is known."""
+        if self._looked is not None:
+            await asyncio.wait({self._looked})
+        return self.away
 
     async def probe(self) -> None:
         """Find out whether it answers. Cancelling loses nothing."""
@@ -83,7 +118,7 @@ class Side:
             self._asked_at_ms = patience.clock.wall_ms()
             self._probing = asyncio.create_task(self._ask(), name=f"status: is {self.alias} there")
         probing = self._probing
-        await asyncio.wait({probing}, timeout=most_s)
+        await self._answer_or_silence(probing, most_s)
         why = probing.result() if probing.done() else None
         if why is not None:
             self._silent_since_ms, self.away = None, why
@@ -95,16 +130,56 @@ class Side:
         if probing.done() and self._probing is probing:
             self._probing = None
 
+    async def _answer_or_silence(self, probing: asyncio.Task[str | None], most_s: float) -> None:
+        """Wait for the answer, or until the cluster has said nothing for ``most_s``."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        while not probing.done():
+            left_s = self._step_s(begun_s) + most_s - loop.time()
+            if left_s <= 0:
+                return
+            await asyncio.wait({probing}, timeout=left_s)
+
+    def _step_s(self, begun_s: float) -> float:
+        """Return when a step of connecting was last answered; ``begun_s`` if none was since."""
+        return max(begun_s, self.brokers.step_s()) if isinstance(self.brokers, Connecting) else begun_s
+
     async def _ask(self) -> str | None:
         """Return why it refuses to answer, empty if it does; None: it says nothing."""
         try:
             async with asyncio.timeout(PROBE_S):
-                await fetch_metadata(self.brokers, [], channel="probe")  # waits behind no answer that takes long
+                await self._any_answer()
             return ""
         except TimeoutError:
             return None
         except Mm2Error as error:
             return said(error)
+
+    async def _any_answer(self) -> None:
+        """Return when a broker answers, whichever is the first. Raises: KafkaError, the first one.
+
+        The story: one of three brokers is frozen, or its host is gone without a word. A client that has chosen it
+        waits, and would call the whole cluster silent. So others are asked beside it, on connections of their own,
+        which wait behind no answer that takes long. A broker that has answered a step of connecting is slow, and alone
+        asked on: wrong passwords in quick succession lock accounts.
+        """
+        begun_s = asyncio.get_running_loop().time()
+        asking: dict[asyncio.Task[ClusterMetadata], int] = {}
+        try:
+            for number in range(self._answering, self._answering + PROBES_MOST):
+                channel = number % PROBES_MOST
+                work = fetch_metadata(self.brokers, [], channel=f"probe-{channel}")
+                asking[asyncio.create_task(work, name=f"status: is {self.alias} there, {channel}")] = channel
+                await asyncio.wait(asking, timeout=NEXT_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
+                if any(task.done() for task in asking) or self._step_s(begun_s) > begun_s:
+                    break
+            (first, *_), _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            first.result()
+            self._answering = asking[first]
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
 
     async def close(self) -> None:
         """Ask no more."""
@@ -118,8 +193,8 @@ class Side:
         Args:
             doing: what the work is, for the message that it took too long.
         """
-        if self.away:
-            return self.away
+        if why := await self.why_away():
+            return why
         if self._patience is None:
             return await self._try(doing, work)
         trying = asyncio.create_task(self._try(doing, work), name=f"status: {doing}")
@@ -134,7 +209,7 @@ class Side:
 
     async def _until_silent(self, patience: Patience) -> None:
         while not self.away:
-            await asyncio.sleep(patience.first_s)
+            await asyncio.sleep(patience.every_s)
             await self._probe(patience, patience.within_s)
 
     async def _try(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
@@ -148,13 +223,27 @@ class Side:
                     except Mm2Error as error:
                         if not error.retriable:
                             return said(error)
+                        now_s = asyncio.get_running_loop().time()
+                        left_s = (limit.when() or now_s) - now_s
+                        if left_s <= 0:  # the error came of the limit, which must not be moved any more
+                            return said(error)
                         if not why:
-                            until = asyncio.get_running_loop().time() + FAILING_S
-                            limit.reschedule(min(until, limit.when() or until))
+                            limit.reschedule(now_s + min(FAILING_S, left_s))
                         why = said(error)
                     await asyncio.sleep(AGAIN_S)
         except TimeoutError:
             return why or f"{self.alias} does not answer: {doing} took more than {PART_S:g} s."
+
+
+async def why_not_both(doing: str, source: Side, target: Side, work: Callable[[], Awaitable[None]]) -> str:
+    """Do ``work`` that asks both clusters, as ``Side.why_not``. Either of them may fall silent meanwhile."""
+    refused = ""
+
+    async def guarded() -> None:
+        nonlocal refused
+        refused = await target.why_not(doing, work)
+
+    return await source.why_not(doing, guarded) or refused
 
 
 def said(error: Mm2Error) -> str:

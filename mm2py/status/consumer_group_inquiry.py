@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
-from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
-from mm2py.kafka.consumer_groups import Commits, ListedGroup, committed_offsets, list_groups, refused_groups
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups, refused_groups
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.offsets.checkpoint_rule import remote_topic_of
+from mm2py.offsets.checkpoint_rule import remote_topic_of, upstream_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.offsets.partition_ledger import PartitionLedger
+from mm2py.records import checkpoint
+from mm2py.records.java_struct import MalformedRecord
+from mm2py.replication.reading.internal_table import RECORDS_AT_ONCE, each_record
 from mm2py.replication.reading.offset_tables import CheckpointTable
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
-from mm2py.status.ledger_topics import missing, recreated, side_of
-from mm2py.status.offset_inquiry import offsets_of
+from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
+from mm2py.status.offset_inquiry import are_syncs_on_source, offsets_of
 from mm2py.topics.filters import PatternTooSlow
+
+
+class DatedCheckpointTable(CheckpointTable):
+    """The last checkpoint of each group and remote partition, and when it was made."""
+
+    def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
+        super().__init__(brokers, topic, log, may_be_missing=True)
+        self.at_ms: dict[tuple[str, TopicPartition], int] = {}
+
+    def _clear(self) -> None:
+        super()._clear()
+        self.at_ms.clear()
+
+    async def _read(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool) -> None:
+        count = 0
+        async for record in each_record(brokers, topic, self._read_to):
+            self._take(record.key, record.value)
+            with contextlib.suppress(MalformedRecord):
+                found = checkpoint.decode(record.key, record.value)
+                self.at_ms[found.group, (found.topic, found.partition)] = record.timestamp_ms
+            count += 1
+            if pauses and count % RECORDS_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
 
 class ConsumerGroupInquiry:
@@ -35,11 +63,15 @@ class ConsumerGroupInquiry:
         self._checkpoint_settings = checkpoints
         self._source = source
         self._target = target
-        self._offsets = offsets_of(settings, source, target, log)
-        self._checkpoints = CheckpointTable(target, checkpoints.topic, log, may_be_missing=True)
+        self._log = log
+        self._new_tables()
+
+    def _new_tables(self) -> None:
+        self._offsets = offsets_of(self._settings, self._source, self._target, self._log)
+        self._checkpoints = DatedCheckpointTable(self._target, self._checkpoint_settings.topic, self._log)
 
     async def look(self) -> ConsumerGroupsFacts:
-        """Return what both clusters say.
+        """Return what both clusters say. If it is cancelled, the next look reads the topics from their start.
 
         Raises:
             BrokerRefused: a right is missing; the error names it.
@@ -47,24 +79,30 @@ class ConsumerGroupInquiry:
             DamagedTopic: as ``read_table``.
             KafkaError: as ``Brokers.send``.
         """
+        return await self._or_new_tables(self._look())
+
+    async def look_at_target(self) -> ConsumerGroupsFacts:
+        """Return what the target alone says, as of the last checkpoint of each group. It asks the source nothing.
+
+        Cancelling and errors: as ``look``.
+        """
+        return await self._or_new_tables(self._look_at_target())
+
+    async def _or_new_tables(self, looking: Coroutine[Any, Any, ConsumerGroupsFacts]) -> ConsumerGroupsFacts:
+        try:
+            return await looking
+        except asyncio.CancelledError:
+            self._new_tables()  # the old ones may lack records
+            raise
+
+    async def _look(self) -> ConsumerGroupsFacts:
         settings, source, target = self._settings, self._source, self._target
         found = await list_groups(source)
         listed = {name: one for name, one in found.items() if _is_mirrored(one, self._checkpoint_settings)}
         committed = {
             name: _of_flow(commits, settings) for name, commits in (await _commits(source, listed)).items() if commits
         }
-        on_target = {name: one for name, one in (await list_groups(target)).items() if name in committed}
-        committed_there: dict[str, Commits] = {}
-        refused: dict[str, BrokerRefused] = {}
-        for name, commits in (await committed_offsets(target, list(on_target))).items():
-            if isinstance(commits, BrokerRefused):
-                refused[name] = commits
-            else:
-                committed_there[name] = commits
-        is_synced = self._checkpoint_settings.group_sync is not None
-        if is_synced:
-            idle = [name for name in committed if name not in on_target or on_target[name].state == IDLE]
-            refused |= await refused_groups(target, idle)
+        on_target, committed_there, refused = await self._ask_target(committed)
         keys = sorted({key for commits in committed.values() for key in commits})
         remote = {
             key: (str(remote_topic_of(TopicName(key[0]), settings.policy, settings.flow)), key[1]) for key in keys
@@ -76,6 +114,7 @@ class ConsumerGroupInquiry:
         return ConsumerGroupsFacts(
             [
                 ConsumerGroupFacts(
+                    name,
                     listed[name],
                     on_target.get(name),
                     commits,
@@ -92,8 +131,77 @@ class ConsumerGroupInquiry:
             stale,
             self._offsets.syncs,
             self._checkpoints.last,
-            is_synced,
+            self._checkpoint_settings.group_sync is not None,
+            self._checkpoints.at_ms,
         )
+
+    async def _look_at_target(self) -> ConsumerGroupsFacts:
+        settings, target = self._settings, self._target
+        await self._checkpoints.follow()
+        committed, remote = self._checkpointed()
+        on_target, committed_there, refused = await self._ask_target(committed)
+        syncs_unread = are_syncs_on_source(settings)
+        await self._offsets.follow(sorted(remote), with_syncs=not syncs_unread)  # after the checkpoints
+        of_target = await _topics(target, remote.values())  # after the ledgers
+        stale = self._stale(remote, None, of_target)
+        return ConsumerGroupsFacts(
+            [
+                ConsumerGroupFacts(
+                    name,
+                    None,
+                    on_target.get(name),
+                    commits,
+                    committed_there.get(name, {}),
+                    str(refused.get(name, "")),
+                )
+                for name, commits in committed.items()
+            ],
+            remote,
+            {},
+            await _offsets(target, of_target, remote.values(), EARLIEST),
+            {key: PartitionLedger() if key in stale else self._offsets.ledger(key) for key in remote},
+            stale,
+            None if syncs_unread else self._offsets.syncs,
+            self._checkpoints.last,
+            self._checkpoint_settings.group_sync is not None,
+            self._checkpoints.at_ms,
+            is_target_alone=True,
+        )
+
+    def _checkpointed(self) -> tuple[dict[str, dict[TopicPartition, Commit]], dict[TopicPartition, TopicPartition]]:
+        """Return what groups had committed on the source by their checkpoints, and the remote partitions of that."""
+        settings = self._settings
+        keys: dict[TopicPartition, TopicPartition | None] = {}
+        passes: dict[str, bool] = {}
+        committed: dict[str, dict[TopicPartition, Commit]] = {}
+        for (group, there), found in self._checkpoints.last.items():
+            if group not in passes:
+                passes[group] = _passes(group, self._checkpoint_settings)
+            if there not in keys:
+                topic = upstream_topic_of(TopicName(there[0]), settings.policy, settings.flow)
+                keys[there] = (topic, there[1]) if topic is not None and _is_copied(topic, settings) else None
+            key = keys[there]
+            if passes[group] and key is not None and found.downstream_offset >= 0:
+                committed.setdefault(group, {})[key] = Commit(found.upstream_offset)
+        return committed, {key: there for there, key in keys.items() if key is not None}
+
+    async def _ask_target(
+        self, names: Collection[str]
+    ) -> tuple[dict[str, ListedGroup], dict[str, Commits], dict[str, BrokerRefused]]:
+        """Return which of these groups the target has, what they have committed there, and which rights are missing."""
+        target = self._target
+        on_target = {name: one for name, one in (await list_groups(target)).items() if name in names}
+        committed: dict[str, Commits] = {}
+        refused: dict[str, BrokerRefused] = {}
+        for name, commits in (await committed_offsets(target, list(on_target))).items():
+            if isinstance(commits, BrokerRefused):
+                refused[name] = commits
+            else:
+                committed[name] = commits
+        if self._checkpoint_settings.group_sync is not None:
+            idle = [name for name in names if name not in on_target or on_target[name].state == IDLE]
+            refused |= await refused_groups(target, idle)
+        return on_target, committed, refused
 
     def _stale(
         self,
@@ -101,12 +209,20 @@ class ConsumerGroupInquiry:
         of_source: ClusterMetadata | None,
         of_target: ClusterMetadata | None,
     ) -> dict[TopicPartition, str]:
-        """Return the partitions whose ledger does not count, and why."""
+        """Return the partitions whose ledger does not count, and why.
+
+        Args:
+            of_source: None: the source does not tell, or nothing was asked for.
+            of_target: None: nothing was asked for.
+        """
         found: dict[TopicPartition, str] = {}
-        if of_source is None or of_target is None:
+        if of_target is None:
             return found
         for key, there in remote.items():
-            source = side_of(key, self._settings.flow.source, of_source.topics.get(key[0]))
+            alias = self._settings.flow.source
+            source = (
+                unknown_side(key, alias) if of_source is None else side_of(key, alias, of_source.topics.get(key[0]))
+            )
             target = side_of(there, self._settings.flow.target, of_target.topics.get(there[0]))
             why = missing(source, target) or recreated(self._offsets.ledger(key), source, target)
             if why:
@@ -115,19 +231,25 @@ class ConsumerGroupInquiry:
 
 
 def _is_mirrored(group: ListedGroup, settings: CheckpointSettings) -> bool:
+    return group.protocol_type in CONSUMERS and _passes(group.group, settings)
+
+
+def _passes(group: str, settings: CheckpointSettings) -> bool:
     try:
-        return group.protocol_type in CONSUMERS and settings.group_filter.should_replicate(group.group)
+        return settings.group_filter.should_replicate(group)
     except PatternTooSlow:
         return False  # the worker says so in its log
 
 
 def _of_flow(commits: Commits, settings: FlowSettings) -> Commits:
-    found = {}
-    for key, commit in commits.items():
-        with contextlib.suppress(PatternTooSlow):
-            if settings.topic_filter.should_replicate(key[0]):
-                found[key] = commit
-    return found
+    return {key: commit for key, commit in commits.items() if _is_copied(key[0], settings)}
+
+
+def _is_copied(topic: str, settings: FlowSettings) -> bool:
+    try:
+        return settings.topic_filter.should_replicate(topic)
+    except PatternTooSlow:
+        return False
 
 
 async def _commits(brokers: Brokers, groups: dict[str, ListedGroup]) -> dict[str, Commits]:

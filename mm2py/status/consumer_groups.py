@@ -1,6 +1,8 @@
 """What is told of the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that.
 Pure.
 
+If the source does not answer, the target alone tells of each group as of its last checkpoint.
+
 MirrorMaker 2 tells an application where it may go on, if it asks with Java's RemoteClusterUtils, and tells an operator
 nothing. Lag is counted in offsets, so it includes markers of transactions and records that compaction has removed.
 """
@@ -8,7 +10,7 @@ nothing. Lag is counted in offsets, so it includes markers of transactions and r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mm2py.kafka.consumer_groups import Commits, ListedGroup
@@ -38,11 +40,13 @@ _HOLES: Final = frozenset({AnswerKind.COUNTED, AnswerKind.TRIMMED})
 class ConsumerGroupFacts:
     """What both clusters say of one consumer group."""
 
-    source: ListedGroup
+    group: str
+    source: ListedGroup | None
+    """None: the source does not tell."""
     target: ListedGroup | None
     """None: there is no such group."""
     committed: Commits
-    """On the source, of topics that the flow copies."""
+    """On the source, of topics that the flow copies. If the source does not tell: what the checkpoints say of it."""
     committed_on_target: Commits
     refused: str
     """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
@@ -69,6 +73,10 @@ class ConsumerGroupsFacts:
     checkpoints: Mapping[tuple[str, TopicPartition], Checkpoint]
     is_synced: bool
     """``sync.group.offsets.enabled``."""
+    checkpoints_at_ms: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    """The timestamps of the checkpoints' records: when the worker looked up the groups' offsets."""
+    is_target_alone: bool = False
+    """The source does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +87,8 @@ class PartitionReport:
     """Its name on the source."""
     partition: int
     """Its number."""
-    committed: int
-    """What the group has committed on the source."""
+    committed: int | None
+    """What the group has committed on the source. None: the source does not tell."""
     lag: int | None
     """None: the end of the source partition is not known."""
     remote_topic: str
@@ -95,11 +103,15 @@ class PartitionReport:
     waits_for: str
     """What is missing before the group can go on there; empty if nothing is."""
     is_exact: bool
-    """It goes on at the exact record."""
+    """It goes on at the exact record. If the source does not tell: at the exact record of its last checkpoint."""
     basis: str
     """What ``reads_again_at_most`` rests on: ``ledger``, ``offset-syncs`` or empty text."""
     note: str
     """What an operator should know although nothing is waited for; empty if there is nothing."""
+    checkpoint_source_offset: int | None = None
+    """What the group had committed on the source by its last checkpoint. None: there is no checkpoint."""
+    checkpoint_at_ms: int | None = None
+    """When the worker had looked that up, by its clock. A group that commits nothing new gets no new checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +121,7 @@ class ConsumerGroupReport:
     group: str
     """Its id."""
     state: str
-    """On the source, in Kafka's word."""
+    """On the source, in Kafka's word. Empty text: the source does not tell."""
     state_on_target: str
     """Empty text: there is no such group."""
     lag: int | None
@@ -195,8 +207,8 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
     more = f", and {len(noted) - 1} more partition(s)" if len(noted) > 1 else ""
     note = f"{noted[0].topic}-{noted[0].partition}: {noted[0].note}{more}" if noted else group.refused
     return ConsumerGroupReport(
-        group.source.group,
-        group.source.state,
+        group.group,
+        "" if group.source is None else group.source.state,
         "" if target is None else target.state,
         _sum(one.lag for one in partitions),
         _sum(one.reads_again_at_most for one in partitions),
@@ -211,13 +223,14 @@ def _group_report(group: ConsumerGroupFacts, facts: ConsumerGroupsFacts) -> Cons
 
 def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: ConsumerGroupsFacts) -> PartitionReport:
     commit, remote, end = group.committed[key], facts.remote[key], facts.ends.get(key)
-    checkpoint = facts.checkpoints.get((group.source.group, remote))
+    checkpoint = facts.checkpoints.get((group.group, remote))
     on_target = group.committed_on_target.get(remote)
     there = None if on_target is None else on_target.offset
     ledger = facts.ledgers.get(key, PartitionLedger())
     translated = forward(ledger, facts.syncs, key, commit.offset)
     again, basis = None, Basis.NOTHING
     waits_for = note = ""
+    alone = facts.is_target_alone
     start = facts.remote_starts.get(remote, 0)
     if translated.offset is not None and translated.offset < start:
         note = f"the target has deleted the copies before offset {start}"
@@ -226,7 +239,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     skips = any(one is not None and _is_ahead(one, translated) for one in (at, there))
     if why := facts.stale.get(key, ""):
         waits_for, note = why, ""
-    elif at is None or (translated.offset is not None and at < translated.offset):
+    elif at is None or (not alone and translated.offset is not None and at < translated.offset):
         waits_for = _why_no_checkpoint(translated, key, facts)
     elif _is_ahead(at, translated):
         waits_for = NEXT_CHECKPOINT
@@ -239,16 +252,18 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
     return PartitionReport(
         key[0],
         key[1],
-        commit.offset,
+        None if alone else commit.offset,
         None if end is None else max(0, end - commit.offset),
         remote[0],
         None if checkpoint is None else checkpoint.downstream_offset,
-        again,
+        None if alone else again,
         there,
         waits_for,
         again == 0,
         str(basis),
         note,
+        None if checkpoint is None else checkpoint.upstream_offset,
+        facts.checkpoints_at_ms.get((group.group, remote)),
     )
 
 

@@ -30,6 +30,7 @@ from mm2py.status.backfill_report import BackfillReport, backfill_reports
 from mm2py.status.connector_report import HeldReport, RefusalReport, held_of, refusals_of
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
+from mm2py.status.left_out import why_left_out
 from mm2py.status.not_copied import NotCopied, Reason, TopicFacts, most_urgent_first, of_cause, why_not_copied
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
@@ -296,7 +297,7 @@ class TopicReport:
         return not self.not_copied
 
 
-RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
+_RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
     WhyNot.OWN_TOPIC: (Reason.OWN_TOPIC, "mm2py keeps its own state in it."),
     WhyNot.INTERNAL: (Reason.INTERNAL, "It is an internal topic of Kafka, Kafka Connect or MirrorMaker 2."),
     WhyNot.CYCLE: (Reason.CYCLE, "Its name says that its records have been on the target."),
@@ -304,7 +305,15 @@ RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
     WhyNot.EXCLUDED: (Reason.EXCLUDED, "A pattern of topics.exclude matches it."),
     UNDECIDED: (Reason.UNDECIDED, "A pattern of topics or topics.exclude finds no answer in time. Rewrite it."),
 }
-"""What the settings say of a topic that they leave out."""
+
+
+def left_out_of(facts: FlowFacts, topic: str) -> tuple[Reason, str]:
+    """Return why the settings leave a topic out, with the pattern that decided and where it stands."""
+    why = facts.left_out[topic]
+    reason, text = _RULES[why]
+    if why in {WhyNot.EXCLUDED, WhyNot.NOT_INCLUDED}:
+        text = why_left_out(topic, facts.settings.topic_filter, facts.origins) or text
+    return reason, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,12 +382,11 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
             if owned.waits_for is not None:
                 moving.append(partition)
         since = [at_ms for key, at_ms in facts.standing.items() if key[0] == topic and at_ms is not None]
-        left_out = facts.left_out.get(topic)
         not_copied = why_not_copied(
             TopicFacts(
                 partitions=count,
                 selected=None if facts.selected is None else not is_gone,
-                left_out=None if left_out is None else RULES[left_out],
+                left_out=left_out_of(facts, topic) if topic in facts.left_out else None,
                 has_positions=topic in stored,
                 listed=listed.get(topic, 0),
                 unowned=ranges(unowned),
@@ -628,7 +636,7 @@ def flow_report(
         settings.enabled,
         "" if source_held is None else source_held.text,
         None if source_held is None else source_held.at_ms,
-        "" if copied else not_running or "No worker runs the flow.",
+        "" if copied else facts.mm2_runs or not_running or "No worker runs the flow.",
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         causes,
     )

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import StoredConfigUnusable
+from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.kafka.cluster import fetch_metadata
@@ -34,10 +35,11 @@ from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.current_settings import ASKED
 from mm2py.shared_settings.follow import merged_or_file
-from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInquiry
+from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInquiry, why_not_both
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
+from mm2py.status.mm2_inquiry import Mm2Inquiry
 from mm2py.status.movement import SETTLE_S, Movement
 
 SETTLE_AGAIN_S: Final = 1.0
@@ -149,7 +151,7 @@ class GroupsInShort:
         if self._inquiry is None or (self._asked_at_s is not None and now_s - self._asked_at_s < GROUPS_KEPT_S):
             return
         self._asked_at_s = now_s
-        self.unread = self._source.away or await self._target.why_not("asking for consumer groups", self._ask)
+        self.unread = await why_not_both("asking for consumer groups", self._source, self._target, self._ask)
         if self.unread:
             self.report, self._asked_at_s = None, None
 
@@ -214,6 +216,7 @@ class FlowInquiry:
             held=self._stored.held,
             backfills=self._stored.backfills,
             file=self._file.shared(self.flow),
+            origins=self._origins,
             config_unread=self._stored.unread,
             config_unusable=self._unusable,
         )
@@ -271,6 +274,7 @@ class FlowInquiry:
 
     def _begin(self, settings: FlowSettings) -> None:
         self._shown = settings
+        self._origins = origins_of_filters(self._file, self.flow, None if self._unusable else self._known)
         self._movement = Movement()
         self._target = TargetInquiry(settings, self._target_side)
         self._source = SourceInquiry(settings, self._source_side)
@@ -329,6 +333,7 @@ class Inquiry:
         self._groups = [
             GroupInquiry(configuration.groups[target], on, clock=clock, rng=rng) for target, on in targets.items()
         ]
+        self._mm2 = Mm2Inquiry(targets)
         self._off = {
             settings.flow: StoredInquiry(settings, targets[settings.flow.target])
             for settings in file.flows_switched_off()
@@ -342,20 +347,21 @@ class Inquiry:
         """
         async with asyncio.TaskGroup() as tasks:
             for side in self._sides:
-                tasks.create_task(side.probe(), name=f"status: is {side.alias} there")
-        async with asyncio.TaskGroup() as tasks:
+                side.begin_probe(tasks)
             groups = [tasks.create_task(group.look(), name=f"status: {group.topic}") for group in self._groups]
             flows = [tasks.create_task(flow.look(), name=f"status: {flow.flow}") for flow in self._flows]
             for name, off in self._off.items():
                 tasks.create_task(off.look(), name=f"status: {name}")
+        found = [group.result() for group in groups]
+        told = await self._mm2.look([flow.result() for flow in flows], found, self._clock.wall_ms())
         clusters: dict[ClusterAlias, str] = {}
         for side in self._sides:
             clusters[side.alias] = clusters.get(side.alias) or side.away
         return Facts(
             self._clock.wall_ms(),
             dict(sorted(clusters.items())),
-            [group.result() for group in groups],
-            [flow.result() for flow in flows],
+            found,
+            told,
             self._refused,
             {flow: off.config for flow, off in self._off.items() if off.config is not None},
             {flow: off.unread for flow, off in self._off.items() if off.unread},

@@ -33,6 +33,11 @@ def side_of(key: TopicPartition, alias: str, topic: TopicMetadata | None) -> Sid
     return Side(key, alias, key[1] in topic.partitions, topic.topic_id)
 
 
+def unknown_side(key: TopicPartition, alias: str) -> Side:
+    """Return a side whose cluster does not answer: nothing speaks against the ledger."""
+    return Side(key, alias, True, None)
+
+
 def missing(source: Side, target: Side) -> str:
     """Return which of the partitions does not exist; empty if both do."""
     return next((f"{_name(side)} does not exist on {side.alias}" for side in (source, target) if not side.exists), "")

@@ -24,7 +24,7 @@ from mm2py.replication.reading.flow_offsets import FlowOffsets
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import OffsetSyncTable
-from mm2py.status.ledger_topics import missing, recreated, side_of
+from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
 from mm2py.status.offset_report import MAY_BE_REPLAYED, OffsetReport, may_be_lost, report_of, with_gaps, with_log_start
 from mm2py.topics.names import ledger_topic, quarantine
 
@@ -40,6 +40,11 @@ class Question:
     offsets: Sequence[int]
     is_reverse: bool
     """They are offsets of the remote partition."""
+
+
+def are_syncs_on_source(settings: FlowSettings) -> bool:
+    """Whether the flow's offset syncs cannot be read without the source."""
+    return settings.offset_syncs is not None and settings.offset_syncs.on_source
 
 
 def offsets_of(settings: FlowSettings, source: Brokers, target: Brokers, log: FilteringBoundLogger) -> FlowOffsets:
@@ -61,22 +66,29 @@ async def ask_where(
     log: FilteringBoundLogger,
     *,
     offsets: FlowOffsets | None = None,
+    is_target_alone: bool = False,
 ) -> list[OffsetReport]:
     """Return where each offset is in the other log, in the order in which they were asked.
 
     Args:
         offsets: the flow's tables, read before and now read on, by one caller at a time; None: new ones.
+        is_target_alone: the source does not answer, and is not asked. Whether its topic was recreated, and where its
+            log starts, is then not known. Offset syncs that it has are not used.
     Raises:
         BrokerRefused: a right is missing; the error names it.
         NewerLedgerFormat: a newer mm2py has written the ledger.
         DamagedTopic, KafkaError: as ``read_table``.
     """
     offsets, key = offsets or offsets_of(settings, source, target, log), question.key
-    await offsets.follow([key])
+    syncs_unread = is_target_alone and are_syncs_on_source(settings)
+    await offsets.follow([key], with_syncs=not syncs_unread)
+    syncs = None if syncs_unread else offsets.syncs
     remote = settings.remote_topic(key[0])
     there = (remote, key[1])
-    source_topic, target_topic = await _topic(source, key[0]), await _topic(target, remote)  # after the ledger
-    source_side = side_of(key, settings.flow.source, source_topic)
+    source_topic = None if is_target_alone else await _topic(source, key[0])  # after the ledger
+    target_topic = await _topic(target, remote)
+    alias = settings.flow.source
+    source_side = unknown_side(key, alias) if is_target_alone else side_of(key, alias, source_topic)
     target_side = side_of(there, settings.flow.target, target_topic)
     asked, other = (there, key) if question.is_reverse else (key, there)
     if why := missing(source_side, target_side):
@@ -86,12 +98,12 @@ async def ask_where(
     why = recreated(ledger, source_side, target_side)
     translate = reverse if question.is_reverse else forward
     ledger = PartitionLedger() if why else ledger
-    found = {offset: translate(ledger, offsets.syncs, key, offset) for offset in question.offsets}
+    found = {offset: translate(ledger, syncs, key, offset) for offset in question.offsets}
     target_log = _TargetLog(settings, key, remote, target)
     replayed: set[int] = set()
     if question.is_reverse:
         found = await target_log.with_replayed(found)
-        log_start = await _log_start(source, key, source_topic)
+        log_start = 0 if is_target_alone else await _log_start(source, key, source_topic)
     else:
         if any(map(may_be_lost, found.values())):
             gaps = await target_log.gaps()
@@ -100,7 +112,15 @@ async def ask_where(
         log_start = await _log_start(target, there, target_topic)
     found = {offset: with_log_start(one, log_start) for offset, one in found.items()}
     return [
-        report_of(*asked, offset, other[0], found[offset], note=REPLAYED_NOTE if offset in replayed else "", why=why)
+        report_of(
+            *asked,
+            offset,
+            other[0],
+            found[offset],
+            note=REPLAYED_NOTE if offset in replayed else "",
+            why=why,
+            syncs_unread=syncs_unread,
+        )
         for offset in question.offsets
     ]
 

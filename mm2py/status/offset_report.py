@@ -30,6 +30,7 @@ WORDS: Final = {
 """In the other direction NOT_YET and END mean the same of the remote partition."""
 _DELETED: Final = "expired; the records before it were deleted there"
 """Of EXPIRED that is not exact."""
+_NO_SYNC: Final = ", and no offset sync is as old"
 _LOST: Final = frozenset({GapKind.EXPIRED, GapKind.TRUNCATED})
 """Gaps whose offsets are of the same topic as the ledger's, and that were not copied."""
 _NEXT_COPY: Final = frozenset({AnswerKind.DROPPED, AnswerKind.END, AnswerKind.EXPIRED})
@@ -71,19 +72,21 @@ def report_of(
     *,
     note: str = "",
     why: str = "",
+    syncs_unread: bool = False,
 ) -> OffsetReport:
     """Return the report of a translation.
 
     Args:
         note: what else is known of the record.
         why: why the ledger does not count, empty if it does.
+        syncs_unread: the cluster that keeps the offset syncs does not answer.
     """
     is_deleted = translation.kind is AnswerKind.EXPIRED and not translation.is_exact
     text = why or (_DELETED if is_deleted else WORDS[translation.kind]) + (f"; {note}" if note else "")
     if translation.basis is Basis.OFFSET_SYNCS:
         text += "; by offset syncs, records may be read again"
     elif translation.kind is AnswerKind.BEFORE_LEDGER and not why:
-        text += ", and no offset sync is as old"
+        text += ", and the source, which has the offset syncs, does not tell" if syncs_unread else _NO_SYNC
     return OffsetReport(
         topic,
         partition,
@@ -133,3 +136,14 @@ def line_of(report: OffsetReport) -> str:
         return f"{asked} -> {other}: no answer ({report.text})"
     how = "exact" if report.is_exact else "not exact"
     return f"{asked} -> {other} offset {report.other_offset}, {how} ({report.text})"
+
+
+def what_is_unchecked(unread: str, source: str, *, is_reverse: bool) -> str:
+    """Return what people read if the target alone has answered.
+
+    Args:
+        unread: why the source does not tell.
+        source: its alias.
+    """
+    starts = f", and where its log on {source} starts now" if is_reverse else ""
+    return f"not checked: whether the topic was recreated on {source}{starts} ({unread})"

@@ -178,6 +178,8 @@ def report_of(facts: Facts) -> Report:
         problems += _flow_problems(flow, work.get(flow.flow.target), facts.clusters)
         problems += _settings_problems(flow, groups, facts.at_ms)
     for each in facts.flows:
+        if each.mm2_runs:
+            problems.append(Problem(ProblemKind.NOT_RUNNING, str(each.settings.flow), each.mm2_runs))
         if each.config_unusable:
             problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), each.config_unusable))
     for off, why in facts.off_unread.items():

@@ -160,6 +160,7 @@ DEFAULT_TOPICS = (".*",)
 DEFAULT_TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
 DEFAULT_GROUPS = (".*",)
 DEFAULT_GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
+IGNORE_CASE: Final = "(?i)"
 MATCH_TIMEOUT_S = 0.05
 """What one name may cost. An ordinary match takes microseconds; nothing else of this process runs meanwhile."""
 REMEMBERED_NAMES = 65_536
@@ -199,6 +200,7 @@ class PatternList:
             raise _config_error(key, self.entries, refused) from refused
         self._too_slow_for: set[str] = set()
         self._remembered = functools.lru_cache(maxsize=REMEMBERED_NAMES)(self._match)
+        self._first = functools.lru_cache(maxsize=REMEMBERED_NAMES)(self._find_first)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are the same setting with the same entries."""
@@ -212,6 +214,31 @@ class PatternList:
         if name in self._too_slow_for:
             raise PatternTooSlow(self.key, self.entries, name)
         return self._remembered(name)
+
+    def first_match(self, name: str) -> int | None:
+        """Return the number, from 0, of the first entry that matches a name.
+
+        Returns:
+            None: none does, or that cannot be told of single entries: it takes too long, or one is no pattern without
+            the others, as ``(a`` and ``b)``.
+        """
+        return self._first(name)
+
+    @functools.cached_property
+    def _single(self) -> tuple[regex.Pattern[str], ...]:
+        """The entries one by one; empty if one is no pattern without the others. A flag at the front is for all."""
+        flag = IGNORE_CASE if self.entries and self.entries[0].startswith(IGNORE_CASE) else ""
+        try:
+            return tuple(compile_java(flag + entry.removeprefix(flag)) for entry in self.entries)
+        except NotTranslatable:
+            return ()
+
+    def _find_first(self, name: str) -> int | None:
+        with contextlib.suppress(TimeoutError):
+            for number, pattern in enumerate(self._single):
+                if pattern.fullmatch(name, timeout=MATCH_TIMEOUT_S) is not None:
+                    return number
+        return None
 
     def _match(self, name: str) -> bool:
         if self._pattern is None:
@@ -230,6 +257,20 @@ class FilteredOut(StrEnum):
 
     NOT_INCLUDED = "not included"
     EXCLUDED = "excluded"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterDecision:
+    """What a filter says of a name, and which of its patterns said so."""
+
+    why_not: FilteredOut | None
+    """None: the name passes."""
+    key: str
+    """The list that decided, by the name of its setting."""
+    number: int | None = None
+    """Of the entry that decided, from 1. None: none matches, or it cannot be told which."""
+    pattern: str | None = None
+    """That entry."""
 
 
 class NameFilter:
@@ -251,6 +292,17 @@ class NameFilter:
         if not self._include.matches(name):
             return FilteredOut.NOT_INCLUDED
         return FilteredOut.EXCLUDED if self._exclude.matches(name) else None
+
+    def decision(self, name: str) -> FilterDecision:
+        """Return the same with the pattern that decided. It takes longer than ``why_not``. Raises: PatternTooSlow."""
+        why_not = self.why_not(name)
+        if why_not is FilteredOut.NOT_INCLUDED:
+            return FilterDecision(why_not, self._include.key)
+        decided = self._include if why_not is None else self._exclude
+        at = decided.first_match(name)
+        if at is None:
+            return FilterDecision(why_not, decided.key)
+        return FilterDecision(why_not, decided.key, at + 1, decided.entries[at])
 
     def should_replicate(self, name: str) -> bool:
         """Raises: PatternTooSlow."""

@@ -17,11 +17,9 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
 from mm2py.logs import make_logger
-from mm2py.replication.reading.flow_offsets import FlowOffsets
-from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
-from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
-from mm2py.status.offset_inquiry import Question, ask_where, offsets_of
-from mm2py.status.offset_report import OffsetReport
+from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.offset_inquiry import Question
+from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, OffsetsTold
 from mm2py.topics.names import quarantine
 from rest.clusters.answers import Kept
 from rest.errors import RestError
@@ -51,8 +49,9 @@ class FlowQuestions:
         self._connect_target = connect_target
         self._clock = clock
         self._log = make_logger("error", "text", io.StringIO())
-        self._groups: tuple[FlowSettings, Kept[list[ConsumerGroupReport]]] | None = None
-        self._offsets: tuple[FlowSettings, FlowOffsets] | None = None
+        self._sides: tuple[Side, Side] | None = None
+        self._groups: tuple[FlowSettings, Kept[GroupsTold]] | None = None
+        self._offsets: tuple[FlowSettings, OffsetsQuestion] | None = None
         self._translating = asyncio.Lock()
         self._quarantine: Kept[list[QuarantinedRecord]] | None = None
         self._starts: dict[str, Kept[dict[int, int]]] = {}
@@ -65,36 +64,45 @@ class FlowQuestions:
     def target(self) -> Connected:
         return self._connect_target()
 
-    async def groups(self, settings: FlowSettings) -> list[ConsumerGroupReport]:
+    def _both(self) -> tuple[Side, Side]:
+        """Return source and target."""
+        if self._sides is None:
+            patience, flow = patience_of_commands(self._clock), self.settings.flow
+            self._sides = Side(flow.source, self.source, patience), Side(flow.target, self.target, patience)
+        return self._sides
+
+    async def close(self) -> None:
+        """Ask no more. The connections are the caller's."""
+        for side in self._sides or ():
+            await side.close()
+
+    async def groups(self, settings: FlowSettings) -> GroupsTold:
         """Return the consumer groups of the flow; ``settings`` are those by which its workers run it.
 
+        If the source does not answer, the target alone tells.
+
         Raises:
-            RestError: the flow emits no checkpoints, or a cluster does not answer in time.
-            Others as ``ConsumerGroupInquiry.look``.
+            RestError: the flow emits no checkpoints, or the target does not answer in time.
+            TargetUnread: the target does not answer, or refuses.
         """
         if settings.checkpoints is None:
             raise RestError(409, f"{settings.flow} emits no checkpoints. Set emit.checkpoints.enabled to true.")
         if self._groups is None or self._groups[0] != settings:
-            inquiry = ConsumerGroupInquiry(settings, self.source, self.target, self._log)
-
-            async def ask() -> list[ConsumerGroupReport]:
-                return report_of(await inquiry.look())
-
-            self._groups = settings, Kept(ask, self._clock)
+            question = GroupsQuestion(settings, *self._both(), self._clock, self._log)
+            self._groups = settings, Kept(question.ask, self._clock)
         return await self._in_time(self._groups[1].get(), "asking for consumer groups")
 
-    async def translate(self, settings: FlowSettings, question: Question) -> list[OffsetReport]:
+    async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
         """Return where offsets are in the other log. One question after the other: they share the tables.
 
-        Raises: RestError, as ``groups``; others as ``ask_where``.
+        Raises: as ``groups``.
         """
 
-        async def ask() -> list[OffsetReport]:
+        async def ask() -> OffsetsTold:
             async with self._translating:
                 if self._offsets is None or self._offsets[0] != settings:
-                    self._offsets = settings, offsets_of(settings, self.source, self.target, self._log)
-                tables = self._offsets[1]
-                return await ask_where(settings, question, self.source, self.target, self._log, offsets=tables)
+                    self._offsets = settings, OffsetsQuestion(settings, *self._both(), self._log)
+                return await self._offsets[1].ask(question)
 
         return await self._in_time(ask(), "reading the ledger")
 

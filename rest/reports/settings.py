@@ -17,7 +17,8 @@ from mm2py.config import groups, keys
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import meaning, stored_keys
 from mm2py.config.inventory import Level, take_inventory
-from mm2py.config.layers import FlowLayers, Layer, flow_layers
+from mm2py.config.layers import FlowLayers, flow_layers
+from mm2py.config.origins import CLIENTS, clients_of, entry_of
 from mm2py.config.properties import Entry
 from mm2py.config.settings import Key, Status
 from mm2py.connector import ClusterAlias, Flow
@@ -111,9 +112,6 @@ class WorkerSettingsBody(Body):
     """How many keys of the file mm2py does not know; its log names them at start."""
 
 
-_CLIENTS: Final = ("source.consumer.", "producer.override.", "source.admin.", "target.admin.")
-
-
 def flow_settings_body(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> FlowSettingsBody:
     """Return the settings of a flow.
 
@@ -124,7 +122,7 @@ def flow_settings_body(file: SettingsFile, flow: Flow, stored: FlowConfig | None
     layers, defaults = flow_layers(entries, flow), flow_layers({}, flow)
     shared = stored_keys()
     settings = [
-        _shared(name, key, _entry_of(name, layers, entries, flow), _entry_of(name, defaults, {}, flow), stored)
+        _shared(name, key, entry_of(name, layers, entries, flow), entry_of(name, defaults, {}, flow), stored)
         for name, key in sorted(shared.items())
     ]
     settings += sorted(_of_connections(layers), key=lambda setting: setting.name)
@@ -196,30 +194,11 @@ def _shared(name: str, key: Key[Any], entry: Entry | None, default: Entry | None
     )
 
 
-def _entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> Entry | None:
-    """Return what a file says of a setting under the name by which it is shared; or what it is without a word of it."""
-    for prefix, layer in zip(_CLIENTS, _clients(layers), strict=True):
-        if name.startswith(prefix):
-            return layer.get(name.removeprefix(prefix))
-    if name == keys.ENABLED.name:
-        return entries.get(f"{flow}.{name}") or entries.get(name)
-    if name in keys.OWN_FLOW:
-        return entries.get(f"{flow}.{name}") or entries.get(name)
-    if name in keys.CONNECTOR or name in keys.FLOW_ONLY:
-        return layers.connector.get(name)
-    return layers.worker.get(name)
-
-
-def _clients(layers: FlowLayers) -> tuple[Layer, Layer, Layer, Layer]:
-    """In the order of ``_CLIENTS``."""
-    return layers.consumer, layers.producer, layers.source_admin, layers.target_admin
-
-
 def _of_connections(layers: FlowLayers) -> Iterator[Setting]:
     """Yield what the file says of a flow's clients and is not shared: addresses, credentials, time-outs."""
     tables = (keys.CONSUMER, keys.PRODUCER, keys.ADMIN, keys.ADMIN)
     shared = stored_keys()
-    for prefix, layer, table in zip(_CLIENTS, _clients(layers), tables, strict=True):
+    for prefix, layer, table in zip(CLIENTS, clients_of(layers), tables, strict=True):
         for short, entry in layer.items():
             if entry.line is not None and prefix + short not in shared and short in table:
                 yield _of_file(prefix + short, table[short], entry)

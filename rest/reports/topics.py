@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mm2py.status.facts import FlowFacts, LeftOut
-from mm2py.status.flow_report import RULES, FlowReport, TopicReport
+from mm2py.status.facts import FlowFacts
+from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
 from mm2py.status.not_copied import NotCopied, Reason
 from rest.reports.lag import Looks, lag_of, sum_of
 
@@ -49,13 +49,13 @@ class TopicCopy:
 def topic_copies(facts: FlowFacts, report: FlowReport, looks: Looks) -> list[TopicCopy]:
     """Return all topics of the source, those that were copied from there, and those that ``topics`` names in vain."""
     remote = facts.settings.remote_topic
-    found = [_left_out(topic, remote(topic), why) for topic, why in facts.left_out.items()]
+    found = [_left_out(topic, remote(topic), facts) for topic in facts.left_out]
     found += [_selected(topic, remote(topic.topic), facts, looks) for topic in report.topics]
     return sorted({copy.topic: copy for copy in found}.values(), key=lambda copy: copy.topic)
 
 
-def _left_out(topic: str, remote: str, why: LeftOut) -> TopicCopy:
-    reason, text = RULES[why]
+def _left_out(topic: str, remote: str, facts: FlowFacts) -> TopicCopy:
+    reason, text = left_out_of(facts, topic)
     return TopicCopy(topic, remote, False, reason, text, "", None, (), None, None, None, "", None)
 
 

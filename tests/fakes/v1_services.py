@@ -36,6 +36,7 @@ from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
+from mm2py.status.target_alone import GroupsTold, OffsetsTold
 from mm2py.topics.filters import WhyNot
 from rest.access.callers import EVERYONE, Caller
 from rest.access.roles import CALLER_KEY
@@ -53,7 +54,8 @@ CONFLICT: Final = parse_flow("C->B")
 W1, W2 = MemberId("0000000a"), MemberId("0000000b")
 NOW_MS: Final = 1_000_000
 FILE: Final = (
-    ("topics", "orders,payments,narrow,late"),
+    ("topics", "orders,payments,narrow,late,tmp"),
+    ("topics.exclude", "tmp"),
     ("A->B.offset.lag.max", "7"),
     ("A.security.protocol", "SASL_SSL"),
     ("A.sasl.mechanism", "PLAIN"),
@@ -141,18 +143,23 @@ class FakeLive:
 class FakeQuestions:
     """Answers what the clusters would, and keeps what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread: str = "") -> None:
         self.asked: list[Question] = []
+        self.unread = unread
 
     async def starts(self, topic: str) -> dict[int, int]:
         return {0: 3, 1: 5} if topic == "orders" else {}
 
-    async def groups(self, settings: FlowSettings) -> list[ConsumerGroupReport]:
-        return [group_report("slow", ready=False), group_report("fast"), group_report("good")]
+    async def groups(self, settings: FlowSettings) -> GroupsTold:
+        return GroupsTold(
+            NOW_MS, self.unread, [group_report("slow", ready=False), group_report("fast"), group_report("good")]
+        )
 
-    async def translate(self, settings: FlowSettings, question: Question) -> list[OffsetReport]:
+    async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
         self.asked.append(question)
-        return [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
+        return OffsetsTold(
+            self.unread, [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
+        )
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         return [
@@ -161,7 +168,7 @@ class FakeQuestions:
 
 
 def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
-    part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "")
+    part = PartitionReport("orders", 0, 50, 20, "A.orders", 48, 0, 48, "", True, "ledger", "", 50, NOW_MS - 1000)
     why = "" if ready else "it has members on the target (Stable)"
     return ConsumerGroupReport(name, "Empty", "Empty", 20, 0, ready, why, (part,), True, "", "")
 

@@ -130,6 +130,14 @@ def test_mirrormaker_2_that_copies_the_other_way_may_go_on_emitting(tmp_path: Pa
                 "MirrorMaker 2 emits both ways",
                 deadline_s=MM2_DEADLINE_S,
             )
+            idle = Mm2py(ours)
+
+            def problems() -> dict[str, str]:
+                return {problem["where"]: problem["text"] for problem in idle.status()[1]["problems"]}
+
+            runs = "MirrorMaker 2 runs it: group A-mm2 on B has 1 member."
+            wait_until(lambda: problems().get("A->B") == runs, "the status says so", deadline_s=60)
+            assert "B->A" not in problems(), "it only emits heartbeats there"
             with Mm2py(ours) as run:
                 assert "MirrorMaker 2 runs it" in run.wait_for_event("flow.refused", flow="A->B", deadline_s=60)["why"]
                 assert run.wait_for_event("mm2.only_heartbeats", flow="B->A", deadline_s=60)["group"] == "B-mm2"

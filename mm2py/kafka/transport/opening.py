@@ -144,6 +144,8 @@ class ConnectionOptions:
     """Gets the broker's address with every read for which it grants no fetch session."""
     version_caps: Mapping[int, int] = field(default_factory=dict)
     """Highest version to use per API key, below what the broker offers; for tests against old versions."""
+    report_step: Callable[[], None] = lambda: None
+    """Called after each step of connecting that the broker has answered: TLS, its versions, authentication."""
 
 
 def peer_name(host: str, port: int) -> str:
@@ -199,16 +201,20 @@ async def connect(
                     ),
                     step_s=step_s,
                 )
+            if admission.tls is not None:
+                options.report_step()  # without TLS the system of a frozen broker accepts the connection
             async with asyncio.timeout(step_s):
                 asked_s = asyncio.get_running_loop().time()
                 ranges = await _learn_versions(stream)
                 round_trip_s = asyncio.get_running_loop().time() - asked_s
+            options.report_step()
             caps = options.version_caps
             usable = {key: (low, min(high, caps.get(key, high))) for key, (low, high) in ranges.items()}
             connection = Connection(stream, usable, options.report_no_session)
             connection.round_trip_s = round_trip_s
             if admission.conversation is not None:
                 await connection.authenticate(access, admission.conversation, step_s)
+                options.report_step()
     except TimeoutError:
         if stream is None:
             what = "connection" if admission.tls is None else "connection with TLS"

@@ -27,14 +27,16 @@ class FlowOffsets:
     def syncs(self) -> SyncStore | None:
         return None if self._syncs is None else self._syncs.store
 
-    async def follow(self, keys: Collection[TopicPartition]) -> None:
+    async def follow(self, keys: Collection[TopicPartition], *, with_syncs: bool = True) -> None:
         """Read what is new, and take in what is known of partitions that are about to be asked for.
 
+        Args:
+            with_syncs: False: offset syncs are not read, because the cluster that keeps them does not answer.
         Raises:
             NewerLedgerFormat: a newer mm2py has written what must not be passed over.
             BrokerRefused, DamagedTopic, KafkaError: as ``FollowedTopic.follow``.
         """
-        if self._syncs is not None:
+        if self._syncs is not None and with_syncs:
             await self._syncs.follow()
         await self.ledgers.follow()
         await self.ledgers.prepare(keys)

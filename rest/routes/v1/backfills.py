@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mm2py.status.backfill_report import BackfillReport
+from mm2py.status.backfill_report import BackfillReport, all_backfill_reports
 from rest.access.roles import ANY_READER, Who
 from rest.reports.pages import Page, page_of
 from rest.routes.v1.asking import ERRORS, Paged, answer, example_of
@@ -19,7 +19,12 @@ async def list_backfills(services: Shared, who: Who, part: Paged) -> Response:
     view = await services.live.view()
 
     def make() -> Page[BackfillReport]:
-        found = [one for flow in view.report.flows if who.may_see(flow.flow) for one in flow.backfills]
+        found = [
+            one
+            for facts in view.facts.flows
+            if who.may_see(flow := facts.settings.flow)
+            for one in all_backfill_reports(flow, facts.backfills, facts.positions, view.facts.at_ms)
+        ]
         return page_of(sorted(found, key=lambda one: one.id), lambda one: (one.id,), part)
 
     return await answer(services, view, ("backfills", who.user.flows, part), make)

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mm2py.cli.command import EXIT_DONE, EXIT_WAITS, PARTITION_MOST, source_topic
+from mm2py.cli import groups as groups_command
+from mm2py.cli import translate as translate_command
+from mm2py.cli.command import PARTITION_MOST, source_topic
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.status.bodies import GroupsBody, TranslateBody
 from mm2py.status.offset_inquiry import Question
@@ -39,15 +41,25 @@ class GroupsPage(GroupsBody):
 
 @router.get("/groups", response_model=GroupsPage, responses=example_of("/v1/flows/{flow}/groups"))
 async def list_groups(services: Shared, flow: FlowPath, part: Paged) -> Response:
-    """Return the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that."""
+    """Return the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that.
+
+    If the source does not answer, ``unread`` says why, and the target alone tells of each group as of its last
+    checkpoint.
+    """
     asked = await ask(services, flow)
-    check_reachable(asked.view, flow.source, flow.target)
-    reports = await services.v1.questions[flow].groups(asked.facts.settings)
-    found, after = cut(reports, lambda one: (one.ready, one.group), part)
-    code = EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
-    return json_response(
-        GroupsPage(exit_code=code, flow=str(flow), groups=tuple(found), next=after, total=len(reports))
+    check_reachable(asked.view, flow.target)
+    told = await services.v1.questions[flow].groups(asked.facts.settings)
+    found, after = cut(told.reports, lambda one: (one.ready, one.group), part)
+    page = GroupsPage(
+        exit_code=groups_command.exit_code_of(told.reports, told.unread),
+        flow=str(flow),
+        at_ms=told.at_ms,
+        unread=told.unread,
+        groups=tuple(found),
+        next=after,
+        total=len(told.reports),
     )
+    return json_response(page)
 
 
 @router.get("/translate", response_model=TranslateBody, responses=example_of("/v1/flows/{flow}/translate"))
@@ -61,11 +73,15 @@ async def translate(
         bool, Query(description="the offsets are the target's; topic may be its name there, too")
     ] = False,
 ) -> Response:
-    """Return where offsets are in the other log, and whether that is exact: what ``mm2py translate --json`` prints."""
+    """Return where offsets are in the other log, and whether that is exact: what ``mm2py translate --json`` prints.
+
+    If the source does not answer, ``unread`` says why, and the target alone answers.
+    """
     asked = await ask(services, flow)
-    check_reachable(asked.view, flow.source, flow.target)
+    check_reachable(asked.view, flow.target)
     settings = asked.facts.settings
     question = Question((source_topic(settings, topic, is_reverse=reverse), partition), offset, reverse)
-    reports = await services.v1.questions[flow].translate(settings, question)
-    code = EXIT_DONE if all(one.other_offset is not None for one in reports) else EXIT_WAITS
-    return json_response(TranslateBody(exit_code=code, flow=str(flow), is_reverse=reverse, offsets=tuple(reports)))
+    unread, reports = await services.v1.questions[flow].translate(settings, question)
+    code = translate_command.exit_code_of(reports, unread)
+    body = TranslateBody(exit_code=code, flow=str(flow), is_reverse=reverse, unread=unread, offsets=tuple(reports))
+    return json_response(body)

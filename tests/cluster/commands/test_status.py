@@ -11,6 +11,7 @@ import sys
 import time
 
 from deploy.local.kafka import KafkaCluster
+from tests.cluster.commands.test_refusals import member_of
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import admin, new_name, record_count, write
 from tests.cluster.running import ROOT, Mm2py, one_way_properties, wait_until
@@ -107,3 +108,14 @@ def test_watching_redraws_a_terminal_until_ctrl_c(source_cluster: KafkaCluster, 
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_a_flow_that_mirrormaker_2_runs_says_so(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
+    alias = new_name("M").replace("-", "")
+    properties = one_way_properties(source_cluster, target_cluster, names=(alias, "B"))
+    run = Mm2py(properties)
+    with member_of(target_cluster, f"{alias}-mm2"):
+        code, found = run.status()
+    assert code == 3
+    told = {problem["where"]: problem["text"] for problem in found["problems"]}
+    assert told[f"{alias}->B"] == f"MirrorMaker 2 runs it: group {alias}-mm2 on B has 1 member."

@@ -154,6 +154,11 @@ def test_topics_are_copied_or_say_why_not(scene: Scene) -> None:
     assert (topics[scene.orders]["lag_records"], topics[scene.orders]["lag_s"]) == (0, 0)
     assert (topics[scene.excluded]["reason"], topics[scene.other]["reason"]) == ("excluded", "not-included")
     assert topics["__consumer_offsets"]["reason"] == "internal"
+    version = scene.of_flow("config")["stored"]["version"]
+    assert topics[scene.excluded]["why"] == (
+        f"Pattern `tmp.*` (entry 1 of topics.exclude, stored as version {version} by file) matches it."
+    )
+    assert topics[scene.other]["why"] == f"No pattern of topics (stored as version {version} by file) matches it."
 
     def refused() -> Any:
         found = scene.of_flow("topics?copied=false&limit=1000")["items"]
@@ -181,7 +186,9 @@ def test_groups_and_translations_are_those_of_the_commands(scene: Scene) -> None
     (group,) = found["groups"]
     assert (group["group"], group["partitions"][0]["committed"], group["is_exact"]) == (scene.group, 12, True)
     printed = scene.command("groups", scene.flow, "--json")
-    assert {**printed, "next": None, "total": 1} == found
+    assert {**printed, "at_ms": found["at_ms"], "next": None, "total": 1} == found
+    (part,) = group["partitions"]
+    assert part["checkpoint_source_offset"] == 12 and 0 < part["checkpoint_at_ms"] <= printed["at_ms"]
     path = f"translate?topic={scene.orders}&partition=0&offset=7&offset=30"
     asked = ("--topic", scene.orders, "--partition", "0", "--offset", "7", "30", "--json")
     told = scene.of_flow(path)

@@ -15,10 +15,10 @@ from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, parse_arguments
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.group.control_log import ControlLog
 from mm2py.group.membership import View
-from mm2py.kafka.errors import BrokerUnreachable
+from mm2py.kafka.errors import BrokerUnreachable, RequestTimedOut
 from mm2py.kafka.port import BrokerId
 from mm2py.logs import make_logger
 from mm2py.records.control_record import (
@@ -36,8 +36,10 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
-from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PROBE_S
+from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PART_S, PROBE_S, Side
+from mm2py.status.facts import FlowFacts, GroupFacts
 from mm2py.status.inquiry import Connected, Inquiry
+from mm2py.status.mm2_inquiry import Mm2Inquiry
 from mm2py.topics.names import control_log
 from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.virtual_time import run_virtual
@@ -820,5 +822,77 @@ def test_a_slow_report_does_not_delay_the_next_one_further(tmp_path: Path) -> No
         watching.stopped.set()
         await watching.code()
         assert len(watching.blocks) == 4
+
+    run(scenario())
+
+
+def test_a_flow_that_mirrormaker_2_runs_says_so_while_no_worker_does(tmp_path: Path) -> None:
+    """The command said only that no worker runs: an operator in the middle of a migration starts one then."""
+
+    async def scenario() -> None:
+        scene = Scene(31, tmp_path)
+        scene.source.create_topic("orders", 1)
+        scene.target.groups.activate("A-mm2", members=3, protocol_type="connect")
+        code, text = await scene.status()
+        assert code == EXIT_WAITS
+        assert "MirrorMaker 2 runs it: group A-mm2 on B has 3 members." in text
+        found = await scene.found()
+        assert kinds(found) == ["not-running", "not-running"]
+        assert [one["where"] for one in found["problems"]] == ["group mm2py on B", "A->B"]
+        scene.target.groups.deactivate("A-mm2")
+        assert kinds(await scene.found()) == ["not-running"]
+
+    run(scenario())
+
+
+def test_mirrormaker_2_is_not_looked_for_while_a_worker_runs_the_flow(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(32, tmp_path)
+        await scene.copy("orders", [b"0"])
+        await scene.form_group(("orders", 0), topics={"orders": 1})
+        async with scene.beating(W1, W2):
+            asked = scene.target.counts["request DescribeGroups"]
+            assert kinds(await scene.found()) == []
+            assert scene.target.counts["request DescribeGroups"] == asked
+
+    run(scenario())
+
+
+def test_a_target_that_does_not_tell_of_mirrormaker_2_costs_a_look_two_seconds_and_no_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(33, tmp_path)
+        scene.target.groups.activate("A-mm2", protocol_type="connect")
+        flow, group = FlowFacts(scene.settings), GroupFacts(ClusterAlias("B"), "mm2py", "log", None)
+
+        async def told() -> str:
+            asking = Mm2Inquiry({ClusterAlias("B"): Side(ClusterAlias("B"), scene.target)})
+            begun_s = scene.clock.monotonic()
+            (found,) = await asking.look([flow], [group], scene.clock.wall_ms())
+            assert scene.clock.monotonic() - begun_s < 2.1
+            return found.mm2_runs
+
+        assert await told() == "MirrorMaker 2 runs it: group A-mm2 on B has 1 member."
+        scene.target.hung_apis.add("DescribeGroups")
+        assert await told() == ""
+        scene.target.hung_apis.clear()
+        scene.target.groups.denied.add("A-mm2")
+        assert await told() == ""
+
+    run(scenario())
+
+
+def test_a_part_that_fails_just_when_its_time_is_over_is_told_and_ends_no_look() -> None:
+    """A request timed out after the thirty seconds that the part had, and the look ended with a RuntimeError."""
+
+    async def scenario() -> None:
+        side = Side(ClusterAlias("B"), World(1).target)
+
+        async def ask() -> None:
+            try:
+                await asyncio.sleep(2 * PART_S)
+            except asyncio.CancelledError:
+                raise RequestTimedOut("b:1", "Metadata", PART_S) from None
+
+        assert "Metadata" in await side.why_not("asking", ask)
 
     run(scenario())

@@ -18,12 +18,15 @@ from kio.schema.metadata.v12.response import MetadataResponseBroker
 from kio.static.primitive import i32
 
 from mm2py.cli.main import make_herder
+from mm2py.clock import SystemClock
 from mm2py.config.configuration import read_settings_file
+from mm2py.connector import ClusterAlias
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError, RequestTimedOut
 from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchRequest
 from mm2py.logs import make_logger
+from mm2py.status.cluster_inquiry import Side, patience_of_commands
 from tests.unit.kafka.transport.test_connection import (
     CONTROLLER,
     METADATA,
@@ -477,3 +480,28 @@ def test_a_connection_is_made_again_at_the_last_address_while_the_name_server_is
         run(main())
     finally:
         over.set()
+
+
+def test_a_bootstrap_address_that_says_nothing_does_not_make_its_cluster_silent() -> None:
+    """One of two brokers is frozen: a client that had chosen it called the whole cluster silent."""
+
+    async def main() -> None:
+        async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        def first(request: Request) -> bytes:
+            return metadata(request.correlation_id, {})
+
+        async with raw_server(nothing) as frozen, server(first) as good:
+            for seed in range(6):
+                bootstrap = [("127.0.0.1", frozen), ("127.0.0.1", good.port)]
+                cluster = Cluster("A", bootstrap, rng=random.Random(seed), client_id="test")
+                side = Side(ClusterAlias("A"), cluster, patience_of_commands(SystemClock()))
+                await side.probe()
+                assert side.away == ""
+                assert cluster.step_s() > 0, "a step of connecting was answered"
+                await side.close()
+                await cluster.close()
+
+    run(main())

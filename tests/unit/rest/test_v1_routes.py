@@ -13,7 +13,9 @@ from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
 from mm2py.cli.status import exit_code_of
+from mm2py.config.origins import Origin
 from mm2py.group.membership import View as GroupView
+from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
@@ -30,6 +32,8 @@ from tests.fakes.v1_services import (
     REFUSED,
     W1,
     W2,
+    A,
+    B,
     FakeQuestions,
     client,
     facts_of,
@@ -37,6 +41,7 @@ from tests.fakes.v1_services import (
     group_report,
     group_state,
 )
+from tests.scenarios.world import flow_settings
 
 
 def get(path: str, asked: TestClient | None = None, *, status: int = 200) -> Any:
@@ -64,7 +69,7 @@ def test_status_gaps_and_groups_are_what_the_commands_print() -> None:
     assert items("flows/A->B/gaps?all=true") == json.loads(gaps_json([(FLOW, GAPS[1]), (FLOW, GAPS[0])]))
     assert items("flows/A->B/gaps") == json.loads(gaps_json([(FLOW, GAPS[0])]))
     reports = (group_report("slow", ready=False), group_report("fast"), group_report("good"))
-    groups = json.loads(json_of(GroupsBody(exit_code=3, flow="A->B", groups=reports)))
+    groups = json.loads(json_of(GroupsBody(exit_code=3, flow="A->B", at_ms=NOW_MS, groups=reports)))
     assert get("flows/A->B/groups") == {**groups, "next": None, "total": 3}
 
 
@@ -73,12 +78,37 @@ def test_translate_asks_what_the_command_asks() -> None:
     found = get("flows/A->B/translate?topic=A.orders&partition=0&offset=7&offset=8&reverse=true", client_with(asked))
     (question,) = asked.asked
     assert (question.key, list(question.offsets), question.is_reverse) == (("orders", 0), [7, 8], True)
-    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "offsets"]
+    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "unread", "offsets"]
     assert found["offsets"][0]["other_offset"] == 5
+
+
+def test_a_source_that_does_not_answer_leaves_what_the_target_tells_and_the_reason_beside_it() -> None:
+    """Both routes said 503, when a failover needed them."""
+    asked = FakeQuestions(unread="A has not answered since 12:00.")
+    facts = replace(facts_of(), clusters={A: asked.unread, B: ""})
+    groups = get("flows/A->B/groups", client(facts, questions={FLOW: asked}))
+    assert (groups["exit_code"], groups["unread"], groups["total"]) == (1, asked.unread, 3)
+    found = get("flows/A->B/translate?topic=orders&partition=0&offset=7", client(facts, questions={FLOW: asked}))
+    assert (found["exit_code"], found["unread"], found["offsets"][0]["other_offset"]) == (0, asked.unread, 5)
+    facts = replace(facts_of(), clusters={A: "", B: asked.unread})
+    assert get("flows/A->B/groups", client(facts, questions={FLOW: asked}), status=503)["message"] == asked.unread
 
 
 def client_with(questions: FakeQuestions) -> TestClient:
     return client(questions={FLOW: questions})
+
+
+def test_backfills_are_listed_for_days_after_their_end_and_leave_the_status_after_an_hour() -> None:
+    stopped = Backfill("0badcafe", {"orders": {0: Range(0, 70)}}, (), State.STOPPED, seen_at_ms=NOW_MS - 4_000_000)
+    asked = client(facts_of(flow_facts(backfills=[stopped])))
+    (found,) = items("backfills", asked)
+    assert (found["id"], found["flow"], found["state"], found["offsets_copied"]) == (
+        "0badcafe",
+        {"source": "A", "target": "B"},
+        "stopped",
+        70,
+    )
+    assert get("status", asked)["flows"][0]["backfills"] == []
 
 
 # Flows, workers, clusters
@@ -146,6 +176,20 @@ def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
     assert (topics["orders"]["remote_topic"], topics["orders"]["copy"]["open_gaps"]) == ("A.orders", 1)
     assert all(row["why"] for row in topics.values() if not row["is_copied"])
     assert [row["topic"] for row in items("flows/A->B/topics?copied=true")] == ["payments"]
+
+
+def test_a_topic_that_is_left_out_names_the_pattern_and_where_it_stands() -> None:
+    origins = {
+        "topics": Origin("topics", "stored as version 4 by rest"),
+        "topics.exclude": Origin("A->B.topics.exclude", "mm2.properties line 14"),
+    }
+    settings = flow_settings((("A->B.topics", "orders,tmp.*"), ("A->B.topics.exclude", "x.*,tmp.*")))
+    facts = facts_of(flow_facts(settings=settings, origins=origins))
+    topics = by("topic", items("flows/A->B/topics", client(facts)))
+    assert topics["tmp"]["why"] == (
+        "Pattern `tmp.*` (entry 2 of A->B.topics.exclude, mm2.properties line 14) matches it."
+    )
+    assert topics["audit"]["why"] == "No pattern of topics (stored as version 4 by rest) matches it."
 
 
 def test_what_any_worker_does_not_copy_is_told_with_its_partitions_and_the_dead_are_not_believed() -> None:

@@ -48,6 +48,7 @@ def facts(
     refused: str = "",
 ) -> ConsumerGroupsFacts:
     group = ConsumerGroupFacts(
+        "pay",
         ListedGroup("pay", "consumer", "Stable"),
         None if state is None else ListedGroup("pay", "consumer", state),
         {KEY: Commit(committed)},
@@ -72,7 +73,7 @@ def test_a_group_whose_sync_is_just_before_its_commit_goes_on_at_the_exact_recor
     (report,) = report_of(facts())
     assert (report.ready, report.why, report.lag, report.reads_again_at_most) == (True, "", 30, 0)
     assert report.partitions == (
-        PartitionReport("orders", 0, 100, 30, "A.orders", 50, 0, 50, "", True, "offset-syncs", ""),
+        PartitionReport("orders", 0, 100, 30, "A.orders", 50, 0, 50, "", True, "offset-syncs", "", 100),
     )
 
 
@@ -121,7 +122,7 @@ def test_a_group_that_the_target_refuses_to_move_says_why_and_is_ready_while_not
 def test_groups_that_are_not_ready_come_first_and_an_end_that_is_not_known_is_no_lag_of_zero() -> None:
     base = facts()
     names = [
-        replace(base.groups[0], source=ListedGroup(name, "consumer", "Empty"), committed_on_target={})
+        replace(base.groups[0], group=name, source=ListedGroup(name, "consumer", "Empty"), committed_on_target={})
         for name in ("b", "a")
     ]
     reports = report_of(replace(base, groups=[*base.groups, *names], ends={}))

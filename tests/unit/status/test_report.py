@@ -38,6 +38,7 @@ from mm2py.records.control_record import (
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
+from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
@@ -108,6 +109,27 @@ def of_flow(**extra: Any) -> FlowFacts:
 
 
 BACKFILL = Backfill("0badcafe", {"history": {0: Range(0, 100)}}, (), seen_at_ms=NOW_MS, by="ann@host7")
+
+
+HOUR_MS = 3_600_000
+
+
+def test_a_backfill_that_is_over_leaves_the_status_after_an_hour_and_one_that_holds_topics_never() -> None:
+    """A stopped backfill stood in the status for a week, above what had to be done."""
+    at_ms = NOW_MS + HOUR_MS
+    ended = [
+        replace(BACKFILL, id=name, state=state, seen_at_ms=seen_ms)
+        for name, state, seen_ms in (
+            ("old", State.STOPPED, NOW_MS - 1),
+            ("older", State.DONE, NOW_MS - HOUR_MS),
+            ("recent", State.STOPPED, NOW_MS),
+            ("dead", State.COPYING, NOW_MS - 100 * HOUR_MS),
+        )
+    ]
+    (flow,) = reported(of_flow(backfills=ended), at_ms=at_ms).flows
+    assert [one.id for one in flow.backfills] == ["dead", "recent"]
+    whole = all_backfill_reports(A_TO_B, ended, {}, at_ms)
+    assert [one.id for one in whole] == ["dead", "old", "older", "recent"]
 
 
 def whole_flow() -> FlowFacts:

@@ -1,0 +1,71 @@
+"""The two clusters of a flow, for a command that asks them once: a cluster that says nothing is not waited for long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from mm2py.cli.command import CommandFailed, as_workers_run_by, connect
+from mm2py.clock import SystemClock
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import FlowSettings
+from mm2py.records.connector_config import FlowConfig
+from mm2py.status.cluster_inquiry import Side, patience_of_commands
+
+
+class FlowSides(NamedTuple):
+    """Both clusters of a flow."""
+
+    source: Side
+    target: Side
+
+
+@asynccontextmanager
+async def sides_of(command: str, settings: FlowSettings) -> AsyncIterator[FlowSides]:
+    """Connect a command to both clusters of a flow, and find out whether they answer. It takes 2 s at most.
+
+    Args:
+        command: becomes part of the client id, if the file sets none.
+    """
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    source, target = (
+        connect(command, settings.flow, cluster, timeout_s=timeout_s, rng=rng)
+        for cluster, timeout_s in (
+            (settings.source, settings.source_request_timeout_s),
+            (settings.target, settings.target_request_timeout_s),
+        )
+    )
+    patience = patience_of_commands(SystemClock())
+    sides = FlowSides(
+        Side(settings.flow.source, source, patience),
+        Side(settings.flow.target, target, patience),
+    )
+    try:
+        await asyncio.gather(*(side.probe() for side in sides))
+        yield sides
+    finally:
+        for side in sides:
+            await side.close()
+        await source.close()
+        await target.close()
+
+
+async def settings_of_workers(
+    file: SettingsFile, settings: FlowSettings, target: Side
+) -> tuple[FlowSettings, FlowConfig | None]:
+    """Return the settings by which the workers run a flow, as ``as_workers_run_by``.
+
+    Raises:
+        CommandFailed: the target does not answer.
+    """
+    found: list[tuple[FlowSettings, FlowConfig | None]] = []
+
+    async def read() -> None:
+        found.append(await as_workers_run_by(file, settings, target.brokers))
+
+    if why := await target.why_not("reading settings", read):
+        raise CommandFailed(why, remedy="")
+    return found[-1]

@@ -1,0 +1,79 @@
+"""Where the value of a flow's setting stands: in which line of the file, in what is stored, or nowhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mm2py.config import keys
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.layers import FlowLayers, Layer, flow_layers
+from mm2py.config.properties import Entry
+from mm2py.connector import Flow
+from mm2py.records.connector_config import FlowConfig
+from mm2py.secret import shown_key
+
+CLIENTS: Final = ("source.consumer.", "producer.override.", "source.admin.", "target.admin.")
+FILTERS: Final = (keys.TOPICS.name, keys.TOPICS_EXCLUDE.name, keys.GROUPS.name, keys.GROUPS_EXCLUDE.name)
+"""The lists of patterns that say what a flow copies, and which groups it follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the value of a setting stands."""
+
+    key: str
+    """Its name there: ``A->B.topics.exclude`` in a file, ``topics.exclude`` elsewhere."""
+    where: str
+    """``mm2.properties line 14``, ``stored as version 4 by rest``, ``the default``."""
+    is_default: bool = False
+    """Nobody has set it."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.key} ({self.where})"
+
+
+def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | None = None) -> Origin:
+    """Return where the value by which a flow runs stands.
+
+    Args:
+        file: of the worker or the command that was asked.
+        name: the setting as a connector has it, as ``topics.exclude``.
+        stored: what the workers share, if they run by it; what the file says of these settings then does not count.
+    """
+    default = Origin(name, "the default", is_default=True)
+    if stored is not None:
+        if name not in stored.properties:
+            return default
+        return Origin(name, f"stored as version {stored.version} by {stored.by}")
+    entries = file.properties.entries
+    entry = entry_of(name, flow_layers(entries, flow), entries, flow)
+    if entry is None or entry.line is None:
+        return default
+    return Origin(shown_key(entry.key), f"{file.path.name} line {entry.line}")
+
+
+def origins_of_filters(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> Mapping[str, Origin]:
+    """Return where the lists of patterns of a flow stand, by their names; arguments as of ``origin_of``."""
+    return {name: origin_of(file, flow, name, stored) for name in FILTERS}
+
+
+def entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> Entry | None:
+    """Return what a file says of a setting under the name by which it is shared; or what it is without a word of it."""
+    for prefix, layer in zip(CLIENTS, clients_of(layers), strict=True):
+        if name.startswith(prefix):
+            return layer.get(name.removeprefix(prefix))
+    if name == keys.ENABLED.name:
+        return entries.get(f"{flow}.{name}") or entries.get(name)
+    if name in keys.OWN_FLOW:
+        return entries.get(f"{flow}.{name}") or entries.get(name)
+    if name in keys.CONNECTOR or name in keys.FLOW_ONLY:
+        return layers.connector.get(name)
+    return layers.worker.get(name)
+
+
+def clients_of(layers: FlowLayers) -> tuple[Layer, Layer, Layer, Layer]:
+    """Return the settings of a flow's clients, in the order of ``CLIENTS``."""
+    return layers.consumer, layers.producer, layers.source_admin, layers.target_admin

@@ -1,0 +1,46 @@
+"""Why a flow leaves a topic or a consumer group out: which pattern decided, and where it stands. Pure.
+
+MirrorMaker 2 does not say that it leaves something out. A flow may have a dozen patterns from three places: an operator
+who is told only "excluded" has to try them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mm2py.config.origins import Origin
+from mm2py.secret import HIDDEN, is_hidden, printable
+from mm2py.topics.filters import FilteredOut, NameFilter, PatternTooSlow
+
+TOO_SLOW: Final = "A pattern finds no answer in time. Rewrite it."
+SHOWN_MOST: Final = 200
+"""Of a pattern; the rest is cut off."""
+
+
+def why_left_out(name: str, names: NameFilter, origins: Mapping[str, Origin]) -> str:
+    """Return why a filter does not let a name pass, in a sentence; empty if it does.
+
+    Args:
+        name: of a topic, or of a group.
+        names: the filter by which the workers run.
+        origins: where its two lists stand, by the names of their settings, as far as that is known.
+    """
+    try:
+        decision = names.decision(name)
+    except PatternTooSlow:
+        return TOO_SLOW
+    if decision.why_not is None:
+        return ""
+    origin = origins.get(decision.key, Origin(decision.key, ""))
+    place = origin.text if origin.where else origin.key
+    if decision.why_not is FilteredOut.NOT_INCLUDED:
+        return f"No pattern of {place} matches it."
+    if decision.pattern is None:
+        return f"A pattern of {place} matches it."
+    is_secret = is_hidden(decision.key, decision.pattern)
+    pattern = HIDDEN if is_secret else printable(decision.pattern[:SHOWN_MOST])
+    if origin.is_default:
+        return f"Pattern `{pattern}` of {place} matches it."
+    where = f", {origin.where}" if origin.where else ""
+    return f"Pattern `{pattern}` (entry {decision.number} of {origin.key}{where}) matches it."
