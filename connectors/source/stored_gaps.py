@@ -60,6 +60,7 @@ class StoredGaps:
         self._changed = asyncio.Event()
         self._standstills: dict[bytes, Standstill] = {}
         """What this worker does not copy, as it is to be stored."""
+        self._storing_standstills = asyncio.Lock()
         self._settled: set[TopicPartition] = set()
         """Partitions that started at an operator's position: the gaps that stopped them before are accepted."""
 
@@ -225,6 +226,10 @@ class StoredGaps:
 
     async def _flush_standstills(self, status: GapLog) -> None:
         """Store what has changed, and delete what is over. The coordinator deletes those of workers that are gone."""
+        async with self._storing_standstills:  # a worker that stops deletes what was on its way as well
+            await self._store_standstills(status)
+
+    async def _store_standstills(self, status: GapLog) -> None:
         wanted, ownership = self._standstills, self._context.ownership
         member, live = self._context.producer_name.process, ownership.known_producers.live
         stored = {key: one for key, one in status.records.items() if isinstance(one, Standstill)}

@@ -323,7 +323,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         return (not_copied(Reason.BACKFILL, seen.backfill),)
     stored = [of_cause(cause) for cause in seen.causes]
     whole = most_urgent_first(one for one in stored if not one.partitions)
-    if seen.selected is False and not _is_missing(whole):
+    if seen.selected is False and not any(one.waits_for_operator for one in whole):
         return (_not_selected(seen),)
     if whole and not seen.listed:
         return tuple(whole)
@@ -356,10 +356,6 @@ def of_cause(cause: Cause) -> NotCopied:
     """Return what a worker has stored."""
     reason = Reason(cause.reason) if cause.reason in _URGENCY else Reason.RETRYING  # a later version's
     return not_copied(reason, cause.why, cause.remedy, since_ms=cause.since_ms, partitions=cause.partitions)
-
-
-def _is_missing(whole: Sequence[NotCopied]) -> bool:
-    return any(one.reason in {Reason.MISSING, Reason.UNDECIDED} for one in whole)
 
 
 def _not_selected(seen: TopicFacts) -> NotCopied:

@@ -107,7 +107,8 @@ class Discovery:
         self._refuse_another_source()
         wanted = self._select(metadata)
         self._refused.keep([name for name in metadata.topics if name not in self._passed_over])
-        self._missing.look(metadata)
+        copied = {name for name, _ in self._starting_offsets.positions}
+        await self._missing.look(metadata, copied | self._ownership.listed.keys())
         await self._drop_vanished(metadata)
         await self._drop_passed_over()
         self._say_once_at_start(wanted, metadata)

@@ -1,20 +1,27 @@
-"""What ``topics`` names and the source does not show: logged, and kept for everybody who asks.
+"""Topics that are to be copied, and that the source does not show: logged, and kept for everybody who asks.
 
-MirrorMaker 2 says nothing of it. A topic that is not there, and one that mm2py may not describe, look the same.
+These are the names in ``topics`` that match nothing, and topics that were copied and may not be described any more. In
+a list of all topics the latter look as if they were deleted. Asked for by name, a broker tells the difference.
+MirrorMaker 2 says nothing of either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from connectors.source.context import FlowContext
-from mm2py.kafka.cluster import ClusterMetadata
+from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
+from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason
 from mm2py.topics.unmatched import Unmatched, unmatched
 
 NAMED_MOST: Final = 100
 """So many entries are named."""
+ASKED_MOST: Final = 1000
+"""So many topics that are gone are asked for by name."""
+HIDDEN_WHY: Final = "mm2py may not describe the source topic any more (TOPIC_AUTHORIZATION_FAILED)"
 MISSING_MOST_S: Final = 30.0
 """For how long, at most, a topic is missing before that is said: it may be created just now."""
 
@@ -29,9 +36,22 @@ class MissingTopics:
         self._looked_at: tuple[object, frozenset[str]] | None = None
         self._since_ms: dict[Unmatched, int] = {}
         self._said: set[Unmatched] = set()
+        self._copied: set[str] = set()
+        """All topics that were copied since the start, or before."""
+        self._hidden_since_ms: dict[str, int] = {}
+        """Those that may not be described."""
+        self._asked_at_s = float("-inf")
+        self._asked: list[str] = []
 
-    def look(self, metadata: ClusterMetadata) -> None:
-        """Take in which topics the source shows. What is missing is logged when it has been for a while."""
+    async def look(self, metadata: ClusterMetadata, copied: Iterable[str]) -> None:
+        """Take in which topics the source shows. What is missing is logged when it has been for a while.
+
+        Args:
+            copied: topics that have positions, or are listed.
+        Raises: KafkaError, the source does not answer.
+        """
+        self._copied.update(copied)
+        await self._look_for_hidden(metadata)
         names = frozenset(name for name, topic in metadata.topics.items() if not topic.error_code)
         topic_filter = self._context.settings.topic_filter
         if self._looked_at != (topic_filter, names):
@@ -44,14 +64,35 @@ class MissingTopics:
     def causes(self) -> dict[str, Cause]:
         """Return them by the name of the missing topic; patterns that match nothing are about the flow."""
         causes: dict[str, Cause] = {}
+        source = self._context.flow.source
+        for name, since_ms in self._hidden_since_ms.items():
+            remedy = f"Grant DESCRIBE and READ on {name} on {source}."
+            causes[name] = Cause(Reason.SOURCE_DENIED, HIDDEN_WHY, remedy, since_ms)
         patterns = [one for one in self._since_ms if not one.is_name]
         for one, since_ms in self._since_ms.items():
-            if one.is_name and self._is_due(one):
+            if one.is_name and self._is_due(one) and one.entry not in causes:
                 causes[one.entry] = Cause(Reason.MISSING, self._why(one), self._remedy(one), since_ms)
         if patterns:
-            why = f"No topic of {self._context.flow.source} matches {' or '.join(one.entry for one in patterns)}."
+            why = f"No topic of {source} matches {' or '.join(one.entry for one in patterns)}."
             causes[""] = Cause(Reason.NO_MATCH, why, "", min(self._since_ms[one] for one in patterns))
         return causes
+
+    async def _look_for_hidden(self, metadata: ClusterMetadata) -> None:
+        """Ask for topics by name that were copied and are not in the list of all: are they deleted, or hidden?"""
+        settings, now_s = self._context.settings, self._clock.monotonic()
+        gone = sorted(name for name in self._copied if name not in metadata.topics and settings.replicates(name))
+        gone = gone[:ASKED_MOST] if self._context.ownership.is_coordinator else []
+        if gone == self._asked and now_s - self._asked_at_s < MISSING_MOST_S:
+            return
+        self._asked, self._asked_at_s = gone, now_s
+        found = await fetch_metadata(self._context.source.brokers, gone, channel="watch") if gone else None
+        topics = {} if found is None else found.topics
+        denied = [name for name, topic in topics.items() if topic.error_code == TOPIC_AUTHORIZATION_FAILED]
+        for name in sorted(set(denied) - self._hidden_since_ms.keys()):
+            remedy = f"Grant DESCRIBE and READ on it on {self._context.flow.source}."
+            self._log.error("topic.hidden", topic=name, reason=str(Reason.SOURCE_DENIED), why=HIDDEN_WHY, remedy=remedy)
+        now_ms = self._clock.wall_ms()
+        self._hidden_since_ms = {name: self._hidden_since_ms.get(name, now_ms) for name in denied}
 
     def _say(self) -> None:
         for one in self._said - self._since_ms.keys():
