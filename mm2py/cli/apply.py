@@ -37,9 +37,11 @@ from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.owner_record import Owner
 from mm2py.secret import printable, shown_value
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
+from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged
 from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.report import time_text
@@ -65,7 +67,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
         "stored, there was nothing to do, or it was only to be seen (--dry-run, or the answer N); 1 a cluster did not "
-        "answer, a flow is refused (as where a MirrorMaker 2 runs it), or another writer changed "
+        "answer, a flow is refused (as where a MirrorMaker 2 or another group runs it), or another writer changed "
         "it meanwhile; 2 wrong file or arguments.",
         allow_abbrev=False,
     )
@@ -91,6 +93,8 @@ class Plan:
     note: str = ""
     unknown: str = ""
     """Why it cannot be told whether a MirrorMaker 2 runs the flow."""
+    dead_owner: Owner | None = None
+    """Which other group had the flow; no worker of it lives."""
 
     @property
     def flow(self) -> Flow:
@@ -140,7 +144,7 @@ async def apply(
             try:
                 plan = await within_deadline(
                     settings.flow.target,
-                    _plan(options, file, settings, brokers, rng),
+                    _plan(options, file, settings, brokers, clock, rng),
                     f"reading {settings.configs_topic}",
                 )
             except Mm2Error as error:
@@ -171,7 +175,7 @@ async def apply(
 
 
 async def _plan(
-    options: Arguments, file: SettingsFile, settings: FlowSettings, brokers: Brokers, rng: random.Random
+    options: Arguments, file: SettingsFile, settings: FlowSettings, brokers: Brokers, clock: Clock, rng: random.Random
 ) -> Plan:
     flow = settings.flow
     table = ConfigTable(brokers, settings.configs_topic)
@@ -191,7 +195,9 @@ async def _plan(
     found = difference({} if stored is None else stored.properties, wanted.properties)
     if stored is not None and not found and stored.by is not Writer.MM2:
         return Plan(settings, stored, None, (), "nothing to do")
-    return Plan(settings, stored, wanted, found, unknown=await _refuse_mm2(settings, brokers, rng))
+    unknown = await _refuse_mm2(settings, brokers, rng)
+    owner = await refuse_another_group(settings, table, brokers, clock=clock, rng=rng)
+    return Plan(settings, stored, wanted, found, unknown=unknown, dead_owner=owner)
 
 
 async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Random) -> str:
@@ -204,6 +210,8 @@ async def _store(plan: Plan, brokers: Brokers, clock: Clock, rng: random.Random)
     assert plan.wanted is not None  # noqa: S101
     await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
     log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker="mm2py apply", clock=clock, rng=rng)
+    await log.read_patiently(rng)
+    await refuse_another_group(plan.settings, log, brokers, clock=clock, rng=rng)
     outcome = await log.write(plan.wanted, instead_of=plan.stored)
     if isinstance(outcome, Lost):
         raise CommandFailed(
@@ -227,6 +235,8 @@ def plan_text(plan: Plan) -> str:
         parts = reach(change.name for change in plan.difference)
         if any(not part.is_in_place for part in parts):
             lines.append("  The flow is drained and restarted for this; nothing is copied twice.")
+    if plan.dead_owner is not None:
+        lines.append(f"  Group {plan.dead_owner.group} ran this flow until now; it has no live worker of it.")
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

@@ -51,6 +51,7 @@ from mm2py.records.operator_request import (
     encode_target,
     target_key,
 )
+from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, storable, winner_of
 from mm2py.topics.names import InternalTopic
@@ -107,7 +108,7 @@ class ConfigTable:
         """Take in what is new since the last call; returns how many records that were.
 
         Raises:
-            ConfigTooNew: what counts must not be acted on by this mm2py.
+            ConfigTooNew, OwnerTooNew: what counts must not be acted on by this mm2py.
             ConfigsUnusable: it has several partitions, in which there is no order of changes.
             KafkaError: as ``each_record``; the next call goes on where this one ended.
         """
@@ -132,8 +133,9 @@ class ConfigTable:
             self.records.restarts.clear()
             self.records.log_level = None
             self._is_read = True
-        if self.records.too_new is not None:
-            raise self.records.too_new
+        for too_new in (self.records.owner.too_new, self.records.too_new):
+            if too_new is not None:
+                raise too_new
         return count
 
     def take_restarts(self) -> list[Restart]:
@@ -280,6 +282,47 @@ class ConfigLog(ConfigTable):
             )
             self._is_ensured = True
         return self._writer
+
+    async def claim(self, group: str, *, instead_of: Owner | None) -> Owner | None:
+        """Claim the flow for a group, if the claim that the caller has read still counts. Returns the one that counts.
+
+        The story: groups g and h find the owner dead at once. g's claim comes first. h's names the same claim as the
+        one before it, so it does not count for any reader. h reads that, and writes g's claim again behind its own.
+
+        Returns: None, if the topic was deleted meanwhile; ask again.
+        Raises: as ``write``. Cancelling may leave it claimed or not.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            records = self.records.owner
+            if records.current != instead_of:
+                return records.current
+            write_id, now_ms = f"{self.rng.getrandbits(64):016x}", self._clock.wall_ms()
+            ours = records.next(group, worker=self._worker, at_ms=now_ms, write_id=write_id, written_by=__version__)
+            # A topic that is recreated meanwhile is read into new ``records``.
+            await self._put(writer, {OWNER_KEY: encode_owner(ours)}, lambda: self.records.owner.has(write_id))
+            await self._put_owner_back(writer)
+            return self.records.owner.current
+
+    async def restore_owner(self, owner: Owner) -> None:
+        """Write the claim that counts again, where it is gone or a claim that does not count stands behind it.
+
+        Args:
+            owner: the claim that the caller knows.
+        Raises: as ``write``. Cancelling may leave it written or not.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            if self.records.owner.current is None:
+                await self._put(
+                    writer, {OWNER_KEY: encode_owner(owner)}, lambda: self.records.owner.has(owner.write_id)
+                )
+            await self._put_owner_back(writer)
+
+    async def _put_owner_back(self, writer: TopicWriter) -> None:
+        if self.records.owner.is_covered:
+            again = encode_owner(self.records.owner.put_back())
+            await self._put(writer, {OWNER_KEY: again}, lambda: not self.records.owner.is_covered)
 
     async def write_target(self, connector: str, state: TargetState, *, by: str) -> None:
         """Store what a connector is to do, unless that is stored already. Returns when it is there: workers follow.

@@ -102,7 +102,7 @@ def test_a_change_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
         assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
         assert await shell.run({"topics": " two", "bytes.per.second.max": "9"}) == EXIT_DONE
         assert shell.out.startswith("A->B: nothing to do (version 2, by apply, 20")
-        assert writes(world) == 8
+        assert writes(world) == 9, "the owner, and four records for each version"
 
     run(scenario())
 
