@@ -268,10 +268,19 @@ class ConfigLog(ConfigTable):
             await asyncio.sleep(READ_AGAIN_S)
         return False
 
+    async def make_topic(self) -> None:
+        """Make the topic where it is missing. Raises: as ``read``, ``ensure_configs_topic``."""
+        async with self._writing:
+            await self._make_topic()
+
     async def _ensure(self) -> TopicWriter:
         """Return the writer, after a last look: what is written next is based on what stands there now."""
         if self._writer is None:
             self._writer = await self._start_writer()
+        await self._make_topic()
+        return self._writer
+
+    async def _make_topic(self) -> None:
         await self.read_patiently(self.rng)
         if self.is_missing or not self._is_ensured:
             await ensure_configs_topic(
@@ -281,7 +290,6 @@ class ConfigLog(ConfigTable):
                 rng=self.rng,
             )
             self._is_ensured = True
-        return self._writer
 
     async def claim(self, group: str, *, instead_of: Owner | None) -> Owner | None:
         """Claim the flow for a group, if the claim that the caller has read still counts. Returns the one that counts.

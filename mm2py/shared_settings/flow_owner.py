@@ -249,9 +249,12 @@ class OwnerWatch:
             ready: returns when this worker may store something.
         Raises:
             FlowOfAnotherGroup: another group runs it.
-            Others as ``ready``, ``ConfigLog.claim``.
+            Others as ``ready``, ``ConfigLog.claim``. If the topic cannot be made, no group can own the flow.
         Cancelling loses nothing.
         """
+        if self._config_log.is_missing:
+            await ready()
+            await self._config_log.make_topic()
         while (owner := self._config_log.records.owner.current) is None or owner.group != self._group:
             others = self._others()
             free = await others.refuse(owner)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED
+from mm2py.cli.status import EXIT_WAITS, exit_code_of
 from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, FetchRequest
@@ -18,6 +21,9 @@ from tests.fakes.near_brokers import NearBrokers
 from tests.scenarios.config_world import TOPIC, put, stored_in
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Process
+from tests.scenarios.rest.rest_world import SOURCE, rest_of
+from tests.scenarios.settings.test_apply_command import Shell
+from tests.scenarios.settings.test_status_of_settings import looked_at
 from tests.scenarios.shared_world import SESSION_S, SharedWorld, run
 
 LAPTOP = {"mm2py.group": "laptop", "topics": ".*"}
@@ -170,7 +176,7 @@ def test_a_worker_that_may_not_store_keeps_nothing_that_others_wait_for() -> Non
     run(scenario())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.walk(range(4))
 def test_when_the_owner_was_killed_another_group_takes_over_after_the_session_time_out_exactly_once(seed: int) -> None:
     async def scenario() -> None:
         world = world_of(seed)
@@ -211,7 +217,7 @@ def test_a_group_that_has_stopped_in_order_gives_way_at_once() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.walk(range(6))
 def test_of_two_groups_that_start_at_once_one_runs_the_flow_and_the_other_is_refused(seed: int) -> None:
     async def scenario() -> None:
         world = world_of(seed)
@@ -233,7 +239,7 @@ def test_of_two_groups_that_start_at_once_one_runs_the_flow_and_the_other_is_ref
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.walk(range(6))
 def test_of_two_groups_that_find_the_owner_dead_one_takes_over(seed: int) -> None:
     async def scenario() -> None:
         world = world_of(seed)
@@ -257,7 +263,7 @@ def test_of_two_groups_that_find_the_owner_dead_one_takes_over(seed: int) -> Non
     run(scenario(), seed)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.walk(range(12))
 def test_a_worker_of_the_owner_that_starts_while_it_is_being_replaced_repeats_nothing(seed: int) -> None:
     """The story: see ``OwnerWatch._look_again``."""
 
@@ -461,5 +467,116 @@ def test_a_flow_that_another_group_claims_is_drained_here() -> None:
         await world.until(lambda: len(worker.said("flow.claimed")) == 2)
         world.write("t0")
         await world.finish()
+
+    run(scenario())
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def test_apply_with_a_file_of_another_group_is_refused_while_workers_of_the_owner_live(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 1)
+        (worker,) = await started(world, 1)
+        stored, shell = await stored_in(world), Shell(world, tmp_path)
+        for more in ([], ["--yes"], ["--dry-run"]):
+            assert await shell.run(LAPTOP, *more) == EXIT_FAILED
+            (warning,) = shell.warnings
+            assert "Flow A->B is refused: group mm2py runs it (1 live worker, claimed 20" in warning
+        assert await stored_in(world) == stored
+
+        worker.kill()
+        assert await shell.run(LAPTOP, "--yes") == EXIT_DONE
+        assert "  Group mm2py ran this flow until now; it has no live worker of it." in shell.out
+        found = await stored_in(world)
+        assert found is not None and found.properties["topics"] == ".*"
+        assert await owner_group(world) == "mm2py", "a worker claims the flow, when it has fenced the owner"
+
+    run(scenario())
+
+
+def test_a_group_that_starts_while_the_operator_is_asked_is_noticed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 1)
+        (worker,) = await started(world, 1)
+        assert await worker.stop() == 0
+        shell = Shell(world, tmp_path)
+        shell.before_answer = lambda: [world.start(), None][1]
+        assert await shell.run(LAPTOP) == EXIT_FAILED
+        assert shell.asked == 1 and "group mm2py runs it" in shell.warnings[0]
+
+    run(scenario())
+
+
+def test_rest_of_a_worker_of_another_group_changes_nothing() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 1)
+        await started(world, 1)
+        before = len(world.target.records(TOPIC, 0))
+        async with rest_of(world, name="w9", **LAPTOP) as rest:
+            for method, path, body in (
+                ("PATCH", f"{SOURCE}/config", {"topics": "x"}),
+                ("PUT", f"{SOURCE}/config", {"topics": "x"}),
+                ("DELETE", SOURCE, None),
+                ("PUT", f"{SOURCE}/pause", None),
+                ("PUT", f"{SOURCE}/stop", None),
+                ("POST", f"{SOURCE}/restart", None),
+                ("PUT", "/admin/loggers/root?scope=cluster", {"level": "DEBUG"}),
+            ):
+                told = await rest.told(method, path, 409, json=body)
+                assert "Flow A->B is refused: group mm2py runs it (1 live worker, claimed 20" in told["message"]
+            assert len(world.target.records(TOPIC, 0)) == before
+        async with rest_of(world) as rest:
+            await rest.told("PUT", f"{SOURCE}/stop", 204)
+            await asyncio.sleep(5)
+        async with rest_of(world, name="w9", **LAPTOP) as rest:
+            told = await rest.told("DELETE", f"{SOURCE}/offsets", 409)
+            assert "group mm2py runs it" in told["message"]
+
+    run(scenario())
+
+
+def test_status_with_a_file_of_another_group_names_the_owner() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 1)
+        await started(world, 1)
+        report = await looked_at(world, **LAPTOP)
+        texts = [problem.text for problem in report.problems if problem.where == "A->B" and problem.kind == "refused"]
+        assert len(texts) == 1 and "run by group mm2py, and this file names group laptop." in texts[0]
+        assert exit_code_of(report) == EXIT_WAITS
+        assert not [problem for problem in (await looked_at(world)).problems if "group" in problem.text]
+
+    run(scenario())
+
+
+def test_a_refused_group_says_so_in_status_and_over_rest_and_a_restart_takes_over_when_the_owner_is_gone() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(1, 2)
+        (worker,) = await started(world, 1)
+        two = {"clusters": "A,B,C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true", "C->B.topics": "c.*"}
+        other, lines = world.another_cluster("C"), {**LAPTOP, "topics": "t.*", **two}
+        laptop = world.start(lines, C=other)  # it stays for its other flow
+        await world.until(lambda: bool(laptop.said("flow.refused")))
+        async with rest_of(world, name=laptop.name, also={"C": other}, **lines) as rest:
+            await asyncio.sleep(4)
+            problems = [one for one in (await rest.live.report()).problems if "Flow A->B is refused" in one.text]
+            assert [(one.kind, one.where) for one in problems] == [("refused", f"{SOURCE.rpartition('/')[2]}")]
+            status = await rest.told("GET", f"{SOURCE}/status", 200)
+            assert status["connector"]["state"] == "FAILED" and "group mm2py runs it" in status["connector"]["trace"]
+
+            world.write(names[0], 2)
+            await world.until(world.is_copied)
+            worker.kill()
+            await rest.told("POST", f"{SOURCE}/restart", 204)
+            await world.until(lambda: bool(laptop.said("flow.claimed")))
+            world.write(names[0], 2)
+            await world.until(world.is_copied)
+        wrong = world.findings(exact=True)
+        assert not wrong, wrong
 
     run(scenario())

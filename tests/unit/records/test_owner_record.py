@@ -100,13 +100,8 @@ def test_a_claim_of_a_newer_mm2py_must_not_be_passed_over() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"group": ""},
-        {"group": 7},
-        {"write_id": None},
-        {"at_ms": -1},
-        {"at_ms": True},
-        {"readable_from": "1"},
-        {"over": 1},
+        *({"group": ""}, {"group": 7}, {"write_id": None}, {"at_ms": -1}, {"at_ms": True}),
+        *({"readable_from": "1"}, {"over": 1}),
     ],
 )
 def test_what_mm2py_does_not_write_changes_nothing_and_is_told(change: dict[str, object]) -> None:

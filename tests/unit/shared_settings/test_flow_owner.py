@@ -21,8 +21,8 @@ def test_a_group_whose_owner_has_live_workers_is_refused_by_name_with_the_way_ou
         verdict(FLOW, "laptop", OWNER, [ALIVE])
     assert str(refused.value) == (
         "Flow A->B is refused: group mm2py runs it (2 live workers, claimed 2026-09-21T14:13:20Z by host:7)."
-        " Set mm2py.group = mm2py in this file to join it. Or stop its workers, and start again: group laptop then takes"
-        " the flow over."
+        " Set mm2py.group = mm2py in this file to join it. Or stop its workers, and start again: group laptop then"
+        " takes the flow over."
     )
 
 
