@@ -26,7 +26,7 @@ from mm2py.connector import Flow
 from mm2py.errors import Mm2Error, for_each
 from mm2py.group.group_look import GroupLook, GroupLooks
 from mm2py.group.leader_loop import EvictedWriters
-from mm2py.kafka.cluster import fetch_metadata, until_answered
+from mm2py.kafka.cluster import WAITING_REPORT_S, fetch_metadata, until_answered
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer import transactions
 from mm2py.kafka.producer.fencing import parse
@@ -257,7 +257,7 @@ class OwnerWatch:
             await self._config_log.make_topic()
         while (owner := self._config_log.records.owner.current) is None or owner.group != self._group:
             others = self._others()
-            free = await others.refuse(owner)
+            free = await self._look(others, owner)
             await ready()
             if free.previous is not None:
                 await self._fence(free.previous)
@@ -268,6 +268,19 @@ class OwnerWatch:
             instead_of = None if owner is None else owner.group
             self._log.info("flow.claimed", group=self._group, instead_of=instead_of)
         self._known = owner
+
+    async def _look(self, others: OtherGroups, owner: Owner | None) -> Free:
+        """Look, and log that it takes long: as long as the session time-out of an owner that was killed."""
+        looking = asyncio.create_task(others.refuse(owner), name=f"{self._flow}: who runs it")
+        try:
+            while not (await asyncio.wait([looking], timeout=WAITING_REPORT_S))[0]:
+                doing = f"looking whether {'another group' if owner is None else f'group {owner.group}'} runs the flow"
+                why = "its workers send no heartbeats; waiting until their session time-out is over"
+                self._log.warning("flow.waiting", doing=doing, why=why)
+            return await looking
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
 
     async def _fence(self, previous: GroupLook) -> None:
         """Fence the producers of the previous owner's dead members in the flow's internal topics, as their own leader

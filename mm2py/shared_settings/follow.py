@@ -276,7 +276,7 @@ class ConfigWatch:
             runners = await self._runners(others, mine, lost_to)
             decision = decide(self._config_log.config, mine, runners=runners, apply=self._apply, lost_to=lost_to)
             merged(self._file, self.flow, decision.config)  # what cannot be run is not stored
-            if decision.to_store is not None:
+            if decision.choice in (Choice.ADDED, Choice.REPLACED):  # else only this worker's file is remembered
                 await ready()
             return decision
 

@@ -144,30 +144,35 @@ def test_a_worker_whose_source_is_its_target_stores_nothing() -> None:
     run(scenario())
 
 
-def test_a_worker_with_nothing_to_store_need_not_wait_for_its_source() -> None:
+@pytest.mark.parametrize(("topics", "said"), [("t.*", "config.used"), ("t.*,other", "config.drift")])
+def test_a_worker_that_runs_what_is_stored_need_not_wait_for_its_source(topics: str, said: str) -> None:
     async def scenario() -> None:
         world = world_of()
         world.make_topics(1, 1)
         await started(world, 1)
-        late = world.start()
+        late = world.start({"topics": topics})
         late.cut_off_from.add("A")
-        await world.until(lambda: bool(late.said("config.used")))
+        await world.until(lambda: bool(late.said(said)))
 
     run(scenario())
 
 
 def test_a_worker_that_may_not_store_keeps_nothing_that_others_wait_for() -> None:
-    """The story: w2 has another file, and does not reach the source. Its group gives it partitions all the same, and
-    takes them back when w2 leaves: no worker may wait for w2 meanwhile."""
+    """The story: w2 is the first worker of this version, and does not reach the source. Its group gives it partitions
+    all the same, and takes some of them back when w3 joins. w3 must not wait for what w2 does not run."""
 
     async def scenario() -> None:
         world = world_of()
-        world.make_topics(2, 3)
-        (first,) = await started(world, 1)
-        late = world.start({"topics": "t.*,other"})
+        world.make_topics(2, 6)
+        first = start_old(world)
+        await world.until(world.is_copied)
+        late = world.start()
         late.cut_off_from.add("A")
-        await world.until(lambda: late.member is not None)
+        await world.until(lambda: len(late.owns(world.flow)) == 6)
         await asyncio.sleep(5)
+        third = start_old(world)
+        await world.until(lambda: world.is_fully_assigned() and len(late.owns(world.flow)) < 6)
+        assert third.owns(world.flow)
         await late.stop()
         world.write("t0")
         await world.until(world.is_copied)
