@@ -325,7 +325,9 @@ class OwnerWatch:
                 free = await others.refuse(owner)
             except RunByGroup as error:
                 if self._clock.monotonic() >= until_s:
-                    await self._config_log.claim(error.group, instead_of=self._config_log.records.owner.current)
+                    ours = self._config_log.records.owner.current
+                    if ours is not None and ours.group == self._group:
+                        await self._config_log.claim(error.group, instead_of=ours)
                     raise
                 await asyncio.sleep(WITHDRAW_LOOK_S)
             else:

@@ -350,8 +350,9 @@ class SourceSchedule(MemberSchedule):
             await until_answered(
                 self._conditions.no_mm2, rng=self._rng, on_error=now_and_then(self._report_waiting, self._clock)
             )
+        releases = not self._attempts.leaves_outcome_unknown(self.member)
         try:
-            await self._settle_now()
+            await self._settle_now(releases=releases)
         except self._refusals:
             raise
         except IncarnationEnded:
@@ -363,18 +364,21 @@ class SourceSchedule(MemberSchedule):
     def _report_waiting(self, error: KafkaError) -> None:
         self._log.warning("flow.waiting", doing="reading the stored settings of the flow", why=str(error))
 
-    async def _settle_now(self) -> None:
+    async def _settle_now(self, *, releases: bool) -> None:
+        """Settle. ``releases``: nothing of the flow runs, and all it sent was answered, see ``_ready``."""
         others = functools.partial(other_runners, self.member, self._flow, self._log)
-        await self._watch.settle(others, functools.partial(self._ready, self.member))
+        await self._watch.settle(others, functools.partial(self._ready, self.member, releases=releases))
         self._said_why = ""
         self._tell_group()
 
-    async def _ready(self, member: Member) -> None:
+    async def _ready(self, member: Member, *, releases: bool) -> None:
         """Return when the source has answered: a worker that cannot reach it has no say in what the flow does.
 
         The story: a file names a source that does not exist, and is started beside a flow that runs. Its settings
         replaced those of the flow, and all workers followed.
 
+        Args:
+            releases: what other workers wait for is released meanwhile. A connector that runs does that by itself.
         Raises: IncarnationEnded, if this member ends before; as ``StartConditions``.
         """
 
@@ -382,8 +386,9 @@ class SourceSchedule(MemberSchedule):
             self.waits_for = str(error)
 
         answers = self._conditions.source_answers(member.ownership(self._flow), show)
+        meanwhile = [self._release_meanwhile(member)] if releases else []
         try:
-            await _until_any(answers, member.until(lambda: False), self._release_meanwhile(member))
+            await _until_any(answers, member.until(lambda: False), *meanwhile)
         finally:
             self.waits_for = ""
         if member.is_stopping:
@@ -395,7 +400,7 @@ class SourceSchedule(MemberSchedule):
         while True:
             try:
                 if not self._watch.is_settled:
-                    await self._settle_now()
+                    await self._settle_now(releases=False)
                     self._attempts.asked(self._current.holds)  # it runs already, by what it knew before
                     if self._current.settings is None or self._watch.drift:  # else the file says the same
                         raise _Restart

@@ -14,7 +14,7 @@ from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED
 from mm2py.cli.status import EXIT_WAITS, exit_code_of
 from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.port import BrokerId, FetchRequest
+from mm2py.kafka.port import BrokerId, FetchRequest, ProduceRequest
 from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
 from mm2py.shared_settings.config_log import ConfigTable
 from tests.fakes.near_brokers import NearBrokers
@@ -63,6 +63,10 @@ async def with_traffic(world: SharedWorld, names: list[str], during: Callable[[]
     finally:
         traffic.cancel()
         await asyncio.gather(traffic, return_exceptions=True)
+
+
+def is_copy(request: Request) -> bool:
+    return isinstance(request, ProduceRequest) and request.topics[0].name.startswith("A.t")
 
 
 class OldVersion:
@@ -140,6 +144,35 @@ def test_a_worker_whose_source_is_its_target_stores_nothing() -> None:
         await world.until(lambda: bool(worker.said("flow.refused")))
         assert "are the same cluster" in why_refused(worker) and not worker.said("config.unshared")
         assert TOPIC not in world.target.topics
+
+    run(scenario())
+
+
+def test_a_flow_that_runs_releases_only_what_it_has_drained_while_it_waits_to_store() -> None:
+    """The story: the settings cannot be stored, and the flow runs by the worker's file. Half a minute later they could
+    be. The source is away just then, a batch is under way to the target, and another worker joins."""
+
+    async def scenario() -> None:
+        world = world_of()
+        world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "delete"})
+        names = world.make_topics(1, 6)
+        begun_s = world.clock.monotonic()
+        (worker,) = await started(world, 1)
+
+        async def meanwhile() -> None:
+            await asyncio.sleep(begun_s + 29.8 - world.clock.monotonic())
+            worker.slow_s = lambda _, request: 2.0 if is_copy(request) else 0.0
+            await asyncio.sleep(0.15)
+            worker.cut_off_from.add("A")
+            await asyncio.sleep(1.0)
+            other = world.start()
+            await world.until(lambda: len(other.owns(world.flow)) == 3)
+            await asyncio.sleep(10)
+            worker.cut_off_from.clear()
+            worker.slow_s = lambda *_: 0.0
+
+        await with_traffic(world, names, meanwhile)
+        await world.finish()
 
     run(scenario())
 
