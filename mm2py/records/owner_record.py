@@ -56,6 +56,9 @@ class Owner:
     over: tuple[str, ...] = ()
     """The write_ids of lost claims before it. Readers that see only one of these before it, take this one instead."""
 
+    takes_over: str = ""
+    """The group that had the flow before, until it is known that no member which joined it meanwhile runs the flow."""
+
     def follows(self, current: Owner | None) -> bool:
         """Whether it counts behind the claim that counts so far."""
         return current is None or current.write_id in {self.based_on, self.write_id, *self.over}
@@ -73,6 +76,7 @@ def encode_owner(owner: Owner) -> bytes:
         "based_on": owner.based_on,
         "mm2py": owner.written_by,
         "over": list(owner.over),
+        "takes_over": owner.takes_over,
     }
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -100,8 +104,16 @@ def decode_owner(value: bytes, topic: str) -> Owner:
     over = fields.get("over", [])
     if not isinstance(over, list) or not all(isinstance(one, str) for one in over):
         raise MalformedRequest("over is no list of texts")
-    based_on, written_by = _text(fields, "based_on"), _text(fields, "mm2py")
-    return Owner(group, _text(fields, "worker"), at_ms, write_id, based_on, written_by, tuple(over[-LOST_MOST:]))
+    return Owner(
+        group,
+        _text(fields, "worker"),
+        at_ms,
+        write_id,
+        _text(fields, "based_on"),
+        _text(fields, "mm2py"),
+        tuple(over[-LOST_MOST:]),
+        _text(fields, "takes_over"),
+    )
 
 
 def _text(fields: Mapping[str, Any], name: str, default: str = "") -> str:
@@ -123,6 +135,8 @@ class OwnerRecords:
         self._topic = topic
         self._lost: deque[str] = deque(maxlen=LOST_MOST)
         """The write_ids of lost claims that no later one names."""
+        self.reads = 0
+        """How many claims were read."""
         self._read: deque[str] = deque(maxlen=LOST_MOST)
 
     def take(self, value: bytes | None) -> None:
@@ -138,15 +152,17 @@ class OwnerRecords:
             self.too_new = error
             return
         self._read.append(found.write_id)
+        self.reads += 1
         if found.follows(self.current):
             self.current = found
             self._lost = deque((one for one in self._lost if one not in found.over), maxlen=LOST_MOST)
         else:
             self._lost.append(found.write_id)
 
-    def has(self, write_id: str) -> bool:
-        """Whether a claim was read lately, also one that does not count."""
-        return write_id in self._read
+    def has(self, write_id: str, since: int = 0) -> bool:
+        """Whether a claim was read after the first ``since`` records, also one that does not count."""
+        newer = self.reads - since
+        return newer > 0 and write_id in list(self._read)[-newer:]
 
     @property
     def is_covered(self) -> bool:
@@ -158,7 +174,7 @@ class OwnerRecords:
         assert self.current is not None  # noqa: S101
         return replace(self.current, over=tuple(self._lost))
 
-    def next(self, group: str, *, worker: str, at_ms: int, write_id: str, written_by: str) -> Owner:
-        """Return a claim in the place of the one that counts."""
+    def next(self, owner: Owner) -> Owner:
+        """Return a claim as it is to be written in the place of the one that counts."""
         based_on = "" if self.current is None else self.current.write_id
-        return Owner(group, worker, at_ms, write_id, based_on, written_by, tuple(self._lost))
+        return replace(owner, based_on=based_on, over=tuple(self._lost))

@@ -291,12 +291,14 @@ class ConfigLog(ConfigTable):
             )
             self._is_ensured = True
 
-    async def claim(self, group: str, *, instead_of: Owner | None) -> Owner | None:
+    async def claim(self, group: str, *, instead_of: Owner | None, takes_over: str = "") -> Owner | None:
         """Claim the flow for a group, if the claim that the caller has read still counts. Returns the one that counts.
 
         The story: groups g and h find the owner dead at once. g's claim comes first. h's names the same claim as the
         one before it, so it does not count for any reader. h reads that, and writes g's claim again behind its own.
 
+        Args:
+            takes_over: see ``Owner``.
         Returns: None, if the topic was deleted meanwhile; ask again.
         Raises: as ``write``. Cancelling may leave it claimed or not.
         """
@@ -306,31 +308,39 @@ class ConfigLog(ConfigTable):
             if records.current != instead_of:
                 return records.current
             write_id, now_ms = f"{self.rng.getrandbits(64):016x}", self._clock.wall_ms()
-            ours = records.next(group, worker=self._worker, at_ms=now_ms, write_id=write_id, written_by=__version__)
-            # A topic that is recreated meanwhile is read into new ``records``.
-            await self._put(writer, {OWNER_KEY: encode_owner(ours)}, lambda: self.records.owner.has(write_id))
+            ours = Owner(group, self._worker, now_ms, write_id, written_by=__version__, takes_over=takes_over)
+            await self._put_owner(writer, records.next(ours))
             await self._put_owner_back(writer)
             return self.records.owner.current
+
+    async def complete_claim(self, owner: Owner) -> None:
+        """Write a claim again, if it still counts: what it takes over is known to be over. Raises: as ``claim``."""
+        async with self._writing:
+            writer = await self._ensure()
+            if self.records.owner.current == owner:
+                await self._put_owner(writer, replace(self.records.owner.put_back(), takes_over=""))
 
     async def restore_owner(self, owner: Owner) -> None:
         """Write the claim that counts again, where it is gone or a claim that does not count stands behind it.
 
         Args:
             owner: the claim that the caller knows.
-        Raises: as ``write``. Cancelling may leave it written or not.
+        Raises: as ``claim``.
         """
         async with self._writing:
             writer = await self._ensure()
             if self.records.owner.current is None:
-                await self._put(
-                    writer, {OWNER_KEY: encode_owner(owner)}, lambda: self.records.owner.has(owner.write_id)
-                )
+                await self._put_owner(writer, owner)
             await self._put_owner_back(writer)
+
+    async def _put_owner(self, writer: TopicWriter, owner: Owner) -> None:
+        """Write a claim. A topic that is recreated meanwhile is read into new ``records``."""
+        known = self.records.owner.reads
+        await self._put(writer, {OWNER_KEY: encode_owner(owner)}, lambda: self.records.owner.has(owner.write_id, known))
 
     async def _put_owner_back(self, writer: TopicWriter) -> None:
         if self.records.owner.is_covered:
-            again = encode_owner(self.records.owner.put_back())
-            await self._put(writer, {OWNER_KEY: again}, lambda: not self.records.owner.is_covered)
+            await self._put_owner(writer, self.records.owner.put_back())
 
     async def write_target(self, connector: str, state: TargetState, *, by: str) -> None:
         """Store what a connector is to do, unless that is stored already. Returns when it is there: workers follow.

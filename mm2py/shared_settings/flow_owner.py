@@ -146,7 +146,7 @@ class OtherGroups:
         self._clock = clock
         self._rng = rng
         self._log = log
-        self._looks: dict[str, GroupLooks] = {}
+        self._looks: dict[tuple[str, bool], GroupLooks] = {}
 
     async def refuse(self, owner: Owner | None) -> Free:
         """Return that the flow is this group's, or free; a few seconds later where the owner was killed.
@@ -166,13 +166,20 @@ class OtherGroups:
         await for_each(groups, look, at_once=LOOKS_AT_ONCE, name=f"{self.flow}: who runs it")
         return verdict(self.flow, self.mine, owner, found)
 
+    async def refuse_group(self, group: str) -> GroupLook:
+        """Return that no live member of a group that has owned the flow runs it. Raises: as ``verdict``."""
+        look = await self._looks_at(group, is_owner=True).look()
+        verdict(self.flow, self.mine, None, [look])
+        return look
+
     async def _groups(self) -> Sequence[str]:
         metadata = await until_answered(lambda: fetch_metadata(self._brokers, None), rng=self._rng)
         return other_groups(metadata.topics, self.mine)
 
     def _looks_at(self, group: str, *, is_owner: bool) -> GroupLooks:
-        if group not in self._looks:
-            self._looks[group] = GroupLooks(
+        key = group, is_owner
+        if key not in self._looks:
+            self._looks[key] = GroupLooks(
                 group,
                 self.flow,
                 self._brokers,
@@ -181,7 +188,7 @@ class OtherGroups:
                 rng=self._rng,
                 log=self._log.bind(group=group),
             )
-        return self._looks[group]
+        return self._looks[key]
 
 
 async def refuse_another_group(
@@ -255,19 +262,27 @@ class OwnerWatch:
         if self._config_log.is_missing:
             await ready()
             await self._config_log.make_topic()
-        while (owner := self._config_log.records.owner.current) is None or owner.group != self._group:
-            others = self._others()
-            free = await self._look(others, owner)
-            await ready()
-            if free.previous is not None:
-                await self._fence(free.previous)
-            claimed = await self._config_log.claim(self._group, instead_of=owner)
-            if claimed is None or claimed.group != self._group:
-                continue
-            await self._look_again(others, owner)
-            instead_of = None if owner is None else owner.group
-            self._log.info("flow.claimed", group=self._group, instead_of=instead_of)
-        self._known = owner
+        others = self._others()
+        while True:
+            owner = self._config_log.records.owner.current
+            if owner is None or owner.group != self._group:
+                await self._claim(others, owner, ready)
+            elif owner.takes_over:
+                await self._complete(others, owner)
+            else:
+                self._known = owner
+                return
+
+    async def _claim(self, others: OtherGroups, owner: Owner | None, ready: Callable[[], Awaitable[None]]) -> None:
+        """Claim the flow, if another group may not keep it. Another worker may be quicker: look who has it then."""
+        free = await self._look(others, owner)
+        await ready()
+        takes_over = "" if owner is None else owner.group
+        if free.previous is not None:
+            await self._fence(free.previous)
+        claimed = await self._config_log.claim(self._group, instead_of=owner, takes_over=takes_over)
+        if claimed is not None and claimed.group == self._group:
+            self._log.info("flow.claimed", group=self._group, instead_of=takes_over or None)
 
     async def _look(self, others: OtherGroups, owner: Owner | None) -> Free:
         """Look, and log that it takes long: as long as the session time-out of an owner that was killed."""
@@ -312,27 +327,28 @@ class OwnerWatch:
                     found.append(Writer(self._flow, one.transactional_id, one.producer_id, -1))
         return tuple(found)
 
-    async def _look_again(self, others: OtherGroups, owner: Owner | None) -> None:
-        """After the claim, look whether a member has joined meanwhile that may have read the claim before ours.
+    async def _complete(self, others: OtherGroups, owner: Owner) -> None:
+        """After a claim, look whether a member of the previous owner has joined meanwhile that may have read the claim
+        before. Each worker of the new owner does that before it starts, until one of them has written that it is done.
 
         The story: group g is dead, and h is about to claim its flow. A worker of g starts, joins, reads that g is the
         owner, and copies. It joined before it read. So either it reads h's claim, or h finds it in g's control log now.
         It sees the claim within a second, and withdraws. One of an older version does not: then g gets the flow back.
+
+        Raises: RunByGroup, if it does not withdraw.
         """
         until_s = self._clock.monotonic() + WITHDRAW_S
         while True:
             try:
-                free = await others.refuse(owner)
-            except RunByGroup as error:
+                previous = await others.refuse_group(owner.takes_over)
+            except RunByGroup:
                 if self._clock.monotonic() >= until_s:
-                    ours = self._config_log.records.owner.current
-                    if ours is not None and ours.group == self._group:
-                        await self._config_log.claim(error.group, instead_of=ours)
+                    await self._config_log.claim(owner.takes_over, instead_of=owner)
                     raise
                 await asyncio.sleep(WITHDRAW_LOOK_S)
             else:
-                if free.previous is not None:
-                    await self._fence(free.previous)
+                await self._fence(previous)
+                await self._config_log.complete_claim(owner)
                 return
 
     async def keep(self) -> None:

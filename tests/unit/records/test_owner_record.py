@@ -38,6 +38,7 @@ def test_a_claim_is_read_as_it_was_written() -> None:
         "based_on": "b",
         "mm2py": "0.1.0",
         "over": [],
+        "takes_over": "",
     }
 
 
@@ -58,7 +59,7 @@ def test_a_claim_that_is_put_back_counts_for_readers_that_see_only_the_lost_one_
 
 
 def next_of(records: OwnerRecords, group: str, write_id: str) -> Owner:
-    return records.next(group, worker="w", at_ms=1, write_id=write_id, written_by="0.1.0")
+    return records.next(claim(group, write_id))
 
 
 @pytest.mark.parametrize("seed", range(100))
