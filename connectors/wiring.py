@@ -6,11 +6,12 @@ in, so that tests run whole workers between models of clusters.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -19,7 +20,7 @@ from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
 from connectors.source.context import FlowContext, FlowState
-from connectors.source.refusals import FlowRefused
+from connectors.source.refusals import FlowRefused, refuse_wrong_source
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
@@ -28,6 +29,9 @@ from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
+from mm2py.group.ownership import Ownership
+from mm2py.kafka.cluster import reach
+from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
@@ -40,21 +44,23 @@ from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import TaskName
 from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.records.operator_request import RestartPartitions
+from mm2py.records.owner_record import OwnerTooNew
 from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_config import Part
+from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerWatch, refuse_another_group
 from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning, refuse_running_mm2
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, UndividedSchedule
+from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, StartConditions, UndividedSchedule
 from mm2py.worker.herder import Herder, Plan
 from mm2py.worker.vitals import Vitals
 
 REFUSALS: Final = (
-    *(FlowRefused, Mm2IsRunning, GroupRefused),
-    *(ControlLogUnusable, NewerFormat, ConfigTooNew, NewerLedgerFormat),
+    *(FlowRefused, Mm2IsRunning, FlowOfAnotherGroup, GroupRefused),
+    *(ControlLogUnusable, NewerFormat, ConfigTooNew, OwnerTooNew, NewerLedgerFormat),
 )
 """Errors after which a connector does not restart."""
 
@@ -99,16 +105,26 @@ def make_herder(
         flow, current = settings.flow, currents[settings.flow]
         group = groups[flow.target]
         to = context.connect(flow, settings.target, settings.target_request_timeout_s)
-        config_log, log = _config_log(settings, group.gated(to.brokers), context), context.log.bind(flow=str(flow))
+        gated, log = group.gated(to.brokers), context.log.bind(flow=str(flow))
+        config_log = _config_log(settings, gated, context)
+        parts: Mapping[str, Any] = {"clock": context.clock, "rng": context.rng, "log": log}
         copying = _Copying(settings, to, context, recopies=recopies.get(flow, set()))
         schedule = SourceSchedule(
             group,
-            ConfigWatch(flow, file, config_log, current, apply=apply, log=log),
+            ConfigWatch(
+                flow,
+                file,
+                config_log,
+                current,
+                owner=OwnerWatch(settings, config_log, to.brokers, gated, **parts),
+                apply=apply,
+                log=log,
+            ),
             copying,
-            may_store=functools.partial(refuse_running_mm2, settings, to.brokers, log),
-            clock=context.clock,
-            rng=context.rng,
-            log=log,
+            conditions=StartConditions(
+                functools.partial(refuse_running_mm2, settings, to.brokers, log), copying.source_answers, REFUSALS
+            ),
+            **parts,
         )
         plans[ConnectorName(flow, Kind.SOURCE)] = Plan(functools.partial(copying.begin, schedule), schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, context)
@@ -194,6 +210,28 @@ class _Copying:
         )
         return self._running
 
+    async def source_answers(self, ownership: Ownership, show: Callable[[KafkaError], None]) -> None:
+        """Return when both clusters have answered. ``Preparation`` asks them once more for each attempt.
+
+        Args:
+            show: takes each error that is logged meanwhile.
+        Raises: FlowRefused, if the source is the target, or another cluster than for the group's other workers.
+        """
+        settings, context = self._settings, self._context
+        source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
+        target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
+        log = context.log.bind(flow=str(settings.flow))
+
+        async def identify(side: Side, role: str) -> str | None:
+            bound = log.bind(cluster=side.alias, role=role)
+            try:
+                return await reach(side.identify, bound, clock=context.clock, rng=context.rng, on_error=show)
+            except KafkaError as error:
+                raise FlowRefused(error.what, remedy=error.remedy) from error
+
+        source_id, target_id = await asyncio.gather(identify(source, "source"), identify(target, "target"))
+        refuse_wrong_source(settings.flow, settings.group, source_id, target_id, there=ownership.source_cluster)
+
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
         """Let parts of the running connector take new settings up."""
         if self._running is not None:
@@ -230,11 +268,15 @@ class _Copying:
 
 def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, file: SettingsFile) -> Plan:
     flow, log = settings.flow, context.log.bind(flow=str(settings.flow))
-    return Plan(
-        lambda _: SwitchingOff(
-            _config_log(settings, gated_alone(to.brokers, context.clock), context), file.shared(flow), log
+
+    def begin(_: int) -> SwitchingOff:
+        config_log = _config_log(settings, gated_alone(to.brokers, context.clock), context)
+        refuse = functools.partial(
+            refuse_another_group, settings, config_log, to.brokers, clock=context.clock, rng=context.rng, log=log
         )
-    )
+        return SwitchingOff(config_log, file.shared(flow), log, refuse=refuse)
+
+    return Plan(begin)
 
 
 def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext) -> ConfigLog:

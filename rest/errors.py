@@ -14,6 +14,7 @@ from mm2py.connector_offsets.altering import NotStopped, StillRunning
 from mm2py.connector_offsets.offsets_body import OffsetsInvalid
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.secret import shown_name
+from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning
 from rest.clusters.live import NothingKnown
 from rest.settings.changes import Conflict, Invalid
@@ -88,7 +89,8 @@ def tell_errors(app: FastAPI) -> None:
         return _answer(409, str(error), {"Retry-After": "1"})
 
     @app.exception_handler(Mm2IsRunning)
-    async def mm2_is_running(_: Request, error: Mm2IsRunning) -> JSONResponse:
+    @app.exception_handler(FlowOfAnotherGroup)
+    async def runs_elsewhere(_: Request, error: Mm2Error) -> JSONResponse:
         return _answer(409, str(error))
 
     @app.exception_handler(TimeoutError)

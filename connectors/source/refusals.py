@@ -63,6 +63,21 @@ def refuse_another_source(flow: Flow, group: str, *, here: str | None, there: st
         raise AnotherSource(flow, group, here=here, there=there)
 
 
+def refuse_wrong_source(flow: Flow, group: str, here: str | None, target: str | None, *, there: str | None) -> None:
+    """Refuse a source by its cluster id, as far as the ids are known.
+
+    Args:
+        here: of the source, as this worker sees it.
+        target: of the target.
+        there: of the source, as the other workers of the group see it.
+    Raises:
+        OneCluster, AnotherSource: see there.
+    """
+    if here is not None and here == target:
+        raise OneCluster(flow, here)
+    refuse_another_source(flow, group, here=here, there=there)
+
+
 class TableUnusable(FlowRefused):
     """An internal topic would lose what it is to keep, or cannot be made."""
 

@@ -41,9 +41,11 @@ from mm2py.kafka.port import Brokers
 from mm2py.login import author_here
 from mm2py.records.author import REASON_MOST, Author, checked_reason
 from mm2py.records.connector_config import APPLY_COMMAND, FlowConfig, Writer
+from mm2py.records.owner_record import Owner
 from mm2py.secret import printable, shown_value
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
 from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
+from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged
 from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.report import time_text
@@ -70,8 +72,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py apply",
         description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
         "stored, there was nothing to do, or the answer was N; 1 a cluster did not answer, a flow is refused (as where "
-        "a MirrorMaker 2 runs it), or another writer changed it meanwhile; 2 wrong file or arguments, or there was "
-        "something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something would change.",
+        "a MirrorMaker 2 or another group runs it), or another writer changed it meanwhile; 2 wrong file or arguments, "
+        "or there was something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something "
+        "would change.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
@@ -106,6 +109,8 @@ class Plan:
     note: str = ""
     unknown: str = ""
     """Why it cannot be told whether a MirrorMaker 2 runs the flow."""
+    dead_owner: Owner | None = None
+    """Which other group had the flow; no worker of it lives."""
 
     @property
     def flow(self) -> Flow:
@@ -160,7 +165,7 @@ async def apply(
             try:
                 plan = await within_deadline(
                     settings.flow.target,
-                    _plan(options, file, settings, brokers, rng),
+                    _plan(options, file, settings, brokers, clock, rng),
                     f"reading {settings.configs_topic}",
                 )
             except Mm2Error as error:
@@ -196,7 +201,7 @@ async def apply(
 
 
 async def _plan(
-    options: Arguments, file: SettingsFile, settings: FlowSettings, brokers: Brokers, rng: random.Random
+    options: Arguments, file: SettingsFile, settings: FlowSettings, brokers: Brokers, clock: Clock, rng: random.Random
 ) -> Plan:
     flow = settings.flow
     table = ConfigTable(brokers, settings.configs_topic)
@@ -216,7 +221,9 @@ async def _plan(
     found = difference({} if stored is None else stored.properties, wanted.properties)
     if stored is not None and not found and stored.by is not Writer.MM2:
         return Plan(settings, stored, None, (), "nothing to do")
-    return Plan(settings, stored, wanted, found, unknown=await _refuse_mm2(settings, brokers, rng))
+    unknown = await _refuse_mm2(settings, brokers, rng)
+    owner = await refuse_another_group(settings, table, brokers, clock=clock, rng=rng)
+    return Plan(settings, stored, wanted, found, unknown=unknown, dead_owner=owner)
 
 
 async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Random) -> str:
@@ -229,6 +236,8 @@ async def _store(plan: Plan, brokers: Brokers, author: Author, clock: Clock, rng
     assert plan.wanted is not None  # noqa: S101
     await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
     log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker=APPLY_COMMAND, clock=clock, rng=rng)
+    await log.read_patiently(rng)
+    await refuse_another_group(plan.settings, log, brokers, clock=clock, rng=rng)
     outcome = await log.write(replace(plan.wanted, author=author), instead_of=plan.stored)
     if isinstance(outcome, Lost):
         raise CommandFailed(
@@ -252,6 +261,8 @@ def plan_text(plan: Plan) -> str:
         parts = reach(change.name for change in plan.difference)
         if any(not part.is_in_place for part in parts):
             lines.append("  The flow is drained and restarted for this; nothing is copied twice.")
+    if plan.dead_owner is not None:
+        lines.append(f"  Group {plan.dead_owner.group} ran this flow until now; it has no live worker of it.")
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

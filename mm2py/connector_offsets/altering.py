@@ -36,6 +36,7 @@ from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.replication.positions import PositionStore, operators_position, read_positions
 from mm2py.secret import shown_name
 from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.cluster_inquiry import GroupInquiry
 from mm2py.topics.names import InternalTopic
@@ -111,7 +112,7 @@ class ConnectorOffsets:
 
         Raises:
             OffsetsInvalid: nothing was altered; the body asks for something that cannot be.
-            NotStopped, StillRunning, Mm2IsRunning: nothing was altered; see there.
+            NotStopped, StillRunning, Mm2IsRunning, FlowOfAnotherGroup: nothing was altered; see there.
             Mm2Error: a cluster does not answer, or refuses. Ask again, or read what is there.
         Cancelling may leave all or some of them altered.
         """
@@ -129,6 +130,9 @@ class ConnectorOffsets:
         if kind is not Kind.SOURCE:
             return
         await until_answered(lambda: look_for_mm2(self._settings, self._target), rng=self._rng)
+        await refuse_another_group(
+            self._settings, self._clusters.configs, self._target, clock=self._clusters.clock, rng=self._rng
+        )
         await self._drained(stop)
         topic = await until_answered(self._ensure_topic, rng=self._rng)
         stored = await self._positions(topic)

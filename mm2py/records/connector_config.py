@@ -49,6 +49,7 @@ from mm2py.records.operator_request import (
     decode_target,
     json_object,
 )
+from mm2py.records.owner_record import OWNER_KEY, OwnerRecords
 
 FORMAT_VERSION: Final = 1
 """Of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
@@ -325,6 +326,8 @@ class ConfigRecords:
         """At which level workers are to log, by records that were taken since this was last taken away."""
         self.requests = 0
         """How many records of these kinds were taken."""
+        self.owner = OwnerRecords(topic)
+        """Which group runs the flow."""
         self.backfills: dict[str, Backfill] = {}
         """Backfills, by id; also those that are over."""
         self.skipped: Counter[str] = Counter()
@@ -342,6 +345,8 @@ class ConfigRecords:
         try:
             if key == FLOW_KEY:
                 self._take_flow(value)
+            elif key == OWNER_KEY:
+                self.owner.take(value)
             elif key is not None and key.startswith(_CONNECTOR):
                 self._take_connector(key, value)
             elif key is not None and key.startswith(AUDIT_KEY):

@@ -54,6 +54,7 @@ from mm2py.records.operator_request import (
     encode_target,
     target_key,
 )
+from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, entry_of, storable, winner_of
 from mm2py.topics.names import InternalTopic
@@ -110,7 +111,7 @@ class ConfigTable:
         """Take in what is new since the last call; returns how many records that were.
 
         Raises:
-            ConfigTooNew: what counts must not be acted on by this mm2py.
+            ConfigTooNew, OwnerTooNew: what counts must not be acted on by this mm2py.
             ConfigsUnusable: it has several partitions, in which there is no order of changes.
             KafkaError: as ``each_record``; the next call goes on where this one ended.
         """
@@ -135,8 +136,9 @@ class ConfigTable:
             self.records.restarts.clear()
             self.records.log_level = None
             self._is_read = True
-        if self.records.too_new is not None:
-            raise self.records.too_new
+        for too_new in (self.records.owner.too_new, self.records.too_new):
+            if too_new is not None:
+                raise too_new
         return count
 
     def take_restarts(self) -> list[Restart]:
@@ -302,10 +304,19 @@ class ConfigLog(ConfigTable):
             await asyncio.sleep(READ_AGAIN_S)
         return False
 
+    async def make_topic(self) -> None:
+        """Make the topic where it is missing. Raises: as ``read``, ``ensure_configs_topic``."""
+        async with self._writing:
+            await self._make_topic()
+
     async def _ensure(self) -> TopicWriter:
         """Return the writer, after a last look: what is written next is based on what stands there now."""
         if self._writer is None:
             self._writer = await self._start_writer()
+        await self._make_topic()
+        return self._writer
+
+    async def _make_topic(self) -> None:
         await self.read_patiently(self.rng)
         if self.is_missing or not self._is_ensured:
             await ensure_configs_topic(
@@ -315,7 +326,57 @@ class ConfigLog(ConfigTable):
                 rng=self.rng,
             )
             self._is_ensured = True
-        return self._writer
+
+    async def claim(self, group: str, *, instead_of: Owner | None, takes_over: str = "") -> Owner | None:
+        """Claim the flow for a group, if the claim that the caller has read still counts. Returns the one that counts.
+
+        The story: groups g and h find the owner dead at once. g's claim comes first. h's names the same claim as the
+        one before it, so it does not count for any reader. h reads that, and writes g's claim again behind its own.
+
+        Args:
+            takes_over: see ``Owner``.
+        Returns: None, if the topic was deleted meanwhile; ask again.
+        Raises: as ``write``. Cancelling may leave it claimed or not.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            records = self.records.owner
+            if records.current != instead_of:
+                return records.current
+            write_id, now_ms = f"{self.rng.getrandbits(64):016x}", self._clock.wall_ms()
+            ours = Owner(group, self._worker, now_ms, write_id, written_by=__version__, takes_over=takes_over)
+            await self._put_owner(writer, records.next(ours))
+            await self._put_owner_back(writer)
+            return self.records.owner.current
+
+    async def complete_claim(self, owner: Owner) -> None:
+        """Write a claim again, if it still counts: what it takes over is known to be over. Raises: as ``claim``."""
+        async with self._writing:
+            writer = await self._ensure()
+            if self.records.owner.current == owner:
+                await self._put_owner(writer, replace(self.records.owner.put_back(), takes_over=""))
+
+    async def restore_owner(self, owner: Owner) -> None:
+        """Write the claim that counts again, where it is gone or a claim that does not count stands behind it.
+
+        Args:
+            owner: the claim that the caller knows.
+        Raises: as ``claim``.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            if self.records.owner.current is None:
+                await self._put_owner(writer, owner)
+            await self._put_owner_back(writer)
+
+    async def _put_owner(self, writer: TopicWriter, owner: Owner) -> None:
+        """Write a claim. A topic that is recreated meanwhile is read into new ``records``."""
+        known = self.records.owner.reads
+        await self._put(writer, {OWNER_KEY: encode_owner(owner)}, lambda: self.records.owner.has(owner.write_id, known))
+
+    async def _put_owner_back(self, writer: TopicWriter) -> None:
+        if self.records.owner.is_covered:
+            await self._put_owner(writer, self.records.owner.put_back())
 
     async def write_target(self, connector: str, state: TargetState, *, by: str, author: Author = UNKNOWN) -> None:
         """Store what a connector is to do, unless that is stored already. Returns when it is there: workers follow.

@@ -44,6 +44,7 @@ from mm2py.shared_settings.flow_config import (
     difference,
     follow,
 )
+from mm2py.shared_settings.flow_owner import OwnerWatch
 
 TRIES_MOST: Final = 10
 SHOWN_MOST: Final = 20
@@ -53,6 +54,8 @@ OTHERS_SETTLE_S: Final = 3.0
 
 Changed = Callable[[FlowSettings | None, Follow], None]
 """Is told that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
+Ready = Callable[[], Awaitable[None]]
+"""Returns when a worker may store something: the source has answered, and is not the target. Raises: it may not."""
 Asked = Callable[[RestartPartitions | Holds], None]
 """Is told which partitions are to restart, and which topics are left to backfills from now on."""
 
@@ -220,6 +223,7 @@ class ConfigWatch:
         config_log: ConfigLog,
         current: CurrentSettings,
         *,
+        owner: OwnerWatch,
         apply: bool,
         log: FilteringBoundLogger,
     ) -> None:
@@ -230,6 +234,7 @@ class ConfigWatch:
         """How the worker's file differs from what it runs."""
         self._file = file
         self._config_log = config_log
+        self._owner = owner
         self._apply = apply
         self._log = log
         self._applied: FlowConfig | None = None
@@ -244,16 +249,22 @@ class ConfigWatch:
         """Whether it is known what to run; ``settle`` and ``run`` only follow from then on."""
         return self._applied is not None
 
-    async def settle(self, others: Others) -> None:
-        """Decide what to run, and store what has to be.
+    async def settle(self, others: Others, ready: Ready) -> None:
+        """Take the flow for this worker's group, decide what to run, and store what has to be.
 
         The file has its say once, when the process starts. The story: an operator has changed what is stored, and the
         flow restarts by that, or after a failure. Were it decided once more, ``--apply`` would undo the change.
         Raises:
             StoredConfigUnusable: what is stored cannot be run with this file.
-            Others as ``ConfigLog.write``, ``others``.
+            FlowOfAnotherGroup: another group runs the flow. Nothing was stored.
+            Others as ``ConfigLog.write``, ``others``, ``ready``.
         """
-        await self._config_log.read_patiently(self._config_log.rng)
+        try:
+            await self._config_log.read_patiently(self._config_log.rng)
+        except Mm2Error:
+            await self._owner.refuse_unread()
+            raise
+        await self._owner.take(ready)
         if self._applied is not None:
             await self._heed(self._config_log.config, lambda _settings, _news: None)
             self._become(merged(self._file, self.flow, self._applied), self._applied)
@@ -263,7 +274,11 @@ class ConfigWatch:
 
         async def decision(lost_to: FlowConfig | None) -> Decision:
             runners = await self._runners(others, mine, lost_to)
-            return decide(self._config_log.config, mine, runners=runners, apply=self._apply, lost_to=lost_to)
+            decision = decide(self._config_log.config, mine, runners=runners, apply=self._apply, lost_to=lost_to)
+            merged(self._file, self.flow, decision.config)  # what cannot be run is not stored
+            if decision.choice in (Choice.ADDED, Choice.REPLACED):  # else only this worker's file is remembered
+                await ready()
+            return decision
 
         settled = await _store(self._config_log, decision)
         assert settled is not None  # noqa: S101
@@ -290,10 +305,14 @@ class ConfigWatch:
         """Follow what is stored until cancelled; ``changed`` is called after each change of settings.
 
         What cannot be run is logged, and the flow goes on as it is.
-        Raises: as ``ConfigLog.looks``, ``ConfigLog.write`` and ``changed``.
+        Raises:
+            OwnerLost: another group has claimed the flow.
+            Others as ``ConfigLog.looks``, ``ConfigLog.write`` and ``changed``.
         """
+        await self._owner.keep()
         await self._heed(self._config_log.config, changed)
         async for is_changed in self._looks():
+            await self._owner.keep()
             self._heed_requests(asked)
             if is_changed:
                 await self._heed(self._config_log.config, changed)
@@ -447,9 +466,22 @@ class SwitchingOff:
 
     leaves_outcome_unknown = False
 
-    def __init__(self, config_log: ConfigLog, file: FlowProperties, log: FilteringBoundLogger) -> None:
-        """``file`` is what the file says of the flow: among others that it is switched off."""
+    def __init__(
+        self,
+        config_log: ConfigLog,
+        file: FlowProperties,
+        log: FilteringBoundLogger,
+        *,
+        refuse: Callable[[], Awaitable[object]],
+    ) -> None:
+        """Make one.
+
+        Args:
+            file: what the file says of the flow: among others that it is switched off.
+            refuse: raises FlowOfAnotherGroup, by what ``config_log`` has read, if another group runs the flow.
+        """
         self._config_log = config_log
+        self._refuse = refuse
         self._file = file
         self._log = log
 
@@ -457,10 +489,12 @@ class SwitchingOff:
         """Store that the flow is switched off, if workers of mm2py may run it. Waits as long as the target does not
         answer; cancelling may leave it stored or not.
 
-        Raises: as ``ConfigLog.write``; ChangedWithoutEnd.
+        Raises: as ``ConfigLog.write``; ChangedWithoutEnd, FlowOfAnotherGroup.
         """
         assert not is_enabled(self._file)  # noqa: S101
         await self._config_log.read_patiently(self._config_log.rng)
+        if self._config_log.config is not None:
+            await self._refuse()
         if (stored := await _store(self._config_log, self._decision)) is not None:
             _tell_replaced(*stored, self._log)
 

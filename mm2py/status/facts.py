@@ -89,6 +89,8 @@ class FlowFacts:
     config_unread: str = ""
     config_unusable: str = ""
     """Why the stored settings cannot be read, or cannot be used with this file."""
+    owner_group: str = ""
+    """The group that runs the flow, as it is written with it; empty if none is."""
 
 
 @dataclass(frozen=True, slots=True)

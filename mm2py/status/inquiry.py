@@ -114,6 +114,12 @@ class StoredInquiry:
         return stored.previous if stored is not None and stored.by is Writer.MM2 else stored
 
     @property
+    def owner_group(self) -> str:
+        """Which group runs the flow; empty if that is not written."""
+        owner = self._table.records.owner.current
+        return "" if owner is None else owner.group
+
+    @property
     def held(self) -> Mapping[Kind, Target]:
         """The connectors that operators have paused or stopped."""
         targets = {kind: self._table.records.target_of(kind) for kind in ASKED}
@@ -213,6 +219,7 @@ class FlowInquiry:
             consumer_groups=self._consumer_groups.report,
             consumer_groups_unread=self._consumer_groups.unread,
             stored=self._known,
+            owner_group=self._stored.owner_group,
             held=self._stored.held,
             backfills=self._stored.backfills,
             file=self._file.shared(self.flow),

@@ -17,7 +17,7 @@ from typing import Final
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId
-from mm2py.status.facts import Facts, GroupFacts
+from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
 from mm2py.status.not_copied import NotCopied, Reason
 
@@ -182,6 +182,7 @@ def report_of(facts: Facts) -> Report:
             problems.append(Problem(ProblemKind.NOT_RUNNING, str(each.settings.flow), each.mm2_runs))
         if each.config_unusable:
             problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), each.config_unusable))
+        problems += _owner_problems(each)
     for off, why in facts.off_unread.items():
         if why not in facts.clusters.values():  # that is a problem of its own already
             problems.append(Problem(ProblemKind.UNREACHABLE, str(off), why))
@@ -362,6 +363,17 @@ def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: 
         by = f"by version {late.version}" if late.version else "by its own file"
         text = f"{names[late.member]} runs it {by}, and version {settings.stored.version} is stored. Its log says why."
         yield Problem(ProblemKind.BEHIND, where, text)
+
+
+def _owner_problems(flow: FlowFacts) -> Iterable[Problem]:
+    """A flow that another group runs than the file names: its workers are in another control log."""
+    owner, named = flow.owner_group, flow.settings.group
+    if owner and owner != named:
+        text = (
+            f"run by group {owner}, and this file names group {named}. Set mm2py.group = {owner} in it to see the"
+            " workers that run the flow."
+        )
+        yield Problem(ProblemKind.REFUSED, str(flow.settings.flow), text)
 
 
 def ago(ms: int) -> str:

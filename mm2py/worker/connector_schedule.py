@@ -14,6 +14,7 @@ import contextlib
 import functools
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
@@ -32,12 +33,12 @@ from mm2py.kafka.cluster import now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.backfill_record import Holds
-from mm2py.records.connector_config import ConfigTooNew
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Released, TaskName
 from mm2py.records.operator_request import RestartPartitions, Target
 from mm2py.shared_settings.current_settings import Asked, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow, Part
+from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerLost
 from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
 from mm2py.worker.schedule import Always
 
@@ -74,6 +75,8 @@ class MemberSchedule:
         self._asked = Asked()
         """What operators asked when it was granted."""
         self._member: Member | None = None
+        self.waits_for = ""
+        """See ``ConnectorSchedule``."""
 
     @property
     def member(self) -> Member:
@@ -233,6 +236,19 @@ class _Restart(Exception):
     """The source connector has to restart by the settings that are stored now."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartConditions:
+    """What must hold before a worker starts a flow, and before it stores anything of it."""
+
+    no_mm2: Callable[[], Awaitable[None]]
+    """Raises Mm2IsRunning if a live MirrorMaker 2 runs the flow, as it keeps its settings in the same topic."""
+    source_answers: Callable[[Ownership, Callable[[KafkaError], None]], Coroutine[Any, Any, None]]
+    """Returns when the source has answered, and passes errors on meanwhile. Raises one of ``refusals`` if it is the
+    wrong cluster."""
+    refusals: tuple[type[Mm2Error], ...]
+    """Errors after which the connector must not run."""
+
+
 class SourceSchedule(MemberSchedule):
     """A source connector runs as long as its worker is the same member and the flow is switched on, by the settings
     that the flow's workers share."""
@@ -243,20 +259,16 @@ class SourceSchedule(MemberSchedule):
         watch: ConfigWatch,
         attempts: Attempts,
         *,
-        may_store: Callable[[], Awaitable[None]],
+        conditions: StartConditions,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """Make one.
-
-        Args:
-            may_store: raises Mm2IsRunning if a live MirrorMaker 2 runs the flow, as it keeps its settings there.
-        """
         super().__init__(group, watch.flow, Kind.SOURCE, watch.current)
         self._watch = watch
         self._attempts = attempts
-        self._may_store = may_store
+        self._conditions = conditions
+        self._refusals: tuple[type[Mm2Error], ...] = (*conditions.refusals, StoredConfigUnusable, ChangedWithoutEnd)
         self._clock = clock
         self._rng = rng
         self._log = log
@@ -278,7 +290,7 @@ class SourceSchedule(MemberSchedule):
         """Wait also while the flow is switched off or paused, and while what is stored cannot be read.
 
         Raises:
-            Mm2Error: as ``MemberSchedule``, ``may_store``; or what is stored cannot be run.
+            Mm2Error: as ``MemberSchedule``, ``StartConditions``, ``ConfigWatch.settle``.
         """
         while True:
             await super().granted()
@@ -336,11 +348,12 @@ class SourceSchedule(MemberSchedule):
     async def _settle(self) -> None:
         if not self._watch.is_settled:
             await until_answered(
-                self._may_store, rng=self._rng, on_error=now_and_then(self._report_waiting, self._clock)
+                self._conditions.no_mm2, rng=self._rng, on_error=now_and_then(self._report_waiting, self._clock)
             )
+        releases = not self._attempts.leaves_outcome_unknown(self.member)
         try:
-            await self._settle_now()
-        except (StoredConfigUnusable, ConfigTooNew, ChangedWithoutEnd):
+            await self._settle_now(releases=releases)
+        except self._refusals:
             raise
         except IncarnationEnded:
             pass  # the next member settles it
@@ -351,10 +364,35 @@ class SourceSchedule(MemberSchedule):
     def _report_waiting(self, error: KafkaError) -> None:
         self._log.warning("flow.waiting", doing="reading the stored settings of the flow", why=str(error))
 
-    async def _settle_now(self) -> None:
-        await self._watch.settle(functools.partial(other_runners, self.member, self._flow, self._log))
+    async def _settle_now(self, *, releases: bool) -> None:
+        """Settle. ``releases``: nothing of the flow runs, and all it sent was answered, see ``_ready``."""
+        others = functools.partial(other_runners, self.member, self._flow, self._log)
+        await self._watch.settle(others, functools.partial(self._ready, self.member, releases=releases))
         self._said_why = ""
         self._tell_group()
+
+    async def _ready(self, member: Member, *, releases: bool) -> None:
+        """Return when the source has answered: a worker that cannot reach it has no say in what the flow does.
+
+        The story: a file names a source that does not exist, and is started beside a flow that runs. Its settings
+        replaced those of the flow, and all workers followed.
+
+        Args:
+            releases: what other workers wait for is released meanwhile. A connector that runs does that by itself.
+        Raises: IncarnationEnded, if this member ends before; as ``StartConditions``.
+        """
+
+        def show(error: KafkaError) -> None:
+            self.waits_for = str(error)
+
+        answers = self._conditions.source_answers(member.ownership(self._flow), show)
+        meanwhile = [self._release_meanwhile(member)] if releases else []
+        try:
+            await _until_any(answers, member.until(lambda: False), *meanwhile)
+        finally:
+            self.waits_for = ""
+        if member.is_stopping:
+            raise IncarnationEnded("it takes part no more")
 
     async def _follow(self) -> None:
         """Follow what is stored until the connector has to restart, or this member has ended. Where it cannot be read
@@ -362,12 +400,15 @@ class SourceSchedule(MemberSchedule):
         while True:
             try:
                 if not self._watch.is_settled:
-                    await self._settle_now()
+                    await self._settle_now(releases=False)
                     self._attempts.asked(self._current.holds)  # it runs already, by what it knew before
                     if self._current.settings is None or self._watch.drift:  # else the file says the same
                         raise _Restart
                 await self._watch.run(self._changed, self._attempts.asked)
             except IncarnationEnded:
+                return
+            except (OwnerLost, FlowOfAnotherGroup) as error:
+                self._log.warning("flow.lost", why=error.what, effect="it is drained here")
                 return
             except _Restart:
                 effect = "it is drained, and restarts where it is to run"

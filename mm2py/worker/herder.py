@@ -192,8 +192,9 @@ class Herder:
             status = running.connector.status(with_topics=with_topics)
             if isinstance(status, FlowStatus):
                 return status
-        state = "refused" if running.refused else "starting"
-        return FlowStatus(running.flow, state, str(running.refused or ""), "", (), {})
+        waits_for = running.plan.schedule.waits_for
+        state = "refused" if running.refused else "waiting" if waits_for else "starting"
+        return FlowStatus(running.flow, state, str(running.refused or waits_for), "", (), {})
 
     async def _keep_running(self, running: RunningConnector) -> None:
         backoff = Backoff(self._rng, first_s=1.0, most_s=30.0)

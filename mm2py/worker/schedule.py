@@ -24,6 +24,11 @@ class ConnectorSchedule(Protocol):
         """Whether the flow is switched off by what is stored."""
         ...
 
+    @property
+    def waits_for(self) -> str:
+        """What ``granted`` waits for that an operator should know; empty otherwise."""
+        ...
+
     async def until_asked(self) -> None:
         """Wait until operators ask something else of it. Ends the pause after a failure."""
         ...
@@ -70,6 +75,7 @@ class Always:
 
     held: Target | None = None
     is_off = False
+    waits_for = ""
 
     async def until_asked(self) -> None:
         """Never."""

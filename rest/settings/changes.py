@@ -28,6 +28,7 @@ from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.flow_config import changed, difference, reach
+from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged
 from mm2py.shared_settings.running_mm2 import refuse_running_mm2
 
@@ -106,6 +107,7 @@ class FlowChanges:
             Conflict: another version is stored, or another writer was quicker.
             Invalid: the flow cannot run by these settings.
             Mm2IsRunning: a live MirrorMaker 2 runs the flow, and would follow what is written.
+            FlowOfAnotherGroup: workers of another group run it.
             TimeoutError: the target does not answer. Others as ``ConfigLog.write``.
         Cancelling may leave it stored or not.
         """
@@ -135,7 +137,7 @@ class FlowChanges:
     async def direct(self, kind: Kind, state: TargetState, author: Author) -> None:
         """Pause, stop or resume a connector on all workers, and after restarts; ``author`` asks for it.
 
-        Raises: as ``ConfigLog.write_target``. Mm2IsRunning, TimeoutError: as ``change``.
+        Raises: as ``ConfigLog.write_target``. Mm2IsRunning, FlowOfAnotherGroup, TimeoutError: as ``change``.
         """
         async with self._changing, asyncio.timeout(STORE_MOST_S):
             await (await self._config_log_to_write()).write_target(kind, state, by=author.by_rest, author=author)
@@ -160,11 +162,13 @@ class FlowChanges:
         await self._config_log().append_audit(record)
 
     async def _config_log_to_write(self) -> ConfigLog:
-        """Return the writer, if no MirrorMaker 2 reads what it writes. Raises: Mm2IsRunning."""
+        """Return the writer, if neither a MirrorMaker 2 nor another group runs the flow. Raises: as ``change``."""
         log = self._config_log()
         assert self._brokers is not None  # noqa: S101
         brokers = self._brokers
         await until_answered(lambda: refuse_running_mm2(self._settings, brokers, self._say), rng=self._rng)
+        await log.read_patiently(self._rng)
+        await refuse_another_group(self._settings, log, brokers, clock=self._clock, rng=self._rng, log=self._say)
         return log
 
     def _config_log(self) -> ConfigLog:

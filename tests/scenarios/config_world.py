@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Entry, Properties
@@ -21,6 +22,7 @@ from mm2py.records.connector_config import SOURCE_KEY, FlowConfig
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_config import Follow
+from mm2py.shared_settings.flow_owner import OwnerWatch
 from mm2py.shared_settings.follow import ConfigWatch
 from tests.scenarios.world import World
 
@@ -92,6 +94,9 @@ class FlowWorker:
         self.settings: FlowSettings | None = None
         self.heard: list[tuple[int, frozenset[str], float]] = []
         self.watch: ConfigWatch | None = None
+        self.source = asyncio.Event()
+        """Set: the source answers."""
+        self.source.set()
         self._apply = apply
         self._task: asyncio.Task[None] | None = None
 
@@ -99,15 +104,22 @@ class FlowWorker:
         async def others(*, for_sure: bool) -> Collection[str]:
             return runners
 
+        async def ready() -> None:
+            await self.source.wait()
+
+        world, (settings,) = self.world, self.file.switching_on(FLOW).configuration().flows
+        parts: Mapping[str, Any] = {"clock": world.clock, "rng": random.Random(world.rng.random()), "log": world.log}
+        config_log = await log_of(world, self.name)
         self.watch = ConfigWatch(
             FLOW,
             self.file,
-            await log_of(self.world, self.name),
+            config_log,
             CurrentSettings(None, None),
+            owner=OwnerWatch(settings, config_log, world.target, world.target, **parts),
             apply=self._apply,
-            log=self.world.log,
+            log=world.log,
         )
-        await self.watch.settle(others)
+        await self.watch.settle(others, ready)
         self.settings = self.watch.current.settings
         self._task = asyncio.get_running_loop().create_task(
             self.watch.run(self._changed, lambda _: None), name=self.name

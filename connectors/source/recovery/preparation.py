@@ -18,9 +18,8 @@ from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.refusals import (
     ExactlyOnceImpossible,
     FlowRefused,
-    OneCluster,
     TableUnusable,
-    refuse_another_source,
+    refuse_wrong_source,
 )
 from connectors.source.stored_gaps import StoredGaps
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
@@ -84,9 +83,7 @@ class Preparation:
         source_id, target_id = await asyncio.gather(
             self._reach(context.source, "source"), self._reach(context.target, "target")
         )
-        if source_id is not None and source_id == target_id:
-            raise OneCluster(self._flow, source_id)
-        refuse_another_source(self._flow, settings.group, here=source_id, there=self._ownership.source_cluster)
+        refuse_wrong_source(self._flow, settings.group, source_id, target_id, there=self._ownership.source_cluster)
         await context.until_answered(
             lambda: refuse_running_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
         )

@@ -108,7 +108,7 @@ def test_a_change_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
         assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
         assert await shell.run({"topics": " two", "bytes.per.second.max": "9"}) == EXIT_DONE
         assert shell.out.startswith(f"A->B: nothing to do (version 2, by {ME} (mm2py apply), 20")
-        assert writes(world) == 10, "Connect's three, ours and its entry in the history, twice"
+        assert writes(world) == 11, "the owner; Connect's three, ours and its entry in the history, twice"
 
     run(scenario())
 

@@ -1,0 +1,198 @@
+"""Whether live members of a group run a flow, by the group's control log: read as members do, without joining.
+
+A worker of another group asks before it takes a flow over, and ``mm2py apply`` and REST before they store its settings.
+Silence is judged by the log alone, as members judge it: clocks of machines may differ. A member may write to the target
+only for one session time-out after its last acknowledged heartbeat. So if no member that runs the flow writes a record
+for a whole session time-out while the log can be read, none of them may write. What they sent before is fenced.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.connector import Flow
+from mm2py.errors import Mm2Error
+from mm2py.group.control_log import ControlLog, ControlLogLost
+from mm2py.group.control_topic import ControlLogMissing
+from mm2py.group.group_state import GroupState, Member
+from mm2py.group.membership import View
+from mm2py.kafka.port import Brokers
+from mm2py.records.control_record import MemberId, Writer
+from mm2py.topics.names import control_log
+
+POLL_S: Final = 0.2
+SLACK_S: Final = 0.5
+"""Beyond the session time-out: what was sent within it may take a moment to stand in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLook:
+    """What the control log of one group says of a flow."""
+
+    group: str
+    running: tuple[str, ...] = ()
+    """The live members that run it, by worker."""
+    writers: tuple[Writer, ...] = ()
+    """Producers of its members that may have sent something for the flow which was not answered."""
+    fence_epochs: Mapping[int, int] = field(default_factory=dict)
+    """To what epoch its leaders have raised producers already, by producer id."""
+    is_missing: bool = False
+    """It has no control log, so no member."""
+    unread: str = ""
+    """Why the control log cannot be read, although it exists; empty if it can."""
+    remedy: str = ""
+    """What to do about that."""
+
+
+def runners(state: GroupState, flow: Flow) -> dict[MemberId, Member]:
+    """Return the members that run a flow, or have to drain it yet, unless their session has expired.
+
+    The story: a worker stops. It leaves the flow to others first (its ``Joined`` names it no more), and then drains it.
+    """
+    return {
+        name: member
+        for name, member in state.members.items()
+        if not member.expired and (flow in member.joined.flows or _has_tasks(state, name, flow))
+    }
+
+
+def has_begun(member: Member, flow: Flow) -> bool:
+    """Whether a member has decided by which settings it runs a flow, or has a producer for it.
+
+    The story: groups g and h start at once for a flow that has no owner yet. Both have live members that name it. If
+    each took the other for the one that runs it, both would be refused. A member of this version claims the flow first.
+    """
+    return flow in member.applied or any(writer.flow == flow for writer in member.writers.values())
+
+
+def _has_tasks(state: GroupState, name: MemberId, flow: Flow) -> bool:
+    return any(task.flow == flow for tasks in (state.owned_by(name), state.awaited_of(name)) for task in tasks)
+
+
+def unfenced_writers(state: GroupState, flow: Flow) -> tuple[Writer, ...]:
+    """Return the producers of a flow that no member has fenced, and whose requests may be under way."""
+    of_members = [member.writers for member in state.members.values()]
+    return tuple(
+        writer for writers in (*of_members, *state.to_fence.values()) for writer in writers.values()
+        if writer.flow == flow
+    )  # fmt: skip
+
+
+class GroupLooks:
+    """Looks at the control log of one group, the second time from where the first one ended."""
+
+    def __init__(
+        self,
+        group: str,
+        flow: Flow,
+        brokers: Brokers,
+        *,
+        is_owner: bool,
+        clock: Clock,
+        rng: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """``is_owner``: the flow is this group's. Of another group only members count that have begun to run it."""
+        self.group = group
+        self._flow = flow
+        self._is_owner = is_owner
+        self._clock = clock
+        self._log = ControlLog(
+            brokers,
+            control_log(group, producer_expiry_ms=0),
+            poll_s=POLL_S,
+            append_timeout_s=1.0,
+            only_reads=True,
+            clock=clock,
+            rng=rng,
+            log=log,
+        )
+        self._view: View | None = None
+        self._since = 0
+        """Where the log ended when this look began."""
+        self._silent_to = 0
+        """Members that have written nothing from there on may not write any more, by a look before."""
+
+    async def look(self) -> GroupLook:
+        """Read to the end; where members run the flow by that, wait until one of them writes, or may not any more.
+
+        Waits as long as the target does not answer. Cancelling loses nothing.
+        """
+        try:
+            return await self._look()
+        except ControlLogMissing:
+            self._forget()
+            return GroupLook(self.group, is_missing=True)
+        except Mm2Error as error:  # without the right to read it, damaged, or of a newer version
+            self._forget()
+            return GroupLook(self.group, unread=error.what, remedy=error.remedy)
+
+    async def _look(self) -> GroupLook:
+        while True:
+            try:
+                view = await self._read()
+                await self._watch(view)
+            except ControlLogLost:
+                self._forget()
+                continue
+            alive = self._alive(view)
+            if not alive:
+                self._silent_to = view.next_offset
+            return GroupLook(
+                self.group,
+                tuple(sorted(member.joined.name for member in alive)),
+                unfenced_writers(view, self._flow),
+                {producer_id: epoch for producer_id, (epoch, _) in view.fences.items()},
+            )
+
+    def _forget(self) -> None:
+        self._view, self._silent_to = None, 0
+
+    async def _read(self) -> View:
+        """Return the group as of now."""
+        if self._view is None:
+            opening = await self._log.open()
+            self._view = View() if opening.state is None else View.from_json(opening.state, where=self._log.topic)
+            for entry in opening.entries:
+                self._view.take(entry)
+        self._since = self._view.next_offset
+        while True:
+            before = self._log.next_offset
+            for entry in await self._log.read():
+                self._view.take(entry)
+            if self._log.next_offset == before and not self._log.trouble:
+                return self._view
+
+    async def _watch(self, view: View) -> None:
+        """Read on until a member that runs the flow writes, or none has for a whole session time-out."""
+        quiet_s = 0.0
+        while suspects := self._suspects(view):
+            longest_s = max(one.joined.session_timeout_ms for one in suspects) / 1000
+            if self._alive(view) or quiet_s >= longest_s + SLACK_S:
+                return
+            begun_s = self._clock.monotonic()
+            for entry in await self._log.read():
+                view.take(entry)
+            if not self._log.trouble:
+                quiet_s += self._clock.monotonic() - begun_s
+
+    def _suspects(self, view: View) -> list[Member]:
+        return [
+            one
+            for one in runners(view, self._flow).values()
+            if one.last_offset >= self._silent_to and (self._is_owner or has_begun(one, self._flow))
+        ]
+
+    def _alive(self, view: View) -> list[Member]:
+        """Return the members that run the flow, if one of them has written since the look began.
+
+        The others count as well: they have written since their last session time-out.
+        """
+        found = self._suspects(view)
+        return found if any(one.last_offset >= self._since for one in found) else []
