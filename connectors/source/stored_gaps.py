@@ -23,9 +23,10 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
 from mm2py.records.gap_record import Answer, Command, Done, Gap
-from mm2py.records.standstill import Cause, Standstill
+from mm2py.records.standstill import Cause, Standstill, standstill_of
 from mm2py.replication.gap_log import GapLog
 from mm2py.replication.reading.internal_table import DamagedTopic
+from mm2py.status.not_copied import urgency_of
 from mm2py.topics.names import InternalTopic
 
 POLL_S: Final = 1.0
@@ -125,10 +126,10 @@ class StoredGaps:
         """Let everybody know what this worker does not copy, and why. It is stored within a second.
 
         Args:
-            causes: by source topic, all there are, the most urgent first; the empty name means the flow.
+            causes: by source topic, all there are; the empty name means the flow.
         """
         member = self._context.producer_name.process
-        found = [Standstill(member, topic, tuple(of_it)) for topic, of_it in causes.items()]
+        found = [standstill_of(member, topic, sorted(of_it, key=urgency_of)) for topic, of_it in causes.items()]
         wanted = {one.key: one for one in found}
         if wanted != self._standstills:
             self._standstills = wanted

@@ -33,6 +33,8 @@ class OffsetAnswer:
     offset: int
     leader_epoch: int
     error_code: int
+    timestamp_ms: int = -1
+    """Of the record at ``offset``, where a time was asked for; -1: none is so late."""
 
 
 async def list_offsets(
@@ -142,7 +144,7 @@ async def _ask(
     reply = await ask(brokers, leader, request, messages.ListOffsetsResponse)
     return {
         (str(topic.name), int(part.partition_index)): OffsetAnswer(
-            int(part.offset), int(part.leader_epoch), int(part.error_code)
+            int(part.offset), int(part.leader_epoch), int(part.error_code), int(part.timestamp)
         )
         for topic in reply.topics
         for part in topic.partitions

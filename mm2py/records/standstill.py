@@ -8,8 +8,8 @@ so no worker writes over what another one says; the flow coordinator deletes the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 FORMAT_VERSION: Final = 1
@@ -51,11 +51,17 @@ class Standstill:
         return f"{KEY}{self.member}-{self.topic}".encode()
 
 
+def standstill_of(member: str, topic: str, causes: Iterable[Cause]) -> Standstill:
+    """Return what is stored of these causes, the most urgent first: what is too long or too much is cut."""
+    kept = tuple(causes)[:CAUSES_MOST]
+    return Standstill(
+        member, topic, tuple(replace(cause, why=_cut(cause.why), remedy=_cut(cause.remedy)) for cause in kept)
+    )
+
+
 def fields_of(standstill: Standstill) -> dict[str, Any]:
-    """Return the fields of a record's value. What is too long is cut."""
-    causes = [asdict(cause) for cause in standstill.causes[:CAUSES_MOST]]
-    for cause in causes:
-        cause |= {name: _cut(cause[name]) for name in ("why", "remedy")}
+    """Return the fields of a record's value."""
+    causes = [asdict(cause) for cause in standstill.causes]
     return {"member": standstill.member, "topic": standstill.topic, "causes": causes}
 
 

@@ -157,6 +157,8 @@ class OtherGroups:
         """
         if owner is not None and owner.group == self.mine:
             return Free()
+        if owner is None and (await self._looks_at(self.mine, is_owner=False).look()).running:
+            return Free()  # members of an older version run it: this group goes on, whatever other groups' logs say
         groups = [owner.group] if owner is not None else await self._groups()
         found: list[GroupLook] = []
 
@@ -241,6 +243,12 @@ class OwnerWatch:
         self._writers = EvictedWriters(gated, lambda _: topics, clock=clock, rng=rng, log=log)
         self._fenced: set[int] = set()
         self._known: Owner | None = None
+
+    @property
+    def is_of_another_group(self) -> bool:
+        """Whether the flow is another group's, by what was read last."""
+        owner = self._config_log.records.owner.current
+        return owner is not None and owner.group != self._group
 
     async def refuse_unread(self) -> None:
         """What is stored cannot be read, and nor can the owner: look at all other groups. Raises: as ``verdict``."""

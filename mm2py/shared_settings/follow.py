@@ -245,6 +245,11 @@ class ConfigWatch:
         return 0 if self._applied is None else self._applied.version
 
     @property
+    def is_of_another_group(self) -> bool:
+        """Whether another group has claimed the flow, by what was read last."""
+        return self._owner.is_of_another_group
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is known what to run; ``settle`` and ``run`` only follow from then on."""
         return self._applied is not None

@@ -23,7 +23,7 @@ from mm2py.group.control_topic import MISSING_S, ControlLogMissing
 from mm2py.group.membership import View
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import name_of
-from mm2py.kafka.list_offsets import EARLIEST, LATEST, list_offsets
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, OffsetAnswer, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
 from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
@@ -416,6 +416,25 @@ class SourceInquiry:
         if self.unread:
             self._listed_at_s = None  # their leaders may have moved
 
+    def without_end(self) -> Collection[TopicPartition]:
+        """Return the selected partitions whose end was not told in the last look; all if no topic was."""
+        keys = [(topic.name, number) for topic in self._topics for number in topic.partitions]
+        return keys if self.selected is None else [key for key in keys if key not in self.ends]
+
+    async def first_since(self, keys: Collection[TopicPartition], since_ms: int) -> dict[TopicPartition, OffsetAnswer]:
+        """Return the first record of each partition that is not older; those of which nothing is told are left out."""
+        leaders = {
+            (topic.name, number): part.leader for topic in self._topics for number, part in topic.partitions.items()
+        }
+        found: dict[TopicPartition, OffsetAnswer] = {}
+
+        async def ask() -> None:
+            asked = {key: leaders[key] for key in keys if leaders.get(key) is not None}
+            found.update(await list_offsets(self._source.brokers, asked, since_ms, skip_silent=True))
+
+        await self._source.why_not("asking for the age of records that wait", ask)
+        return {key: one for key, one in found.items() if not one.error_code and one.offset >= 0}
+
     async def _list_topics(self) -> None:
         now_s = asyncio.get_running_loop().time()
         if self._listed_at_s is None or now_s - self._listed_at_s >= TOPICS_KEPT_S:
@@ -425,7 +444,12 @@ class SourceInquiry:
             self._topics = [topic for topic in found.topics.values() if topic.name not in self.left_out]
             self._listed_at_s = now_s
             names = {topic.name for topic in found.topics.values() if not topic.error_code}
-            self.unmatched = unmatched(self._settings.topic_filter.included, names)
+            settings = self._settings
+
+            def copy_of(name: str) -> str:
+                return settings.policy.format_remote_topic(settings.flow.target, TopicName(name))
+
+            self.unmatched = unmatched(settings.topic_filter.included, names, copy_of=copy_of)
 
     def _why_not(self, topic: TopicMetadata) -> LeftOut | None:
         if topic.is_internal:

@@ -80,7 +80,7 @@ class FlowFacts:
     standstills: Sequence[Standstill] = ()
     """What workers have stored of topics that they do not copy."""
     unmatched: tuple[Unmatched, ...] = ()
-    """Entries of ``topics`` that match nothing, by what the source shows to whoever asks."""
+    """Entries of ``topics`` that match nothing, by what the source shows to the user who asks."""
     standing: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     """Partitions of which records wait, and whose position does not move; with the time at which each moved last."""
     consumer_groups: ConsumerGroupsReport | None = None

@@ -360,8 +360,10 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
         stored[topic] = max(stored.get(topic, 0), partition + 1)
         newest_ms[topic] = max(newest_ms.get(topic, -1), -1 if at.newest_ms is None else at.newest_ms)
     standing: dict[str, list[int]] = {}
-    for topic, partition in sorted(facts.standing):
+    moved_ms: dict[str, list[int]] = {}
+    for (topic, partition), at_ms in sorted(facts.standing.items()):
         standing.setdefault(topic, []).append(partition)
+        moved_ms.setdefault(topic, []).extend([] if at_ms is None else [at_ms])
     undecided = {topic for topic, why in facts.left_out.items() if why == UNDECIDED}
     names = {*listed, *gaps, *undecided, *seen.causes} - {""}
     names |= stored.keys() if facts.selected is None else facts.selected.keys()
@@ -369,7 +371,13 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
     for topic in names:
         count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
         is_gone = facts.selected is not None and topic not in facts.selected
-        lag = _Lag() if is_gone else _lag_of(facts, topic, count)
+        has_causes = bool(seen.causes.get(topic))
+        if is_gone:  # or only the user who asks may not see it
+            lag = _Lag(unknown=count if has_causes or (topic in listed and topic not in gaps) else 0)
+        elif facts.selected is None and (has_causes or topic in gaps):
+            lag = _Lag(unknown=count)  # its last known end is older than the silence
+        else:
+            lag = _lag_of(facts, topic, count)
         owners: dict[MemberId, list[int]] = {}
         unowned: list[int] = []
         moving: list[int] = []
@@ -381,7 +389,6 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
             owners.setdefault(owned.member, []).append(partition)
             if owned.waits_for is not None:
                 moving.append(partition)
-        since = [at_ms for key, at_ms in facts.standing.items() if key[0] == topic and at_ms is not None]
         not_copied = why_not_copied(
             TopicFacts(
                 partitions=count,
@@ -392,7 +399,7 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
                 unowned=ranges(unowned),
                 moving=ranges(moving),
                 standing=ranges(standing.get(topic, [])),
-                standing_since_ms=min(since, default=None),
+                standing_since_ms=min(moved_ms.get(topic, []), default=None),
                 is_switched_off=not seen.is_enabled,
                 held=seen.held,
                 held_since_ms=seen.held_since_ms,

@@ -40,10 +40,12 @@ from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.mm2_inquiry import Mm2Inquiry
-from mm2py.status.movement import SETTLE_S, Movement
+from mm2py.status.movement import SETTLE_S, Movement, late_after_ms, waits_since_lately
 
 SETTLE_AGAIN_S: Final = 1.0
 """How often a position that may stand still is looked at."""
+AGES_MOST: Final = 20_000
+"""Of so many partitions that may stand still the source is asked how old their waiting records are."""
 GROUPS_KEPT_S: Final = 15.0
 """How old what is told of consumer groups may be: there may be 10,000, and each is asked for what it has committed."""
 
@@ -183,6 +185,7 @@ class FlowInquiry:
         self._stored = StoredInquiry(settings, target)
         self._known: FlowConfig | None = None
         self._unusable = ""
+        self._movement = Movement()
         self._begin(settings)
 
     @property
@@ -202,13 +205,14 @@ class FlowInquiry:
             await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
             self._look_at_movement()
             await self._settle()
+            standing = await self._standing()
         return FlowFacts(
             self._shown,
             positions=self._target.positions,
             gaps=self._target.gaps,
             standstills=self._target.standstills,
             unmatched=tuple(self._source.unmatched),
-            standing=self._standing(),
+            standing=standing,
             selected=self._source.selected,
             left_out=self._source.left_out,
             starts=self._source.starts,
@@ -232,22 +236,32 @@ class FlowInquiry:
         positions = {} if self._target.positions_unread else self._target.positions
         ends, starts = self._source.ends, self._source.starts
         begins = {key: positions[key].next_source if key in positions else starts.get(key) for key in ends}
-        if self._shown.auto_offset_reset != "earliest":  # what came before the first position is not copied
-            begins = {key: begin for key, begin in begins.items() if key in positions}
         waiting = {
             key: positions[key].next_source if key in positions else None
             for key, begin in begins.items()
             if begin is not None and begin != ends[key]
         }
-        self._movement.look({} if self._target.positions_unread else waiting, self._clock.monotonic())
+        if not self._target.positions_unread:
+            self._movement.look(waiting, self._clock.monotonic(), unknown=self._source.without_end())
 
-    def _standing(self) -> Mapping[TopicPartition, int | None]:
-        return self._movement.standing(
-            self._target.positions,
-            now_s=self._clock.monotonic(),
-            now_ms=self._clock.wall_ms(),
-            timeout_ms=int(self._shown.stall_timeout_s * 1000),
-        )
+    async def _standing(self) -> Mapping[TopicPartition, int | None]:
+        positions, now_ms = self._target.positions, self._clock.wall_ms()
+        timeout_ms = int(self._shown.stall_timeout_s * 1000)
+        found = self._movement.standing(positions, now_s=self._clock.monotonic(), now_ms=now_ms, timeout_ms=timeout_ms)
+        if not found:
+            return found
+        since_ms = now_ms - late_after_ms(positions, timeout_ms)
+        first = await self._source.first_since([*found][:AGES_MOST], since_ms)
+        begins = {
+            key: positions[key].next_source if key in positions else self._source.starts.get(key) for key in first
+        }
+        young = {
+            key
+            for key, one in first.items()
+            if (begin := begins[key]) is not None
+            and waits_since_lately(begin, one.offset, one.timestamp_ms, now_ms=now_ms)
+        }
+        return {key: moved_ms for key, moved_ms in found.items() if key not in young}
 
     async def _settle(self) -> None:
         """Look again at positions that may stand still, for as long as it takes to tell."""
@@ -282,7 +296,6 @@ class FlowInquiry:
     def _begin(self, settings: FlowSettings) -> None:
         self._shown = settings
         self._origins = origins_of_filters(self._file, self.flow, None if self._unusable else self._known)
-        self._movement = Movement()
         self._target = TargetInquiry(settings, self._target_side)
         self._source = SourceInquiry(settings, self._source_side)
         self._consumer_groups = GroupsInShort(settings, self._source_side, self._target_side)

@@ -6,7 +6,7 @@ not copied. Its stored position shows it: records wait behind it, and it does no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mm2py.kafka.port import TopicPartition
@@ -17,6 +17,25 @@ SETTLE_S: Final = 3.0
 workers store positions about once a second."""
 AHEAD_MS: Final = 2_000
 """A position from so far in the future tells nothing: the clocks differ."""
+
+
+def late_after_ms(positions: Collection[object], timeout_ms: int) -> int:
+    """Return how old a position may be that moves: a worker stores a thousand positions a second at most."""
+    return timeout_ms + len(positions)
+
+
+def waits_since_lately(begin: int, first: int, timestamp_ms: int, *, now_ms: int) -> bool:
+    """Return whether all records that wait behind a position have come within the time-out.
+
+    The story: a topic was at rest for an hour. Then a record comes, and its worker stores the next position five
+    seconds later: twenty thousand other partitions got a record as well.
+
+    Args:
+        begin: the next source offset to be copied.
+        first: the first source offset whose timestamp is not older than the time-out, and that timestamp. If it is
+            ahead of our clock, timestamps tell nothing.
+    """
+    return first <= begin and timestamp_ms <= now_ms + AHEAD_MS
 
 
 class _Seen(NamedTuple):
@@ -30,10 +49,21 @@ class Movement:
     def __init__(self) -> None:
         self._seen: dict[TopicPartition, _Seen] = {}
 
-    def look(self, waiting: Mapping[TopicPartition, int | None], now_s: float) -> None:
-        """Take in where the partitions stand of which records wait; None: no position is stored."""
+    def look(
+        self,
+        waiting: Mapping[TopicPartition, int | None],
+        now_s: float,
+        *,
+        unknown: Collection[TopicPartition] = (),
+    ) -> None:
+        """Take in where the partitions stand of which records wait; None: no position is stored.
+
+        Args:
+            unknown: those of which this look could not tell whether records wait. They stand as before.
+        """
         before = self._seen
-        self._seen = {
+        kept = {key: before[key] for key in unknown if key in before}
+        self._seen = kept | {
             key: found
             if (found := before.get(key)) is not None and found.position == position
             else _Seen(position, now_s)
@@ -49,7 +79,7 @@ class Movement:
             timeout_ms: a position that has moved within this time does not stand still.
         """
         found: dict[TopicPartition, int | None] = {}
-        late_ms = timeout_ms + len(positions)  # workers store a thousand positions a second at most
+        late_ms = late_after_ms(positions, timeout_ms)
         for key, seen in self._seen.items():
             stored = positions.get(key)
             moved_ms = None if stored is None else stored.moved_ms
@@ -68,7 +98,7 @@ class Movement:
         self, positions: Mapping[TopicPartition, StoredPosition], *, now_ms: int, timeout_ms: int
     ) -> Iterable[TopicPartition]:
         """Return those that would stand still if they are found in the same place once more."""
-        late_ms = timeout_ms + len(positions)
+        late_ms = late_after_ms(positions, timeout_ms)
         for key in self._seen:
             stored = positions.get(key)
             if stored is None or stored.moved_ms is None or now_ms - stored.moved_ms >= late_ms:

@@ -174,6 +174,11 @@ def not_copied(
     return NotCopied(reason, ended, remedy, since_ms, partitions, SORT_OF[reason] is Sort.WAITING)
 
 
+def urgency_of(cause: Cause) -> tuple[int, str]:
+    """Return by what causes are sorted: the most urgent comes first."""
+    return _URGENCY.get(cause.reason, len(_URGENCY)), cause.partitions
+
+
 def most_urgent_first(found: Iterable[NotCopied]) -> list[NotCopied]:
     """Return them in the order in which an operator sees them."""
     return sorted(found, key=lambda one: (_URGENCY[one.reason], one.partitions))
@@ -266,7 +271,7 @@ def _remedy(reason: Reason, flow: Flow, topic: str, remote_topic: str) -> str:
             )
 
 
-# -- what whoever asks from outside knows of a topic -------------------------------------------------------------------
+# -- what status and REST know of a topic -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +328,8 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         return (not_copied(Reason.BACKFILL, seen.backfill),)
     stored = [of_cause(cause) for cause in seen.causes]
     whole = most_urgent_first(one for one in stored if not one.partitions)
-    if seen.selected is False and not any(one.waits_for_operator for one in whole):
+    knows_better = seen.left_out is None and any(one.waits_for_operator for one in stored)
+    if seen.selected is False and not knows_better:  # workers may have other rights
         return (_not_selected(seen),)
     if whole and not seen.listed:
         return tuple(whole)
@@ -342,7 +348,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     if seen.unowned:
         found.append(not_copied(Reason.UNOWNED, "No worker has it.", partitions=_some(seen, seen.unowned)))
     if seen.standing and not any(one.waits_for_operator for one in found):
-        found.append(_standing(seen))
+        found.append(_standing(seen, most_urgent_first(found)))
     if seen.partitions > seen.listed and not found:
         text = "The flow coordinator has found it just now." if seen.listed == 0 else "Its new partitions begin."
         found.append(not_copied(Reason.NEW, text))
@@ -369,7 +375,10 @@ def _not_selected(seen: TopicFacts) -> NotCopied:
     return not_copied(reason, why)
 
 
-def _standing(seen: TopicFacts) -> NotCopied:
+def _standing(seen: TopicFacts, said: Sequence[NotCopied]) -> NotCopied:
+    if said:
+        why = f"Records wait and its position does not move: {said[0].why}"
+        return not_copied(Reason.STANDING, why, said[0].remedy, since_ms=said[0].since_ms, partitions=seen.standing)
     if seen.listed == 0:
         why = "It holds records, and no worker has begun to copy it."
         return not_copied(Reason.STANDING, why, "Look at the log of the flow coordinator.")

@@ -327,22 +327,31 @@ _NAMED_OTHERWISE: Final = frozenset({Reason.STOPPED, Reason.NOT_RUNNING, Reason.
 """Gaps, groups and tasks have problems of their own."""
 
 
+_OTHERS: Final = {Kind.CHECKPOINT: "checkpoints", Kind.HEARTBEAT: "heartbeats"}
+
+
 def _since(said: NotCopied) -> str:
     return "" if said.since_ms is None else f" Since {time_text(said.since_ms)}."
 
 
 def _held_back(flow: FlowReport) -> Iterable[str]:
     """Yield what operators keep from being copied, with its lag."""
-    held = next((one for one in flow.held if one.connector is Kind.SOURCE), None)
-    if held is not None:
+    is_held = False
+    for held in flow.held:
         since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
-        yield f"{flow.flow} ({held.text}{since}, lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
+        if held.connector is Kind.SOURCE:
+            is_held = True
+            yield f"{flow.flow} ({held.text}{since}, lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
+        else:
+            yield f"{_OTHERS[held.connector]} of {flow.flow} ({held.text}{since})"
+    if is_held:
         return
     for backfill in flow.backfills:
         if backfill.is_holding:
             topics = [topic for topic in flow.topics if topic.topic in backfill.topics]
-            lag = sum(topic.lag for topic in topics if topic.lag is not None)
-            yield f"{len(backfill.topics)} topic(s) of {flow.flow} (backfill {backfill.id}, lag {lag:,})"
+            known = [topic.lag for topic in topics if topic.lag is not None]
+            lag = f"{sum(known):,}" if len(known) == len(backfill.topics) else "?"
+            yield f"{len(backfill.topics)} topic(s) of {flow.flow} (backfill {backfill.id}, lag {lag})"
 
 
 def _why_not_running(group: GroupReport) -> str:

@@ -233,6 +233,11 @@ class PatternList:
         except NotTranslatable:
             return ()
 
+    def singles(self) -> Sequence[tuple[str, regex.Pattern[str]]]:
+        """Return the entries, each with its pattern; none if one is no pattern without the others."""
+        flag = IGNORE_CASE if self.entries and self.entries[0].startswith(IGNORE_CASE) else ""
+        return [(entry.removeprefix(flag), one) for entry, one in zip(self.entries, self._single, strict=False)]
+
     def _find_first(self, name: str) -> int | None:
         with contextlib.suppress(TimeoutError):
             for number, pattern in enumerate(self._single):
@@ -308,10 +313,10 @@ class NameFilter:
         """Raises: PatternTooSlow."""
         return self.why_not(name) is None
 
-    @functools.cached_property
-    def included(self) -> tuple[PatternList, ...]:
-        """The entries of the include list, each as a list of its own."""
-        return tuple(PatternList(self._include.key, (entry,)) for entry in self._include.entries)
+    @property
+    def included(self) -> PatternList:
+        """The include list."""
+        return self._include
 
 
 class TopicFilter(NameFilter):

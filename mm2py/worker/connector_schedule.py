@@ -358,6 +358,8 @@ class SourceSchedule(MemberSchedule):
         except IncarnationEnded:
             pass  # the next member settles it
         except Mm2Error as error:
+            if self._watch.is_of_another_group:
+                raise  # it may come back: without a claim both would run the flow
             self._note_unusable(error)
             self._tell_group()
 

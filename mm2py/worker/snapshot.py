@@ -15,6 +15,7 @@ from mm2py.group.group import Group
 from mm2py.metrics.snapshot import (
     CHECKPOINT_ROWS,
     ConnectorState,
+    FlowSnapshot,
     GroupSnapshot,
     Rows,
     SnapshotPart,
@@ -50,6 +51,9 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
         (),
         vitals.metrics.all_gaps(),
     )
+    for running in herder.connectors:
+        if running.copies and not running.is_up and running.plan.schedule.waits_for:  # before its first attempt
+            yield FlowSnapshot(running.flow.source, running.flow.target, "waiting", "", 0.0)
     for connector in up:
         for part in connector.measure():
             if isinstance(part, Rows) and part.field == CHECKPOINT_ROWS:

@@ -85,6 +85,8 @@ class PositionKeeper:
         self._said_held_up: set[int] = set()
         self._missing_at_s = float("-inf")
         self._stored: dict[TopicPartition, Position] = {}
+        self._moved: dict[TopicPartition, tuple[int, int | None]] = {}
+        """The next source offset that was stored last, and when the partition came there."""
         self._behind_since_s: dict[TopicPartition, float] = {}
         self._starting: dict[CopiedPartition, None] = {}
         """Partitions that wait until their first position is stored."""
@@ -124,7 +126,6 @@ class PositionKeeper:
             record_bytes: int | None = round(tally.bytes / tally.records)
         else:
             newest_ms, record_bytes = (None, None) if before is None else (before.newest_ms, before.record_bytes)
-        is_unmoved = before is not None and before.next_source == position.source_offset
         return StoredPosition(
             next_source=position.source_offset,
             source_cluster=self._source_id,
@@ -143,9 +144,20 @@ class PositionKeeper:
             newest_ms=newest_ms,
             record_bytes=record_bytes,
             source_end=part.known_end(self._clock.monotonic()),
-            moved_ms=before.moved_ms if before is not None and is_unmoved else self._clock.wall_ms(),
+            moved_ms=self._moved_ms(part),
             unknown={} if before is None else before.unknown,
         )
+
+    def _moved_ms(self, part: CopiedPartition) -> int | None:
+        """Return when a partition came to where it stands, also under previous owners; None: they did not say."""
+        at, before = part.copier.position.source_offset, part.stored
+        known = self._moved.get(part.key)
+        if known is None and before is not None:
+            known = before.next_source, before.moved_ms
+        if known is None or known[0] != at:
+            known = at, self._clock.wall_ms()
+        self._moved[part.key] = known
+        return known[1]
 
     # What the task asks for
 
@@ -201,6 +213,7 @@ class PositionKeeper:
     def forget(self, part: CopiedPartition) -> None:
         """Forget a partition that is not copied any more; its owed position is stored all the same."""
         self._stored.pop(part.key, None)
+        self._moved.pop(part.key, None)
         self._behind_since_s.pop(part.key, None)
         self._starting.pop(part, None)
         self._numbers.pop(part.key, None)

@@ -22,6 +22,8 @@ from mm2py.status.flow_report import ranges
 from mm2py.status.not_copied import Found, PartitionFacts, Reason, cause_of
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
+AT_A_GAP: Final = "a gap has stopped it"
+"""In the same words for all partitions of a topic: the gaps themselves are kept beside."""
 SILENT_S: Final = 10.0
 """A source that has not answered a read for so long counts as silent. At the end of a log it answers twice a second."""
 TEXT_KEPT_S: Final = 30.0
@@ -107,7 +109,7 @@ class Standstills:
         elif type(state) is Copying and copier.is_end_unverified:
             starting = LOOKED_AT
         seen = PartitionFacts(
-            gap=copier.reason if isinstance(state, Stopped) else "",
+            gap=AT_A_GAP if isinstance(state, Stopped) else "",
             failure=copier.kind_of_reason if is_failing and state.cause else "",
             reported=state.reported if is_failing else "",
             lacks_leader=part.lacks_leader or "",

@@ -15,7 +15,7 @@ from connectors.source.assigned_partitions import AssignedPositions
 from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
-from connectors.source.discovery.missing_topics import MissingTopics
+from connectors.source.discovery.missing_topics import HIDDEN_WHY, MissingTopics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
 from connectors.source.discovery.starting_offsets import Pair, StartingOffsets
 from connectors.source.gap_keeper import GapKeeper, positions_of
@@ -399,8 +399,10 @@ class Discovery:
         vanished = self._vanished.look(self._task.partitions.values(), metadata.topics)
         for name, made_anew in vanished.items():
             kind = GapKind.DELETED if made_anew is None else GapKind.RECREATED
-            await self.end(kind, name, made_anew or "it was deleted, or mm2py may not see it any more")
-        say_gone([name for name, made_anew in vanished.items() if made_anew is None], self._log)
+            gone = HIDDEN_WHY if self._missing.is_hidden(name) else "it was deleted, or mm2py may not see it any more"
+            await self.end(kind, name, made_anew or gone)
+        gone_names = [name for name, made_anew in vanished.items() if made_anew is None]
+        say_gone([name for name in gone_names if not self._missing.is_hidden(name)], self._log)
 
     async def _drop_passed_over(self) -> None:
         """Stop copying topics that are not selected any more. If they are selected again, they continue where they

@@ -7,15 +7,17 @@ MirrorMaker 2 says nothing of either.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 
 from connectors.source.context import FlowContext
+from mm2py.connector import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason
-from mm2py.topics.unmatched import Unmatched, unmatched
+from mm2py.topics.unmatched import Unmatched, unmatched_steps
 
 NAMED_MOST: Final = 100
 """So many entries are named."""
@@ -56,10 +58,17 @@ class MissingTopics:
         topic_filter = self._context.settings.topic_filter
         if self._looked_at != (topic_filter, names):
             self._looked_at = (topic_filter, names)
-            found = unmatched(topic_filter.included, names)
+            found: list[Unmatched] = []
+            for one in unmatched_steps(topic_filter.included, names, copy_of=self._copy_of):
+                found += [] if one is None else [one]
+                await asyncio.sleep(0)  # heartbeats go on
             now_ms = self._clock.wall_ms()
             self._since_ms = {one: self._since_ms.get(one, now_ms) for one in found[:NAMED_MOST]}
         self._say()
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a topic that was copied is there, and may not be described."""
+        return name in self._hidden_since_ms
 
     def causes(self) -> dict[str, Cause]:
         """Return them by the name of the missing topic; patterns that match nothing are about the flow."""
@@ -109,6 +118,10 @@ class MissingTopics:
                 why = f"No topic of {self._context.flow.source} matches it."
                 self._log.info("topics.none", pattern=one.entry, reason=str(Reason.NO_MATCH), why=why)
 
+    def _copy_of(self, name: str) -> str:
+        settings = self._context.settings
+        return settings.policy.format_remote_topic(settings.flow.target, TopicName(name))
+
     def _is_due(self, one: Unmatched) -> bool:
         """Whether it has been missing for longer than one refresh. A pattern is no promise of topics."""
         after_s = min(MISSING_MOST_S, self._context.settings.refresh_topics_interval_s or MISSING_MOST_S)
@@ -119,4 +132,4 @@ class MissingTopics:
 
     def _remedy(self, one: Unmatched) -> str:
         source = self._context.flow.source
-        return f"Create it on {source}, grant DESCRIBE and READ on it, or remove it from topics."
+        return f"Create it on {source}, grant DESCRIBE and READ on it, or remove it from topics of this flow."

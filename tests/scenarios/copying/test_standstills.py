@@ -53,7 +53,7 @@ def test_a_right_that_is_missing_is_stored_with_its_partitions_and_deleted_once_
             (cause,) = causes(world.target)["orders"]
             assert (cause.reason, cause.partitions) == ("source-denied", "")
             assert before_ms <= cause.since_ms <= before_ms + 45_000
-            assert "topic.hidden" in world.log_text.getvalue()
+            assert "topic.hidden" in world.log_text.getvalue() and "topic.gone" not in world.log_text.getvalue()
             assert "bills" not in reasons(world.target)
             written = len(world.target.records("mm2-status.A.internal", 0))
             await asyncio.sleep(10 * MINUTE_S)
@@ -138,6 +138,40 @@ def test_a_worker_that_stops_leaves_nothing_and_the_next_one_begins_with_nothing
         async with world.worker():
             await asyncio.sleep(MINUTE_S)
             assert standstills(world.target) == []
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_many_partitions_that_stop_for_reasons_of_their_own_are_not_written_again_and_again() -> None:
+    async def scenario() -> None:
+        world = world_with("orders", partitions=30, **{"on.source.gap": "stop"})
+        async with world.worker() as herder:
+            await world.copied({"orders": "A.orders"})
+            await world.stop(herder)
+        for number in range(30):
+            world.source.append("orders", number, [b"2"] * (3 + number))
+            world.source.delete_records("orders", number, 2 + number)
+        async with world.worker():
+            await until(lambda: [cause.partitions for cause in causes(world.target).get("orders", [])] == ["0-29"])
+
+            def written() -> int:
+                numbers = range(len(world.target.topics["mm2-status.A.internal"].partitions))
+                return sum(len(world.target.records("mm2-status.A.internal", number)) for number in numbers)
+
+            await asyncio.sleep(10)
+            before = written()
+            await asyncio.sleep(10 * MINUTE_S)
+            assert written() == before
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
+def test_a_list_of_patterns_that_only_make_sense_together_copies_as_in_mirrormaker_2() -> None:
+    async def scenario() -> None:
+        world = world_with("orders-eu", "orders-us", **{"A->B.topics": "orders-(eu,orders-us|us)"})
+        async with world.worker():
+            await asyncio.sleep(MINUTE_S)
+            assert "flow.failed" not in world.log_text.getvalue()
 
     run_virtual(scenario(), limit_s=HOUR_S)
 

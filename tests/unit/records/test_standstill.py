@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.records.gap_record import MalformedGapRecord, decode, encode_value
-from mm2py.records.standstill import CAUSES_MOST, TEXT_MOST, Cause, Standstill
+from mm2py.records.standstill import CAUSES_MOST, TEXT_MOST, Cause, Standstill, standstill_of
 
 texts = st.text(max_size=40)
 causes = st.builds(Cause, texts, texts, texts, st.integers(0, 2**53), st.from_regex(r"[0-9,-]{0,20}", fullmatch=True))
@@ -24,9 +24,10 @@ def test_a_standstill_is_read_as_it_was_written(one: Standstill) -> None:
 
 
 def test_what_is_too_much_is_cut() -> None:
-    many = Standstill("0a", "orders", tuple(Cause("stalled", "x" * 5000, "y" * 5000, at) for at in range(100)))
+    many = standstill_of("0a", "orders", [Cause("stalled", "x" * 5000, "y" * 5000, at) for at in range(100)])
     read = decode(many.key, encode_value(many))
     assert isinstance(read, Standstill)
+    assert read == many, "else it would be written again every second"
     assert len(read.causes) == CAUSES_MOST
     assert {len(text) for cause in read.causes for text in (cause.why, cause.remedy)} == {TEXT_MOST}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import StoredPosition
-from mm2py.status.movement import SETTLE_S, Movement
+from mm2py.status.movement import AHEAD_MS, SETTLE_S, Movement, waits_since_lately
 
 KEY: TopicPartition = ("orders", 0)
 TIMEOUT_MS = 30_000
@@ -65,3 +65,20 @@ def test_only_what_may_stand_still_is_looked_at_again() -> None:
     old = {KEY: StoredPosition(5, moved_ms=NOW_MS - 3_600_000)}
     assert list(movement.suspects(fresh, now_ms=NOW_MS, timeout_ms=TIMEOUT_MS)) == []
     assert list(movement.suspects(old, now_ms=NOW_MS, timeout_ms=TIMEOUT_MS)) == [KEY]
+
+
+def test_what_a_look_could_not_tell_stands_as_before() -> None:
+    """Once a source that hiccupped made a partition green that had stood for hours."""
+    movement = watched((0, 5), (SETTLE_S, 5))
+    movement.look({}, 10, unknown=[KEY])
+    assert standing(movement, None, now_s=10) == {KEY: None}
+    movement.look({}, 11)
+    assert standing(movement, None, now_s=11) == {}
+
+
+def test_records_that_came_within_the_time_out_make_no_partition_stand() -> None:
+    """The first record of the last half minute stands at offset 7."""
+    assert waits_since_lately(7, 7, NOW_MS - 1000, now_ms=NOW_MS)
+    assert waits_since_lately(9, 7, NOW_MS - 1000, now_ms=NOW_MS)
+    assert not waits_since_lately(6, 7, NOW_MS - 1000, now_ms=NOW_MS), "the record at 6 is older, and waits"
+    assert not waits_since_lately(7, 7, NOW_MS + AHEAD_MS + 1, now_ms=NOW_MS), "a clock that is ahead tells nothing"

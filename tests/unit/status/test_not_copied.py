@@ -114,6 +114,12 @@ def test_a_topic_just_created_or_deselected_is_not_gone() -> None:
     assert reasons(selected=None) == [], "the source does not tell"
 
 
+def test_what_a_worker_says_counts_where_the_user_who_asks_may_not_see_the_topic() -> None:
+    denied = Cause("target-denied", "It may not be written.", "Grant WRITE.", 5, "0-3")
+    assert reasons(selected=False, causes=(denied,)) == ["target-denied"]
+    assert reasons(selected=False, left_out=(Reason.EXCLUDED, "It is."), causes=(denied,)) == ["deselected"]
+
+
 def test_the_most_urgent_reason_comes_first_and_names_its_partitions() -> None:
     causes = (
         Cause("no-leader", "It has no leader.", "", 5, "2"),
@@ -151,6 +157,8 @@ def test_a_position_that_does_not_move_is_named_where_no_worker_says_why() -> No
     assert reasons(standing="1", causes=(denied,)) == ["target-denied"]
     retried = Cause("retrying", "It failed.", "", 5, "1")
     assert reasons(standing="1", causes=(retried,)) == ["standing", "retrying"], "what is retried must not hide it"
+    (first, _) = why_not_copied(replace(COPIED, standing="1", causes=(retried,)))
+    assert first.why == "Records wait and its position does not move: It failed."
     assert reasons(standing="0-3", listed=0, has_positions=False) == ["standing"], "nobody has begun to copy it"
 
 

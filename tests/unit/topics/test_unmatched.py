@@ -28,5 +28,23 @@ def test_only_the_characters_of_topic_names_make_a_name() -> None:
     assert [is_name(entry) for entry in ("a.b_c-1", "a.*", "a|b", "(a)")] == [True, False, False, False]
 
 
+def test_entries_that_are_one_pattern_only_together_are_not_named() -> None:
+    """``topics=orders-(eu,us)`` is joined by ``|``: MirrorMaker 2 copies orders-eu and orders-us."""
+    assert unmatched(TopicFilter(("nothing-(eu", "us)")).included, NAMES) == []
+
+
+def test_a_flag_at_the_front_is_for_all_entries() -> None:
+    assert found("(?i)ORDERS", "PAY-1") == []
+    assert found("(?i)ORDER", "PAY") == [Unmatched("ORDER", is_name=True), Unmatched("PAY", is_name=True)]
+
+
+def test_a_name_whose_copy_the_source_has_is_for_the_other_direction() -> None:
+    names = {"A.orders", "heartbeats"}
+    assert unmatched(TopicFilter(("orders",)).included, names, copy_of=lambda name: f"A.{name}") == []
+    assert unmatched(TopicFilter(("bills",)).included, names, copy_of=lambda name: f"A.{name}") == [
+        Unmatched("bills", is_name=True)
+    ]
+
+
 def test_an_excluded_topic_matches_its_entry() -> None:
     assert unmatched(TopicFilter(("orders",), ("orders",)).included, NAMES) == []
