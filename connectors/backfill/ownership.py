@@ -37,6 +37,9 @@ class TaskOwnership:
     def uses(self, link: LinkUse | None) -> None:
         """Tell no group: Spark shows what its tasks do."""
 
+    def cannot_store(self, why: str) -> None:
+        """Tell no group: a task stores no standstills."""
+
     def may_copy(self, key: TopicPartition) -> bool:
         return key in self._partitions
 

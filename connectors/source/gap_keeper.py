@@ -184,9 +184,9 @@ class GapKeeper(StoredGaps):
     def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
         """Return the remedy. ``--allow-recopy`` is used only where the position does not fit any more."""
         at = f"{self._flow}:{part.source_topic}"
-        accept = f"Let it go on with mm2py gaps FILE accept {at}:{part.partition}"
+        accept = f"Let it go on with mm2py gaps FILE accept '{at}:{part.partition}'"
         if kind is GapKind.TRUNCATED:
-            return f"{accept}, or restart with --allow-recopy {at} to copy the topic once more."
+            return f"{accept}, or restart with --allow-recopy '{at}' to copy the topic once more."
         if kind is GapKind.TARGET_TRUNCATED:
             return f"{accept}, or set on.target.loss=recopy to copy it once more."
         return f"{accept}."

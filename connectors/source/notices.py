@@ -14,7 +14,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from connectors.source.context import FlowContext
-from connectors.source.refusals import RemoteTopicTooNarrow, TopicRefused, Undecided
+from connectors.source.refusals import Recreated, RemoteTopicTooNarrow, TopicRefused, Undecided
 from mm2py.clock import Clock
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason
@@ -144,13 +144,24 @@ class RefusedTopics:
                 self._log.info("topic.accepted", topic=name)
         for name, error in refused.items():
             if str(self._refused.get(name)) != str(error):
-                self._notices.say(error.event, name, level="error", detail=error.what, why=str(error))
+                shared = {"reason": str(_reason(error))}
+                self._notices.say(error.event, name, level="error", detail=error.what, shared=shared, why=str(error))
             self._refused[name] = error
         self._notices.end()
 
 
+def _reason(error: TopicRefused) -> Reason:
+    match error:
+        case Undecided():
+            return Reason.UNDECIDED
+        case Recreated():
+            return Reason.STOPPED
+        case _:
+            return Reason.REFUSED
+
+
 def _cause(error: TopicRefused, since_ms: int) -> Cause:
-    reason = Reason.UNDECIDED if isinstance(error, Undecided) else Reason.REFUSED
+    reason = _reason(error)
     partitions = error.left_out if isinstance(error, RemoteTopicTooNarrow) else ""
     return Cause(reason, error.what, error.remedy, since_ms, partitions)
 

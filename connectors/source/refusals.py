@@ -102,7 +102,7 @@ class TargetNotEmpty(TopicRefused):
         super().__init__(
             f"Topic {topic} of {flow} is refused: no position is stored for partition(s) {_few(shown)}, "
             f"and {remote} on {flow.target} is not empty there.",
-            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy {flow}:{topic} to each worker to copy"
+            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy '{flow}:{topic}' to each worker to copy"
             " everything once more behind what is there.",
         )
 
@@ -113,8 +113,8 @@ class Recreated(TopicRefused):
     def __init__(self, flow: Flow, topic: str, what: str) -> None:
         super().__init__(
             f"Topic {topic} of {flow} is refused: {what}, so the stored position means nothing.",
-            remedy=f"Pass --allow-recopy {flow}:{topic} to copy the topic once more from its start, or accept its"
-            f" gaps: mm2py gaps FILE accept {flow}:{topic}.",
+            remedy=f"Pass --allow-recopy '{flow}:{topic}' to copy the topic once more from its start, or accept its"
+            f" gaps: mm2py gaps FILE accept '{flow}:{topic}'.",
         )
 
 

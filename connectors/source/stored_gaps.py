@@ -151,7 +151,10 @@ class StoredGaps:
             Fenced, EpochRefused: this incarnation of the flow is over.
         """
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=AGAIN_MOST_S)
-        effect = "gaps are logged and counted only, and commands are not heard; records are copied"
+        effect = (
+            "gaps and topics that are not copied are logged and counted only, and commands are not heard; records are"
+            " copied"
+        )
         trouble = Trouble("status", clock=self._clock, log=self._log, effect=effect)
         is_tidy = False
         while True:
@@ -172,15 +175,18 @@ class StoredGaps:
                     self._context.state.metadata_wanted.set()
                 backoff.reset()
                 trouble.over()
+                self._context.ownership.cannot_store("")
             except (TableUnusable, DamagedTopic) as error:
                 why = Mm2Error(error.why, remedy=error.remedy) if isinstance(error, TableUnusable) else error
                 trouble.note(why, at_once=True)
+                self._context.ownership.cannot_store(str(why))
                 pause_s = AGAIN_MOST_S
             except KafkaError as error:
                 if not error.may_be_mended:
                     raise
                 if isinstance(error, BrokerRefused):  # a target that does not answer is reported elsewhere
                     trouble.note(error)
+                    self._context.ownership.cannot_store(str(error))
                 pause_s = backoff.next_s()
             self._changed.clear()
             with contextlib.suppress(TimeoutError):

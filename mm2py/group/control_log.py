@@ -107,6 +107,8 @@ class ControlLog:
         self._stopped: Mm2Error | None = None
         self._heard_s = 0.0
         self._said_junk = False
+        self.denied: KafkaError | None = None
+        """The right to read it is missing, by the last read. A member waits for it; who only looks need not."""
 
     @property
     def next_offset(self) -> int:
@@ -223,9 +225,11 @@ class ControlLog:
         except KafkaError as error:
             if not _passes(error):
                 raise
+            self.denied = error if _is_denied(error) else None
             _note(error, self._reading, leader)
             await asyncio.sleep(self._read_backoff.next_s())
             return []
+        self.denied = None
         self._reading.over()
         self._read_backoff.reset()
         now_s = self._clock.monotonic()

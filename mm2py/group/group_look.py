@@ -166,6 +166,8 @@ class GroupLooks:
             before = self._log.next_offset
             for entry in await self._log.read():
                 self._view.take(entry)
+            if self._log.denied is not None:
+                raise self._log.denied
             if self._log.next_offset == before and not self._log.trouble:
                 return self._view
 
@@ -179,6 +181,8 @@ class GroupLooks:
             begun_s = self._clock.monotonic()
             for entry in await self._log.read():
                 view.take(entry)
+            if self._log.denied is not None:
+                raise self._log.denied
             if not self._log.trouble:
                 quiet_s += self._clock.monotonic() - begun_s
 

@@ -256,6 +256,8 @@ class Member:
     """As of its last heartbeat, see ``Beat``; no snapshot has it."""
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
     """Likewise."""
+    troubles: Mapping[Flow, str] = field(default_factory=dict)
+    """Likewise."""
 
 
 class GroupState:

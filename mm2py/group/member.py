@@ -62,6 +62,7 @@ from mm2py.records.control_record import (
     MemberId,
     TaskName,
     Writes,
+    shortened,
 )
 from mm2py.topics.names import control_log
 
@@ -115,6 +116,8 @@ class Member:
         """See ``Beat.held``."""
         self.links: dict[Flow, LinkUse] = {}
         """See ``Beat.links``."""
+        self.troubles: dict[Flow, str] = {}
+        """See ``Beat.troubles``."""
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -192,6 +195,12 @@ class Member:
         self.links = {one: used for one, used in self.links.items() if one != flow}
         if link is not None:
             self.links[flow] = link
+
+    def cannot_store(self, flow: Flow, why: str) -> None:
+        """Tell why this worker cannot store what it does not copy of a flow; empty: it can."""
+        self.troubles = {one: text for one, text in self.troubles.items() if one != flow}
+        if why:
+            self.troubles[flow] = shortened(why)
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
@@ -354,7 +363,7 @@ class Member:
             begun_s = self._clock.boottime()
             await self.say(
                 [
-                    Beat(self.id, dict(self.applied), dict(self.held), dict(self.links)),
+                    Beat(self.id, dict(self.applied), dict(self.held), dict(self.links), dict(self.troubles)),
                     *self._changed_loads(),
                 ]
             )

@@ -73,6 +73,7 @@ class OwnershipView(Protocol):
     def conflicting_flows(self, topic: str, claim: TopicClaim) -> frozenset[Flow]: ...
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None: ...
     def uses(self, link: LinkUse | None) -> None: ...
+    def cannot_store(self, why: str) -> None: ...
     def load_of(self, key: TopicPartition) -> float | None: ...
     async def list_partitions(
         self,
@@ -186,6 +187,10 @@ class Ownership:
     def uses(self, link: LinkUse | None) -> None:
         """See ``Member.uses``."""
         self._member.uses(self._flow, link)
+
+    def cannot_store(self, why: str) -> None:
+        """See ``Member.cannot_store``."""
+        self._member.cannot_store(self._flow, why)
 
     def load_of(self, key: TopicPartition) -> float | None:
         """Return what a partition carries, in bytes/s, as its owners have told last; None if none has."""

@@ -265,6 +265,7 @@ _LINKS: Final[Codec] = (
         for flow, (connections, rate, percent, limit) in fields.items()
     },
 )
+_TEXT_BY_FLOW: Final[Codec] = by_flow, lambda fields: {parse_flow(name): _text(why) for name, why in fields.items()}
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
 _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     Joined: {
@@ -281,7 +282,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "refused": _TEXTS,
         "core": _TEXT,
     },
-    Beat: {"applied": _BY_FLOW, "held": _BY_FLOW, "links": _LINKS},
+    Beat: {"applied": _BY_FLOW, "held": _BY_FLOW, "links": _LINKS, "troubles": _TEXT_BY_FLOW},
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},
     Listed: {"flow": _FLOW, "partitions": _COUNTS, "widths": _COUNTS, "source_cluster": _TEXT_OR_NONE},

@@ -200,6 +200,8 @@ class Beat:
     topic of the record that asks for it."""
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
     """Of flows that use several connections to one broker."""
+    troubles: Mapping[Flow, str] = field(default_factory=dict)
+    """Of flows of which it cannot store in the status topic what it does not copy: why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,37 @@ class OtherGroups:
             found.append(await self._looks_at(group, is_owner=owner is not None).look())
 
         await for_each(groups, look, at_once=LOOKS_AT_ONCE, name=f"{self.flow}: who runs it")
+        if owner is None and any(look.unread for look in found):
+            found = await self._without_strangers(found)
         return verdict(self.flow, self.mine, owner, found)
+
+    async def _without_strangers(self, looks: Sequence[GroupLook]) -> list[GroupLook]:
+        """Leave out groups that nothing connects with a flow without an owner, if their control logs cannot be read.
+
+        The story: a team has broken its control log, or keeps it to itself. A flow that was never its own must not stop
+        for that. A group that runs a flow has a transactional id with its name, which the coordinators know.
+        """
+        unread = [look.group for look in looks if look.unread]
+        known = await until_answered(lambda: self._with_producers(unread), rng=self._rng)
+        kept = [look for look in looks if not look.unread or look.group in known]
+        for look in looks:
+            if look not in kept:
+                self._log.warning(
+                    "owner.log_unread",
+                    group=look.group,
+                    why=look.unread,
+                    effect="it is passed over: the target knows no producer of that group for this flow",
+                )
+        return kept
+
+    async def _with_producers(self, groups: Sequence[str]) -> set[str]:
+        """Return the groups of which the target lists a producer for this flow."""
+        found: set[str] = set()
+        for broker in (await fetch_metadata(self._brokers, [])).brokers:
+            for one in await transactions.list_transactions(self._brokers, broker):
+                names = {group: parse(one.transactional_id, group) for group in groups}
+                found |= {group for group, name in names.items() if name is not None and name.flow == str(self.flow)}
+        return found
 
     async def refuse_group(self, group: str) -> GroupLook:
         """Return that no live member of a group that has owned the flow runs it. Raises: as ``verdict``."""

@@ -410,6 +410,7 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
                 gaps=_gaps_told(gaps.get(topic, [])),
                 conflict="" if state is None else _conflict(facts, topic, state),
                 causes=seen.causes.get(topic, ()),
+                flow_silent=[one for one in seen.causes.get("", ()) if one.reason == Reason.SOURCE_SILENT],
             )
         )
         reports.append(
@@ -424,7 +425,7 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -
                 len(unowned),
                 len(moving),
                 len(gaps.get(topic, [])),
-                is_gone,
+                is_gone and (topic in stored or topic in listed),
                 {member: ranges(numbers) for member, numbers in sorted(owners.items())},
                 not_copied,
                 newest_ms.get(topic, -1) if newest_ms.get(topic, -1) >= 0 else None,
@@ -472,9 +473,12 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
         if end is None or begin is None or (position is None and facts.positions_unread):
             lag.unknown += 1
             continue
+        if begin > end:  # the source was cut back, or is another topic: what waits is not known
+            lag.ahead += 1
+            lag.unknown += 1
+            continue
         lag.known += 1
-        lag.records += max(0, end - begin)
-        lag.ahead += begin > end
+        lag.records += end - begin
         lag.not_started += position is None and end > facts.starts.get(key, end)
     return lag
 
@@ -672,7 +676,7 @@ def flow_report(
         any(topic.unknown for topic in topics) or bool(facts.source_unread),
         _as_of_ms(facts, whole),
         tuple(whole),
-        tuple(_notes(facts, topics)),
+        tuple(_notes(facts, topics, whole)),
         topics,
         tuple(sorted(filter(_is_open, facts.gaps), key=lambda gap: (gap.topic, gap.partition, gap.at_ms))),
         sum(not gap.is_open for gap in facts.gaps),
@@ -686,9 +690,12 @@ def _causes(facts: FlowFacts, state: GroupState | None) -> Mapping[str, Sequence
     """Return by topic what members have stored that are alive; what the dead said may be over."""
     live = set() if state is None else {name for name, member in state.members.items() if not member.expired}
     found: dict[str, list[Cause]] = {}
+    wanted = {entry for entry, _ in facts.settings.topic_filter.included.singles()}
     for one in facts.standstills:
         if one.member in live:
-            found.setdefault(one.topic, []).extend(one.causes)
+            causes = [cause for cause in one.causes if cause.reason != Reason.MISSING or one.topic in wanted]
+            if causes:
+                found.setdefault(one.topic, []).extend(causes)
     return found
 
 
@@ -701,9 +708,11 @@ def _as_of_ms(facts: FlowFacts, whole: Iterable[NotCopied]) -> int | None:
     return min(silent, default=max(moved, default=None))
 
 
-def _notes(facts: FlowFacts, topics: Iterable[TopicReport]) -> Iterable[str]:
+def _notes(facts: FlowFacts, topics: Iterable[TopicReport], whole: Iterable[NotCopied]) -> Iterable[str]:
     """Yield which entries of ``topics`` match nothing, where no worker has said it."""
     told = {topic.topic for topic in topics}
+    if any(one.reason is Reason.NO_MATCH for one in whole):
+        told |= {one.entry for one in facts.unmatched if not one.is_name}
     source = facts.settings.flow.source
     if facts.selected is not None and not facts.selected:
         yield f"no topic of {source} is selected by topics."

@@ -272,6 +272,7 @@ class FlowInquiry:
         while Kind.SOURCE not in self._stored.held and self._has_suspects() and not self._target.positions_unread:
             await asyncio.sleep(min(SETTLE_AGAIN_S, max(0.0, until_s - self._clock.monotonic())))
             await self._target.look()
+            await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
             self._look_at_movement()
             if self._clock.monotonic() >= until_s:
                 return

@@ -238,11 +238,12 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
     """Return why a worker does not copy a partition of its own; None: it does."""
     if seen.gap:
         return Found(
-            Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept {flow}:{topic}."
+            Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept '{flow}:{topic}'."
         )
     if seen.failure and seen.reported:
         reason = reason_of(seen.reported)
-        return Found(reason, seen.failure, _remedy(reason, flow, topic, remote_topic))
+        has_remedy = seen.reported == _TOO_LARGE  # says by itself what to raise
+        return Found(reason, seen.failure, "" if has_remedy else _remedy(reason, flow, topic, remote_topic))
     if seen.stalled:
         return Found(Reason.STALLED, f"records wait and none is acknowledged: {seen.stalled}")
     if seen.lacks_leader:
@@ -250,7 +251,8 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
     if seen.position_problem:
         return Found(Reason.POSITION_UNSTORED, seen.position_problem)
     if seen.source_silent:
-        return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}")
+        remedy = f"Look whether {flow.source} runs, and whether its workers reach it."
+        return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}", remedy)
     if seen.starting:
         return Found(Reason.STARTING, seen.starting)
     return Found(Reason.RETRYING, seen.failure) if seen.failure else None
@@ -311,6 +313,8 @@ class TopicFacts:
     """Why its remote topic cannot be, or is another flow's."""
     causes: Sequence[Cause] = ()
     """What live workers have stored of it."""
+    flow_silent: Sequence[Cause] = ()
+    """That the source does not answer, if that is so for the whole flow."""
 
 
 def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
@@ -326,7 +330,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         return (not_copied(Reason.NOT_RUNNING, seen.not_running),)
     if seen.backfill:
         return (not_copied(Reason.BACKFILL, seen.backfill),)
-    stored = [of_cause(cause) for cause in seen.causes]
+    stored = [of_cause(cause) for cause in (*seen.causes, *seen.flow_silent)]
     whole = most_urgent_first(one for one in stored if not one.partitions)
     knows_better = seen.left_out is None and any(one.waits_for_operator for one in stored)
     if seen.selected is False and not knows_better:  # workers may have other rights

@@ -16,7 +16,7 @@ from mm2py.status.report import GroupReport, MemberState, Report, ago, time_text
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
 NAMES_MOST: Final = 3
-_COMMAND_FOR_FILE: Final = re.compile(r"(mm2py [a-z-]+) FILE\b")
+_COMMAND_FOR_FILE: Final = re.compile(r"(mm2py(?: [a-z-]+)?) FILE\b")
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 

@@ -176,6 +176,7 @@ def report_of(facts: Facts) -> Report:
     problems = [*_cluster_problems(facts), *_group_problems(facts, groups)]
     for flow in flows:
         problems += _flow_problems(flow, work.get(flow.flow.target), facts.clusters)
+        problems += _unstored(flow.flow, work.get(flow.flow.target))
         problems += _settings_problems(flow, groups, facts.at_ms)
     for each in facts.flows:
         if each.mm2_runs:
@@ -280,7 +281,7 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
         if group.runs is False:
             last_ms = group.last_append_ms_ago
             since = "" if last_ms is None else f", the last record is {ago(last_ms)} old"
-            yield Problem(ProblemKind.NOT_RUNNING, where, f"no worker runs{since}.")
+            yield Problem(ProblemKind.NOT_RUNNING, where, f"no worker runs{since}. Start one: mm2py FILE.")
         if group.runs and group.leader is None:
             yield Problem(ProblemKind.MEMBER, where, "no member is leader at the moment.")
         for member in group.members:
@@ -314,13 +315,26 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
             yield Problem(ProblemKind.NOT_COPIED, where, f"{said.text}{_since(said)}")
     for topic_report in flow.topics:
         for said in topic_report.not_copied:
-            if said.is_problem and said.reason not in _NAMED_OTHERWISE:
+            is_of_flow = said in flow.not_copied
+            if said.is_problem and said.reason not in _NAMED_OTHERWISE and not is_of_flow:
                 yield Problem(ProblemKind.NOT_COPIED, f"{where} {topic_report.topic}", f"{said.text}{_since(said)}")
     for backfill in flow.backfills:
         if backfill.is_dead:
             yield Problem(ProblemKind.BACKFILL, f"{where} backfill {backfill.id}", backfill.text)
     if flow.unowned:
         yield Problem(ProblemKind.UNOWNED, where, f"{flow.unowned} task(s) have no worker.")
+
+
+def _unstored(flow: Flow, work: FlowTasks | None) -> Iterable[Problem]:
+    """Yield the workers that cannot store what they do not copy: without that, nobody knows the reasons."""
+    members = [] if work is None else [one for one in work.state.members.values() if not one.expired]
+    whys: dict[str, list[str]] = {}
+    for member in members:
+        if why := member.troubles.get(flow):
+            whys.setdefault(why, []).append(member.joined.name)
+    for why, names in whys.items():
+        text = f"{', '.join(sorted(names))} cannot store which topics are not copied, and why. {why}"
+        yield Problem(ProblemKind.NOT_COPIED, str(flow), text)
 
 
 _NAMED_OTHERWISE: Final = frozenset({Reason.STOPPED, Reason.NOT_RUNNING, Reason.UNOWNED})

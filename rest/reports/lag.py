@@ -14,6 +14,7 @@ from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import begin_of, end_of
 
 NO_OFFSETS: Final = "its position or its end is not known"
+CUT_BACK: Final = "the source ends before its position: it was cut back, or is another topic"
 NOT_TOLD: Final = "its position does not tell the age and size of the records that were copied"
 
 
@@ -49,7 +50,9 @@ def lag_of(facts: FlowFacts, key: TopicPartition, looks: Looks) -> Lag:
     begin = begin_of(facts, key, position)
     if begin is None or end is None:
         return Lag(None, None, None, NO_OFFSETS)
-    records = max(0, end - begin)
+    if begin > end:
+        return Lag(None, None, None, CUT_BACK)
+    records = end - begin
     if not records:
         return Lag(0, 0, 0.0, "")
     size, newest_ms = (None, None) if position is None else (position.record_bytes, position.newest_ms)

@@ -47,7 +47,7 @@ class Reports:
             return
         way_out = {}
         if isinstance(part.copier.state, Stopped):
-            remedy = f"Restart with --allow-recopy {self._flow}:{part.source_topic} to copy it once more."
+            remedy = f"Restart with --allow-recopy '{self._flow}:{part.source_topic}' to copy it once more."
             way_out = {"remedy": remedy}
         elif isinstance(part.copier.state, Waiting) and part.copier.is_blocked:
             way_out = {"reason": str(reason_of(report.event))}

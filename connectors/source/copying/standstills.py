@@ -7,6 +7,7 @@ with the same reason together; ``causes`` has what the status topic keeps for ev
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,12 +70,19 @@ class Standstills:
             if found is None:
                 continue
             one = before.get(part)
-            if one is None:
-                one = Standing(found, now_s, now_ms, now_s)
-            elif one.found.reason is not found.reason or now_s - one.worded_s >= TEXT_KEPT_S:
+            if one is None or one.found.reason is not found.reason:
+                one = Standing(found, now_s, self._since_ms(part, found, now_s, now_ms), now_s)
+            elif now_s - one.worded_s >= TEXT_KEPT_S:
                 one.found, one.worded_s = found, now_s
             self._standing[part] = one
         self._say(now_s)
+
+    @staticmethod
+    def _since_ms(part: CopiedPartition, found: Found, now_s: float, now_ms: int) -> int:
+        """Return since when it stands still. A source is silent since its last answer, not since that is noticed."""
+        if found.reason is Reason.SOURCE_SILENT and math.isfinite(part.read_at_s):
+            return now_ms - round((now_s - part.read_at_s) * 1000)
+        return now_ms
 
     def causes(self, now_s: float) -> dict[str, list[Cause]]:
         """Return by source topic why partitions are not copied; those with the same reason and words are one."""
@@ -97,8 +105,8 @@ class Standstills:
         copier = part.copier
         state = copier.state
         if type(state) is Copying and not (state.cause or part.stalled):
-            is_silent = part.reading is not None and now_s - part.read_at_s > SILENT_S  # a first look, without settings
-            if not is_silent and part.lacks_leader is None and not copier.is_end_unverified:
+            may_be_silent = now_s - part.read_at_s > SILENT_S  # a first look, without settings
+            if not may_be_silent and part.lacks_leader is None and not copier.is_end_unverified:
                 return None  # nearly always
         if isinstance(state, _ENDING):
             return None
@@ -110,7 +118,7 @@ class Standstills:
             starting = LOOKED_AT
         seen = PartitionFacts(
             gap=AT_A_GAP if isinstance(state, Stopped) else "",
-            failure=copier.kind_of_reason if is_failing and state.cause else "",
+            failure=_failure(part) if is_failing and state.cause else "",
             reported=state.reported if is_failing else "",
             lacks_leader=part.lacks_leader or "",
             position_problem=f"{NOT_STORED}: {part.position_problem}" if part.waits_for_position else "",
@@ -123,12 +131,14 @@ class Standstills:
     def _why_silent(self, part: CopiedPartition, now_s: float) -> str:
         """Return why reads of a partition are not answered; empty if they are, or if we hold them back ourselves."""
         after_s = SILENT_S + self._context.settings.fetch_max_wait_ms / 1000
-        if part.reading is None or now_s - part.read_at_s <= after_s or not isinstance(part.copier.state, Copying):
+        if now_s - part.read_at_s <= after_s or not isinstance(part.copier.state, Copying):
             return ""
         seen = self._circumstances(part)
-        if seen.throttled_s > 0 or seen.memory_is_full:
+        if seen.source_problem:
+            return seen.source_problem
+        if part.reading is None or seen.throttled_s > 0 or seen.memory_is_full:
             return ""
-        return seen.source_problem or f"a read has had no answer for more than {after_s:g} s"
+        return f"a read has had no answer for more than {after_s:g} s"
 
     def _say(self, now_s: float) -> None:
         lines: dict[tuple[str, Found], int] = {}
@@ -151,3 +161,9 @@ class Standstills:
         for topic in sorted(over):
             self._log.info("partitions.copying", topic=topic)
         self._logged = lines
+
+
+def _failure(part: CopiedPartition) -> str:
+    """Return why the last attempt failed. Without numbers, partitions with the same trouble are one; an operator who
+    has to find a record needs its offset."""
+    return part.copier.reason if part.copier.is_blocked else part.copier.kind_of_reason

@@ -106,6 +106,8 @@ class MissingTopics:
     def _say(self) -> None:
         for one in self._said - self._since_ms.keys():
             self._said.discard(one)
+            if one.entry not in {entry for entry, _ in self._context.settings.topic_filter.included.singles()}:
+                continue  # it is not asked for any more
             self._log.info("topic.found" if one.is_name else "topics.found", topic=one.entry)
         for one in self._since_ms:
             if one in self._said or not self._is_due(one) or not self._context.ownership.is_coordinator:

@@ -72,7 +72,7 @@ def test_topics_are_refused_one_by_one_now_and_later_and_a_recopy_works_once(
             f"Topic {names['full']} of A->B is refused: no position is stored for partition(s) 0, "
             f"and A.{names['full']} on B is not empty there. "
         )
-        assert f"--allow-recopy A->B:{names['full']} " in why
+        assert f"--allow-recopy 'A->B:{names['full']}' " in why
         why = mm2py.wait_for_event("topic.refused", topic=long_name)["why"]
         assert "it has 250 characters, 249 are allowed. Exclude the topic, shorten the alias," in why
         for word in ("steady", "remade", "lost"):
@@ -92,14 +92,14 @@ def test_topics_are_refused_one_by_one_now_and_later_and_a_recopy_works_once(
         why = mm2py.wait_for_event("topic.refused", topic=names["remade"])["why"]
         assert why == (
             f"Topic {names['remade']} of A->B is refused: it was deleted and recreated upstream, so the stored "
-            f"position means nothing. Pass --allow-recopy A->B:{names['remade']} to copy the topic once "
-            f"more from its start, or accept its gaps: mm2py gaps FILE accept A->B:{names['remade']}."
+            f"position means nothing. Pass --allow-recopy 'A->B:{names['remade']}' to copy the topic once "
+            f"more from its start, or accept its gaps: mm2py gaps FILE accept 'A->B:{names['remade']}'."
         )
         delete_topic(target_cluster, f"A.{names['lost']}")
         write(source_cluster, names["lost"], [b"3"])
         why = mm2py.wait_for_event("topic.refused", topic=names["lost"])["why"]
         assert f"A.{names['lost']} on B was deleted" in why
-        assert f"--allow-recopy A->B:{names['lost']}" in why
+        assert f"--allow-recopy 'A->B:{names['lost']}'" in why
 
         # and nothing else has stopped
         write(source_cluster, names["steady"], [b"3"])

@@ -247,7 +247,7 @@ def test_allow_recopy_resumes_after_a_truncated_source_and_applies_once() -> Non
             world.source.truncate("cut", 0, 5)
             world.source.append("cut", 0, [b"other"])
             async with asyncio.timeout(60):
-                while "--allow-recopy A->B:cut" not in world.log_text.getvalue():
+                while "--allow-recopy 'A->B:cut'" not in world.log_text.getvalue():
                     await asyncio.sleep(0.5)
         for _ in range(2):  # a second start with the flag changes nothing
             async with world.worker(allow_recopy=frozenset({"cut"})):

@@ -62,7 +62,7 @@ def test_a_refused_topic_is_logged_once_and_copied_within_a_minute_once_allowed(
         async with night.world.worker():
             await asyncio.sleep(HOUR_S)
             (line,) = night.lines("topic.refused")
-            assert "Delete A.orders to start afresh, or pass --allow-recopy A->B:orders" in line
+            assert "Delete A.orders to start afresh, or pass --allow-recopy 'A->B:orders'" in line
             night.world.target.delete_topic("A.orders")
             await night.until(lambda: night.count("A.orders") == 1, deadline_s=MINUTE_S)
             assert len(night.lines("topic.accepted")) == 1
@@ -109,8 +109,8 @@ def test_a_topic_that_vanishes_and_returns_loses_no_record() -> None:
             await asyncio.sleep(10)
             for value in (b"2", b"3", b"4", b"5"):
                 night.world.source.deny("orders")
-                gone = len(night.lines("topic.gone"))
-                await night.until(lambda gone=gone: len(night.lines("topic.gone")) > gone, deadline_s=MINUTE_S)
+                gone = len(night.lines("topic.(gone|hidden)"))
+                await night.until(lambda gone=gone: len(night.lines("topic.(gone|hidden)")) > gone, deadline_s=MINUTE_S)
                 night.world.source.allow("orders")
                 night.world.source.append("orders", 0, [value])
                 await night.world.copied({"orders": "A.orders"}, deadline_s=MINUTE_S)

@@ -139,7 +139,7 @@ def test_foreign_records_written_between_two_incarnations_stop_an_exactly_once_p
         for line in lines:
             assert "has written 10 records to A.orders-0, at offsets 20 to 29; let only mm2py write there" in line
             assert "or set B.exactly.once.source.support=disabled" in line
-            assert line.endswith('remedy="Let it go on with mm2py gaps FILE accept A->B:orders:0."')
+            assert line.endswith("Let it go on with mm2py gaps FILE accept 'A->B:orders:0'.\"")
         await resume(world, by)
         await until(lambda: gaps(world) == [(*met[:4], by)])
 

@@ -490,6 +490,24 @@ def test_an_owner_whose_control_log_cannot_be_read_is_not_replaced() -> None:
     run(scenario())
 
 
+def test_a_control_log_that_another_team_has_broken_stops_no_flow_that_was_never_its_own() -> None:
+    """Without an owner all control logs are looked at. One of them could not be read, and no flow started."""
+
+    async def scenario() -> None:
+        world = world_of()
+        names = world.make_topics(1, 2)
+        log = "mm2-cluster.broken.internal"
+        world.target.create_topic(log, 1)
+        worker = world.start(through=lambda wire: NotToRead(wire, log))
+        await world.until(lambda: bool(worker.said("topics.copying")))
+        assert await owner_group(world) == "mm2py"
+        assert worker.said("owner.log_unread")[0]["group"] == "broken"
+        assert names
+        assert await worker.stop() == 0
+
+    run(scenario())
+
+
 def test_where_the_control_log_of_the_owner_is_gone_its_producers_are_fenced_by_their_names() -> None:
     async def scenario() -> None:
         world = world_of()

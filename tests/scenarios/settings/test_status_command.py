@@ -390,7 +390,7 @@ def test_an_open_gap_is_a_problem_and_its_topic_comes_first(tmp_path: Path) -> N
         assert [topic["topic"] for topic in flow["topics"]] == ["payments", "orders"]
         (gap,) = flow["open_gaps"]
         assert (gap["topic"], gap["kind"], gap["position"]) == ("payments", "truncated", 3)
-        assert (flow["topics"][0]["ahead"], flow["topics"][0]["lag"]) == (1, 0)
+        assert (flow["topics"][0]["ahead"], flow["topics"][0]["lag"]) == (1, None), "what waits is not known"
         assert flow["topics"][1]["lag"] == 50
 
     run(scenario())
