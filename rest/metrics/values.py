@@ -8,11 +8,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from mm2py.metrics.snapshot import DepartedRow, FlowSnapshot, GroupSnapshot, PartitionRow, WorkerSnapshot
+from mm2py.metrics.snapshot import (
+    SOURCE_CONNECTOR,
+    ConnectorState,
+    DepartedRow,
+    FlowSnapshot,
+    GroupSnapshot,
+    PartitionRow,
+    WorkerSnapshot,
+)
 from mm2py.metrics.windows import Stats, rate, stats
+from mm2py.status.not_copied import FAILED
 
 ALL: Final = "all"
 """The label ``partition`` of a topic's partitions that have no series of their own."""
@@ -111,7 +120,22 @@ def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:
             others.setdefault(row.source_topic, []).append(row)
         left_out += len(rows[own:])
         partitions += [partition_values(flow, together, worker) for together in others.values()]
-    return Values(worker, flows, partitions, left_out)
+    return Values(replace(worker, connectors=_as_connect_has_it(worker)), flows, partitions, left_out)
+
+
+def _as_connect_has_it(worker: WorkerSnapshot) -> tuple[ConnectorState, ...]:
+    """Return the connectors with the state of their task: as over REST, it has failed where a partition has."""
+    failed = {
+        _name_of(flow)
+        for flow in worker.flows
+        if any(partitions and why in FAILED for why, _, partitions in flow.not_copied)
+    }
+    return tuple(
+        one._replace(state="failed")
+        if one.flow in failed and one.kind == SOURCE_CONNECTOR and one.state == "running"
+        else one
+        for one in worker.connectors
+    )
 
 
 def partition_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: WorkerSnapshot) -> PartitionValues:

@@ -173,6 +173,14 @@ def test_a_connector_that_failed_is_shown_as_failed() -> None:
     assert page.value("mm2py_connector_starts_total") == 3
 
 
+def test_a_task_of_which_a_partition_has_failed_is_failed_as_over_rest() -> None:
+    denied = Page(worker(flow([copied()], not_copied=(("source-denied", 0, 1),))))
+    connector = '"A->B.MirrorSourceConnector"'
+    assert denied.value("kafka_connect_connector_status", connector=connector, status="failed") == 1
+    waiting = Page(worker(flow([copied()], not_copied=(("no-leader", 0, 1), ("refused", 1, 0)))))
+    assert waiting.value("kafka_connect_connector_status", connector=connector, status="running") == 1
+
+
 def test_a_worker_without_flows_has_a_page() -> None:
     idle = worker(flow(), connectors=(), checkpoints=(), paths=(), gaps=(), groups=())
     assert Page(idle).value("process_cpu_seconds_total") == 12.5
