@@ -109,7 +109,7 @@ def test_a_source_topic_that_may_not_be_read_waits_alone(pair: Pair, operation: 
 
 
 def _wait_for_denial(scene: Scene, topic: str, operation: AclOperation) -> Event:
-    name = "source.denied" if operation is AclOperation.READ else "topic.gone"
+    name = "source.denied" if operation is AclOperation.READ else "topic.hidden"
     return scene.run.wait_for_event(name, topic=topic, deadline_s=SLOW_S)
 
 

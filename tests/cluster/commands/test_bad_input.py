@@ -243,7 +243,7 @@ def test_a_topic_that_vanishes_and_returns_loses_no_record(
     with Mm2py(one_way_properties(guarded_cluster, target_cluster, **{"A->B.topics": stem})) as mm2py:
         mm2py.wait_until(lambda: values(target_cluster, f"A.{stem}") == [b"1"], "it is copied")
         with acls(guarded_cluster, *unseen):
-            mm2py.wait_for_event("topic.gone", topic=stem)
+            mm2py.wait_for_event("topic.hidden", topic=stem)
         write(guarded_cluster, stem, [b"2"])
         mm2py.wait_until(lambda: values(target_cluster, f"A.{stem}") == [b"1", b"2"], "the next record is copied")
         assert mm2py.terminate() == 0

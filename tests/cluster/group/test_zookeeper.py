@@ -530,14 +530,20 @@ def test_a_certificate_file_that_is_not_there_is_told(
 # --- processes --------------------------------------------------------------------------------------------------------
 
 
-def process(connect: str, worker: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+@contextmanager
+def process(connect: str, worker: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a candidate in a process of its own, which is killed at the end: it never ends by itself."""
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.cluster.candidate", connect, worker, str(TIMEOUT_S)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
 
 
 async def told(process: subprocess.Popen[bytes], wanted: str | None = None) -> str:
