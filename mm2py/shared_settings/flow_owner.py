@@ -70,7 +70,8 @@ class OwnerUnknown(FlowOfAnotherGroup):
     def __init__(self, flow: Flow, look: GroupLook) -> None:
         super().__init__(
             f"Flow {flow} is refused: group {look.group} may run it, and its control log cannot be read. {look.unread}",
-            remedy=look.remedy,
+            remedy=f"{look.remedy} If no worker of group {look.group} runs any more, delete topic"
+            f" {control_log(look.group, producer_expiry_ms=0).name} and start again.".lstrip(),
         )
         self.group = look.group
 

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from mm2py.records.control_record import Fenced, Left
-from tests.cluster.kafka_client import record_count
+from tests.cluster.kafka_client import delete_topic, record_count
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.loads import PARTITIONS
 from tests.cluster.running import PATIENCE, ROOT, Mm2py, wait_until
@@ -342,6 +342,8 @@ def test_workers_that_meet_a_mandatory_unknown_record_drain_and_name_the_version
                 worker.terminate()
         scene.judge_copies(new)
         assert new.alive
+    # The group has the flow, and nobody can read whether it still runs: the groups of the next tests would be refused.
+    delete_topic(pair.target, scene.group.log)
 
 
 def test_a_defect_in_one_worker_ends_only_its_flow_which_restarts(pair: Pair, tmp_path: Path) -> None:

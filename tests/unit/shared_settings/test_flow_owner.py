@@ -32,8 +32,10 @@ def test_a_group_without_a_live_worker_gives_way(look: GroupLook) -> None:
 
 
 def test_an_owner_whose_control_log_cannot_be_read_keeps_the_flow_and_the_right_to_grant_is_named() -> None:
-    with pytest.raises(OwnerUnknown, match=r"group mm2py may run it.*It may not be read\. Grant READ\."):
+    with pytest.raises(OwnerUnknown, match=r"group mm2py may run it.*It may not be read\. Grant READ\.") as refused:
         verdict(FLOW, "laptop", OWNER, [UNREAD])
+    way_out = "If no worker of group mm2py runs any more, delete topic mm2-cluster.mm2py.internal and start again."
+    assert refused.value.remedy == f"Grant READ. {way_out}"
 
 
 def test_a_flow_without_an_owner_is_free_where_no_other_group_runs_it() -> None:
