@@ -34,9 +34,12 @@ from tests.checker.dump import MOVING
 from tests.cluster.running import wait_until
 
 READ_S: Final = 30.0
+QUESTION_S: Final = 10.0
+"""For where a partition begins and ends. A consumer may wait for a broker that has been killed; a new one does not."""
 ANSWER_S: Final = 30.0
 _STILL_COMING_UP: Final = frozenset(
-    {*MOVING, KafkaError._DESTROY_BROKER}  # librdkafka heard that a broker is gone while it was being asked
+    # librdkafka heard that a broker is gone while it was being asked, or has not heard of it
+    {*MOVING, KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT}
 )
 _ABSENT: Final = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _RECONNECT: Final = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
@@ -202,14 +205,14 @@ def _asked(cluster: KafkaCluster, ask: Callable[[Consumer], T]) -> T:
 def _offsets(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     place = TopicPartition(topic, partition)
     try:
-        return consumer.get_watermark_offsets(place, timeout=READ_S)
+        return consumer.get_watermark_offsets(place, timeout=QUESTION_S)
     except KafkaException as error:
         if error.args[0].code() not in _ABSENT:
             raise
     # It remembers what was not there, until it asks for that topic by name.
     if partition not in consumer.list_topics(topic, timeout=READ_S).topics[topic].partitions:
         return 0, 0
-    return consumer.get_watermark_offsets(place, timeout=READ_S)
+    return consumer.get_watermark_offsets(place, timeout=QUESTION_S)
 
 
 def _read(consumer: Consumer, topic: str, partition: int) -> list[Message]:
