@@ -1,4 +1,4 @@
-"""Points in time as people write them on a command line and in a URL. Pure."""
+"""Points in time as people write them on a command line and in a URL, and as they read them. Pure."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def age_or_iso_ms(text: str, now_ms: int) -> int | None:
 def moment_ms(text: str, now_ms: int) -> int | None:
     """Return the epoch milliseconds that a text means: as ``age_or_iso_ms``, or the number itself; None: none."""
     return int(text) if _EPOCH_MS.fullmatch(text) else age_or_iso_ms(text, now_ms)
+
+
+def time_text(at_ms: int) -> str:
+    """Return a wall-clock time in UTC, to the second."""
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -232,7 +232,7 @@ class SourceConnector:
         return _Parts(task, resumption, discovery, releases, schedules)
 
     def _show_standstills(self) -> None:
-        """Let everybody know what is not copied, and why."""
+        """Store what is not copied, and why, where status and REST read it."""
         if self._parts is not None and not self._draining and not self._context.ranges:  # a backfill is no member
             now_s = self._clock.monotonic()
             causes = self._parts.task.standstills.causes(now_s)

@@ -123,7 +123,7 @@ class RefusedTopics:
         return {name: str(error) for name, error in self._refused.items()}
 
     def causes(self) -> dict[str, Cause]:
-        """Return the same as it is kept for everybody who asks."""
+        """Return the same as the status topic keeps it."""
         now_ms = self._clock.wall_ms()
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in self._refused}
         return {name: _cause(error, self._since_ms[name]) for name, error in self._refused.items()}

@@ -123,7 +123,7 @@ class StoredGaps:
             self._settled.discard(key)
 
     def show(self, causes: Mapping[str, Sequence[Cause]]) -> None:
-        """Let everybody know what this worker does not copy, and why. It is stored within a second.
+        """Take what this worker does not copy, and why. It is stored within a second.
 
         Args:
             causes: by source topic, all there are; the empty name means the flow.

@@ -39,6 +39,7 @@ from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.login import author_here
+from mm2py.moments import time_text
 from mm2py.records.author import REASON_MOST, Author, checked_reason
 from mm2py.records.connector_config import APPLY_COMMAND, FlowConfig, Writer
 from mm2py.records.owner_record import Owner
@@ -48,7 +49,6 @@ from mm2py.shared_settings.flow_config import Difference, changed, difference, r
 from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged
 from mm2py.shared_settings.running_mm2 import look_for_mm2
-from mm2py.status.report import time_text
 
 
 class Arguments(argparse.Namespace):

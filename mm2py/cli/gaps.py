@@ -39,11 +39,11 @@ from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.moments import time_text
 from mm2py.records.gap_record import Command, Gap
 from mm2py.replication.gap_log import GapLog, GapTable
 from mm2py.secret import printable
 from mm2py.status.bodies import GapBody, json_of
-from mm2py.status.report import time_text
 
 POLL_S: Final = 0.5
 

@@ -28,12 +28,11 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error, for_each
-from mm2py.moments import MOMENTS, moment_ms
+from mm2py.moments import MOMENTS, moment_ms, time_text
 from mm2py.records.history_record import HistoryEntry
 from mm2py.secret import printable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.bodies import HistoryBody, HistoryEntryBody, json_of
-from mm2py.status.report import time_text
 
 FLOWS_AT_ONCE = 8
 

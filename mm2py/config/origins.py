@@ -28,7 +28,7 @@ class Origin:
     where: str
     """``mm2.properties line 14``, ``stored as version 4 by rest``, ``the default``."""
     is_default: bool = False
-    """Nobody has set it."""
+    """The setting stands nowhere."""
 
     @property
     def text(self) -> str:

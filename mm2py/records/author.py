@@ -38,12 +38,12 @@ class Author:
 
     def by_command(self, command: str) -> str:
         """Return who changes something by a command, or by a file, as people read it."""
-        return f"{self.user or 'somebody'} on {self.host or 'an unknown host'} ({command})"
+        return f"{self.user or 'an unknown user'} on {self.host or 'an unknown host'} ({command})"
 
     @property
     def by_rest(self) -> str:
         """Who asks over REST, as people read it."""
-        return f"{self.user or 'somebody'} over REST on worker {self.host or 'of an unknown host'}"
+        return f"{self.user or 'an unknown user'} over REST on worker {self.host or 'of an unknown host'}"
 
 
 UNKNOWN: Final = Author()
@@ -86,6 +86,6 @@ def checked_reason(text: str) -> str:
     if setting_within(reason):
         raise ConfigError(
             "The reason looks as if it held a credential or an address, as password=... would.",
-            remedy="Say it without: everybody who may read the flow's settings reads it.",
+            remedy="Say it without: all users who may read the flow's settings can read it.",
         )
     return reason

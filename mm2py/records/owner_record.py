@@ -4,22 +4,22 @@ MirrorMaker 2 has one cluster of workers for a target, whose group coordinator k
 control log of its own and knows nothing of other groups, so the owner is written where all of them read. Connect skips
 the key, and so does an mm2py that does not know it.
 
-Kafka has no compare-and-set. So a claim names the claim that its writer had read (``based_on``), and counts only if
-that one counts where it stands. All readers of the whole log agree on that. The topic is compacted, though, and a
-reader may begin with a claim that was lost. So the claim that counts is written again behind it, and names those that
-were lost (``over``): from there on all readers agree again.
+Kafka has no compare-and-set. So a claim names the claim that its writer had read (``based_on``). It counts only if,
+where it stands in the log, the named claim counts. All readers of the whole log agree on that. The topic is compacted,
+though, and a reader may begin with a claim that was lost. So the claim that counts is written again behind it, and
+names those that were lost (``over``): from there on all readers agree again.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mm2py.errors import Mm2Error
-from mm2py.records.operator_request import NUMBER_MOST, MalformedRequest, json_object
+from mm2py.records.author import plain
+from mm2py.records.operator_request import MalformedRequest, dump, is_count, load
 
 OWNER_KEY: Final = b"mm2py-owner"
 FORMAT_VERSION: Final = 1
@@ -55,7 +55,6 @@ class Owner:
     """The version of mm2py."""
     over: tuple[str, ...] = ()
     """The write_ids of lost claims before it. Readers that see only one of these before it, take this one instead."""
-
     takes_over: str = ""
     """The group that had the flow before, until it is known that no member which joined it meanwhile runs the flow."""
 
@@ -78,7 +77,7 @@ def encode_owner(owner: Owner) -> bytes:
         "over": list(owner.over),
         "takes_over": owner.takes_over,
     }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    return dump(fields)
 
 
 def decode_owner(value: bytes, topic: str) -> Owner:
@@ -88,15 +87,13 @@ def decode_owner(value: bytes, topic: str) -> Owner:
         MalformedRequest: it is not as mm2py writes it.
         OwnerTooNew: a newer mm2py wrote it, and this one must not ignore it.
     """
-    fields = json_object(value)
-    if isinstance(fields, str):
-        raise MalformedRequest(fields)
+    fields = load(value)
     readable_from, at_ms = fields.get("readable_from"), fields.get("at_ms")
     if not isinstance(readable_from, int) or isinstance(readable_from, bool):
         raise MalformedRequest("it has no format")
     if readable_from > FORMAT_VERSION:
         raise OwnerTooNew(topic, _text(fields, "mm2py", default="of a later version"))
-    if not isinstance(at_ms, int) or isinstance(at_ms, bool) or not 0 <= at_ms <= NUMBER_MOST:
+    if not is_count(at_ms):
         raise MalformedRequest("it has no at_ms")
     group, write_id = _text(fields, "group"), _text(fields, "write_id")
     if not group or not write_id:
@@ -121,7 +118,7 @@ def _text(fields: Mapping[str, Any], name: str, default: str = "") -> str:
     text = fields.get(name, default)
     if not isinstance(text, str):
         raise MalformedRequest(f"{name} is no text")
-    return "".join(char for char in text[:TEXT_MOST] if char.isprintable())
+    return plain(text, TEXT_MOST)
 
 
 class OwnerRecords:

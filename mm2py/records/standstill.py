@@ -1,4 +1,4 @@
-"""Why topics of a flow are not copied, as workers keep it in ``mm2-status.A.internal`` for everybody who asks. Pure.
+"""Why topics of a flow are not copied, as workers keep it in ``mm2-status.A.internal``. Pure.
 
 MirrorMaker 2 keeps nothing of this kind: its task is RUNNING while a topic stands still. Each worker has one record for
 each topic of which it does not copy something, and deletes it when all of it is copied again. Its key names the worker,

@@ -343,7 +343,7 @@ class ConfigLog(ConfigTable):
             records = self.records.owner
             if records.current != instead_of:
                 return records.current
-            write_id, now_ms = f"{self.rng.getrandbits(64):016x}", self._clock.wall_ms()
+            write_id, now_ms = self._new_write_id(), self._clock.wall_ms()
             ours = Owner(group, self._worker, now_ms, write_id, written_by=__version__, takes_over=takes_over)
             await self._put_owner(writer, records.next(ours))
             await self._put_owner_back(writer)

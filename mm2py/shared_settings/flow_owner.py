@@ -10,11 +10,10 @@ the same way, and no worker has to wait for an election (``docs/decisions/0021-o
 from __future__ import annotations
 
 import asyncio
-import datetime
 import io
 import random
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +30,7 @@ from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer import transactions
 from mm2py.kafka.producer.fencing import parse
 from mm2py.logs import make_logger
+from mm2py.moments import time_text
 from mm2py.records.control_record import Writer
 from mm2py.records.owner_record import Owner
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable
@@ -53,7 +53,7 @@ class RunByGroup(FlowOfAnotherGroup):
         count = len(look.running)
         who = "1 live worker" if count == 1 else f"{count} live workers"
         if owner is not None and owner.group == look.group:
-            who += f", claimed {_time_text(owner.at_ms)} by {owner.worker}"
+            who += f", claimed {time_text(owner.at_ms)} by {owner.worker}"
         else:
             who += f": {', '.join(look.running[:3])}"
         super().__init__(
@@ -81,7 +81,7 @@ class OwnerLost(Mm2Error):
 
     def __init__(self, flow: Flow, owner: Owner) -> None:
         super().__init__(
-            f"Group {owner.group} has claimed flow {flow} ({_time_text(owner.at_ms)}, by {owner.worker}).",
+            f"Group {owner.group} has claimed flow {flow} ({time_text(owner.at_ms)}, by {owner.worker}).",
             remedy=f"Set mm2py.group = {owner.group} in this file to join it.",
         )
 
@@ -95,13 +95,6 @@ class OwnerNotFenced(FlowOfAnotherGroup):
             f" which ran the flow, may still write: {why}",
             remedy="",  # ``why`` ends with it
         )
-
-
-def _time_text(at_ms: int) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +126,18 @@ def other_groups(topics: Collection[str], mine: str) -> list[str]:
     pattern = re.escape(str(control_log("?", producer_expiry_ms=0).name)).replace(re.escape("?"), "(.+)")
     found = (re.fullmatch(pattern, topic) for topic in topics)
     return sorted({one[1] for one in found if one is not None} - {mine})
+
+
+async def _producers_of(flow: Flow, groups: Collection[str], brokers: Brokers) -> Mapping[str, Sequence[Writer]]:
+    """Return the producers of a flow that the transaction coordinators know, by group. Raises: KafkaError."""
+    found: dict[str, list[Writer]] = {group: [] for group in groups}
+    for broker in (await fetch_metadata(brokers, [])).brokers:
+        for one in await transactions.list_transactions(brokers, broker):
+            for group in groups:
+                name = parse(one.transactional_id, group)
+                if name is not None and name.flow == str(flow):
+                    found[group].append(Writer(flow, one.transactional_id, one.producer_id, -1))
+    return found
 
 
 class OtherGroups:
@@ -178,8 +183,8 @@ class OtherGroups:
         for that. A group that runs a flow has a transactional id with its name, which the coordinators know.
         """
         unread = [look.group for look in looks if look.unread]
-        known = await until_answered(lambda: self._with_producers(unread), rng=self._rng)
-        kept = [look for look in looks if not look.unread or look.group in known]
+        known = await until_answered(lambda: _producers_of(self.flow, unread, self._brokers), rng=self._rng)
+        kept = [look for look in looks if not look.unread or known[look.group]]
         for look in looks:
             if look not in kept:
                 self._log.warning(
@@ -189,15 +194,6 @@ class OtherGroups:
                     effect="it is passed over: the target knows no producer of that group for this flow",
                 )
         return kept
-
-    async def _with_producers(self, groups: Sequence[str]) -> set[str]:
-        """Return the groups of which the target lists a producer for this flow."""
-        found: set[str] = set()
-        for broker in (await fetch_metadata(self._brokers, [])).brokers:
-            for one in await transactions.list_transactions(self._brokers, broker):
-                names = {group: parse(one.transactional_id, group) for group in groups}
-                found |= {group for group, name in names.items() if name is not None and name.flow == str(self.flow)}
-        return found
 
     async def refuse_group(self, group: str) -> GroupLook:
         """Return that no live member of a group that has owned the flow runs it. Raises: as ``verdict``."""
@@ -341,7 +337,9 @@ class OwnerWatch:
         would. In remote partitions those that the positions name are fenced, before each partition is copied."""
         found = previous.writers
         if previous.is_missing:
-            found = await until_answered(lambda: self._listed(previous.group), rng=self._rng)
+            group = previous.group
+            known = await until_answered(lambda: _producers_of(self._flow, [group], self._brokers), rng=self._rng)
+            found = tuple(known[group])
         writers = [writer for writer in found if writer.producer_id not in self._fenced]
         if not writers:
             return
@@ -355,16 +353,6 @@ class OwnerWatch:
         if outcome.unfenced and self._settings.exactly_once == "enabled":
             raise OwnerNotFenced(self._flow, previous.group, next(iter(outcome.unfenced.values())))
         self._fenced.update(outcome.epochs, outcome.unfenced)
-
-    async def _listed(self, group: str) -> tuple[Writer, ...]:
-        """Return the producers of a flow that the coordinators know: those of a group whose control log is gone."""
-        found: list[Writer] = []
-        for broker in (await fetch_metadata(self._brokers, [])).brokers:
-            for one in await transactions.list_transactions(self._brokers, broker):
-                name = parse(one.transactional_id, group)
-                if name is not None and name.flow == str(self._flow):
-                    found.append(Writer(self._flow, one.transactional_id, one.producer_id, -1))
-        return tuple(found)
 
     async def _complete(self, others: OtherGroups, owner: Owner) -> None:
         """After a claim, look whether a member of the previous owner has joined meanwhile that may have read the claim

@@ -26,8 +26,9 @@ from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, OffsetAnswer, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
+from mm2py.moments import time_text
 from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
-from mm2py.status.report import seems_stopped, time_text
+from mm2py.status.report import seems_stopped
 from mm2py.topics.filters import PatternTooSlow, WhyNot, should_replicate
 from mm2py.topics.names import control_log
 from mm2py.topics.unmatched import Unmatched, unmatched

@@ -317,7 +317,7 @@ def left_out_of(facts: FlowFacts, topic: str) -> tuple[Reason, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class FlowCircumstances:
     """What is so for all topics of a flow."""
 
     is_enabled: bool = True
@@ -342,7 +342,7 @@ class _Lag:
     ahead: int = 0
 
 
-def topics_of(facts: FlowFacts, state: GroupState | None, seen: Circumstances) -> tuple[TopicReport, ...]:
+def topics_of(facts: FlowFacts, state: GroupState | None, seen: FlowCircumstances) -> tuple[TopicReport, ...]:
     """Return a report for each topic that is, or should be, copied; those that need an operator come first.
 
     Args:
@@ -643,7 +643,7 @@ def flow_report(
     backfills = backfill_reports(flow, facts.backfills, facts.positions, now_ms)
     causes = _causes(facts, state) if copied else {}
     source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
-    seen = Circumstances(
+    seen = FlowCircumstances(
         settings.enabled,
         "" if source_held is None else source_held.text,
         None if source_held is None else source_held.at_ms,
@@ -690,7 +690,7 @@ def _causes(facts: FlowFacts, state: GroupState | None) -> Mapping[str, Sequence
     """Return by topic what members have stored that are alive; what the dead said may be over."""
     live = set() if state is None else {name for name, member in state.members.items() if not member.expired}
     found: dict[str, list[Cause]] = {}
-    wanted = {entry for entry, _ in facts.settings.topic_filter.included.singles()}
+    wanted = {entry for entry, _ in facts.settings.topic_filter.included.singles}
     for one in facts.standstills:
         if one.member in live:
             causes = [cause for cause in one.causes if cause.reason != Reason.MISSING or one.topic in wanted]

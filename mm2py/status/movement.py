@@ -84,14 +84,11 @@ class Movement:
             stored = positions.get(key)
             moved_ms = None if stored is None else stored.moved_ms
             watched_s = now_s - seen.since_s
-            is_trusted = moved_ms is not None and moved_ms <= now_ms + AHEAD_MS
-            if is_trusted or moved_ms is None:
-                is_old = moved_ms is None or now_ms - moved_ms >= late_ms
-                is_standing = is_old and watched_s >= SETTLE_S
-            else:
-                is_standing = watched_s * 1000 >= late_ms
-            if is_standing:
-                found[key] = moved_ms if is_trusted else None
+            if moved_ms is not None and moved_ms > now_ms + AHEAD_MS:
+                if watched_s * 1000 >= late_ms:
+                    found[key] = None
+            elif watched_s >= SETTLE_S and (moved_ms is None or now_ms - moved_ms >= late_ms):
+                found[key] = moved_ms
         return found
 
     def suspects(

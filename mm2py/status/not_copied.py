@@ -273,7 +273,7 @@ def _remedy(reason: Reason, flow: Flow, topic: str, remote_topic: str) -> str:
             )
 
 
-# -- what status and REST know of a topic -------------------------------------------------------------------
+# -- what status and REST know of a topic ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mm2py.connector import Kind
+from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
 from mm2py.status.not_copied import Reason
-from mm2py.status.report import GroupReport, MemberState, Report, ago, time_text
+from mm2py.status.report import GroupReport, MemberState, Report, ago
 
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""

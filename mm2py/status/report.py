@@ -6,7 +6,6 @@ A worker may know more about itself, and logs that. Programs get every field of 
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Final
 
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
+from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
@@ -34,7 +34,7 @@ class ProblemKind(StrEnum):
     NOT_RUNNING = "not-running"
     GAP = "gap"
     NOT_COPIED = "not-copied"
-    """A topic, or some of its partitions, wait for an operator, or nobody knows why they are not copied."""
+    """A topic, or some of its partitions, wait for an operator, or it is not known why they are not copied."""
     BACKFILL = "backfill"
     """The workers wait with topics for a backfill whose driver is dead."""
     UNOWNED = "unowned"
@@ -326,7 +326,7 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
 
 
 def _unstored(flow: Flow, work: FlowTasks | None) -> Iterable[Problem]:
-    """Yield the workers that cannot store what they do not copy: without that, nobody knows the reasons."""
+    """Yield the workers that cannot store what they do not copy: the reasons are then not known."""
     members = [] if work is None else [one for one in work.state.members.values() if not one.expired]
     whys: dict[str, list[str]] = {}
     for member in members:
@@ -406,12 +406,3 @@ def ago(ms: int) -> str:
         if seconds < most:
             return f"{seconds / unit:.1f} {name}" if seconds < 10 else f"{seconds / unit:.0f} {name}"
     return f"{seconds / 86_400:.0f} days"
-
-
-def time_text(at_ms: int) -> str:
-    """Return a wall-clock time in UTC, to the second."""
-    try:
-        moment = datetime.datetime.fromtimestamp(at_ms / 1000, tz=datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return "?"
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

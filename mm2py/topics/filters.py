@@ -225,22 +225,19 @@ class PatternList:
         return self._first(name)
 
     @functools.cached_property
-    def _single(self) -> tuple[regex.Pattern[str], ...]:
-        """The entries one by one; empty if one is no pattern without the others. A flag at the front is for all."""
-        flag = IGNORE_CASE if self.entries and self.entries[0].startswith(IGNORE_CASE) else ""
-        try:
-            return tuple(compile_java(flag + entry.removeprefix(flag)) for entry in self.entries)
-        except NotTranslatable:
-            return ()
-
     def singles(self) -> Sequence[tuple[str, regex.Pattern[str]]]:
-        """Return the entries, each with its pattern; none if one is no pattern without the others."""
+        """The entries one by one, each with its pattern; none if one is no pattern without the others. A flag at the
+        front of the first one counts for all."""
         flag = IGNORE_CASE if self.entries and self.entries[0].startswith(IGNORE_CASE) else ""
-        return [(entry.removeprefix(flag), one) for entry, one in zip(self.entries, self._single, strict=False)]
+        bare = [entry.removeprefix(flag) for entry in self.entries]
+        try:
+            return [(entry, compile_java(flag + entry)) for entry in bare]
+        except NotTranslatable:
+            return []
 
     def _find_first(self, name: str) -> int | None:
         with contextlib.suppress(TimeoutError):
-            for number, pattern in enumerate(self._single):
+            for number, (_, pattern) in enumerate(self.singles):
                 if pattern.fullmatch(name, timeout=MATCH_TIMEOUT_S) is not None:
                     return number
         return None

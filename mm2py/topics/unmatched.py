@@ -52,7 +52,7 @@ def unmatched_steps(
         names: those that the source shows, internal ones among them.
         copy_of: returns how the copy of a topic of the target is called on the source.
     """
-    for entry, pattern in included.singles():
+    for entry, pattern in included.singles:
         named = is_name(entry)
         is_found = entry in names or (named and copy_of(entry) in names) or _matches(pattern, names)
         yield None if is_found else Unmatched(entry, named)

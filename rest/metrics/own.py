@@ -177,7 +177,7 @@ def _flow_metrics() -> Iterable[AnyMetric]:
     yield Metric("mm2py_flow_state", "gauge", "1 for the state of a flow on this worker.", ("flow", "state"), states)
     text = "Partitions that this worker owns of a flow, by state; docs/internals/copier-states.md tells them."
     yield Metric("mm2py_flow_partitions", "gauge", text, ("flow", "state"), partitions)
-    text = "Topics that this worker does not copy as a whole, by reason: docs/v1.md tells the reasons."
+    text = "Topics that this worker does not copy as a whole, by reason: docs/status.md has the reasons."
     yield Metric("mm2py_flow_not_copied_topics", "gauge", text, ("flow", "reason"), topics_not_copied)
     text = "Partitions that this worker owns and does not copy, by reason."
     yield Metric("mm2py_flow_not_copied_partitions", "gauge", text, ("flow", "reason"), partitions_not_copied)

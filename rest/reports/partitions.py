@@ -68,6 +68,7 @@ def partition_copies(
     for gap in report.open_gaps:
         if gap.topic == topic.topic:
             gaps.setdefault(gap.partition, []).append(gap)
+    reasons = [(one, frozenset(numbers(one.partitions))) for one in topic.not_copied]
     found = []
     for partition in range(topic.partitions):
         key = (topic.topic, partition)
@@ -89,7 +90,7 @@ def partition_copies(
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,
                 tuple(gaps.get(partition, ())),
-                tuple(one for one in topic.not_copied if not one.partitions or partition in numbers(one.partitions)),
+                tuple(one for one, about in reasons if not one.partitions or partition in about),
             )
         )
     return found

@@ -2,7 +2,7 @@
 
 A MirrorSourceTask of MirrorMaker 2 is RUNNING while a right is missing, and logs the refusal at every attempt. Here
 each partition has one reason of the table in ``mm2py/status/not_copied.py``. It is logged once, partitions of a topic
-with the same reason together; ``causes`` has what the status topic keeps for everybody who asks.
+with the same reason together; ``causes`` has what the status topic keeps for status and REST.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Standing:
     worded_s: float
 
     def is_shown(self, now_s: float) -> bool:
-        """Leaders move, and requests fail: what mends itself within seconds is nobody's concern."""
+        """What may end within seconds, such as a move of leaders or a failed request, is shown when it has lasted."""
         return self.found.is_shown_at_once or now_s - self.since_s >= WAITING_REPORT_S
 
 

@@ -1,4 +1,4 @@
-"""Topics that are to be copied, and that the source does not show: logged, and kept for everybody who asks.
+"""Topics that are to be copied, and that the source does not show: logged, and stored where status and REST read it.
 
 These are the names in ``topics`` that match nothing, and topics that were copied and may not be described any more. In
 a list of all topics the latter look as if they were deleted. Asked for by name, a broker tells the difference.
@@ -106,7 +106,7 @@ class MissingTopics:
     def _say(self) -> None:
         for one in self._said - self._since_ms.keys():
             self._said.discard(one)
-            if one.entry not in {entry for entry, _ in self._context.settings.topic_filter.included.singles()}:
+            if one.entry not in {entry for entry, _ in self._context.settings.topic_filter.included.singles}:
                 continue  # it is not asked for any more
             self._log.info("topic.found" if one.is_name else "topics.found", topic=one.entry)
         for one in self._since_ms:

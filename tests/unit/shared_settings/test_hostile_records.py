@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.connector import Kind
+from mm2py.moments import time_text
 from mm2py.records.connector_config import (
     FLOW_KEY,
     SOURCE_KEY,
@@ -26,7 +27,6 @@ from mm2py.records.connector_config import (
 from mm2py.records.operator_request import LOG_LEVEL, RESTART_CONNECTOR, RESTART_PARTITIONS, target_key, told_by
 from mm2py.shared_settings.flow_config import Follow, changed, counting, decide, follow
 from mm2py.shared_settings.follow import merged, merged_heartbeats, shown
-from mm2py.status.printout import time_text
 from tests.scenarios.config_world import FLOW, TOPIC, file_of
 
 FILE = file_of({"topics": "orders"})
