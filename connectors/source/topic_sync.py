@@ -22,6 +22,7 @@ from connectors.source.discovery.discovery import Discovery
 from connectors.source.discovery.remote_topics import RemoteRules
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.notices import Notices, RefusedConfigs
+from connectors.source.timestamp_limits import entries_of
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -193,7 +194,7 @@ class TopicConfigSync:
         of = ("unreadable", alias, topic)  # under the identity policy both sides have one name
         if not isinstance(found, BrokerRefused):
             self._notices.is_over(of)
-            return _entries(found)
+            return entries_of(found)
         self._say_denied(of, alias, topic, found, right)
         return None
 
@@ -270,10 +271,6 @@ class TopicConfigSync:
         else:
             tried.give_up(topic)
             self._say_denied(("denied", topic), self._context.settings.target.alias, topic, refusal, "ALTER_CONFIGS")
-
-
-def _entries(found: Sequence[ConfigEntry]) -> list[TopicConfigEntry]:
-    return [TopicConfigEntry(one.name, one.value, one.source, one.read_only, one.sensitive) for one in found]
 
 
 class Schedules:

@@ -68,6 +68,30 @@ async def create_topics(
 
     With ``validate_only`` nothing is created: the answer tells what would be.
     """
+    reply = await _create_topics(brokers, topics, validate_only=validate_only)
+    return {
+        str(topic.name): _refusal(f"Creating topic {topic.name}", int(topic.error_code), topic.error_message)
+        for topic in reply.topics
+    }
+
+
+async def configs_if_created(brokers: Brokers, topics: Iterable[NewTopic]) -> dict[str, Sequence[ConfigEntry]]:
+    """Return the configuration that each topic would have, defaults included; none of one that would be refused, or
+    where DESCRIBE_CONFIGS is missing. Nothing is created."""
+    reply = await _create_topics(brokers, topics, validate_only=True)
+    return {
+        str(topic.name): [
+            ConfigEntry(entry.name, entry.value, int(entry.config_source), entry.read_only, entry.is_sensitive)
+            for entry in topic.configs or ()
+        ]
+        for topic in reply.topics
+        if not topic.error_code
+    }
+
+
+async def _create_topics(
+    brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool
+) -> messages.CreateTopicsResponse:
     request = messages.CreateTopicsRequest(
         topics=tuple(
             messages.CreatableTopic(
@@ -84,11 +108,7 @@ async def create_topics(
         timeout=_ADMIN_TIMEOUT,
         validate_only=validate_only,
     )
-    reply = await ask(brokers, ANY_BROKER, request, messages.CreateTopicsResponse)
-    return {
-        str(topic.name): _refusal(f"Creating topic {topic.name}", int(topic.error_code), topic.error_message)
-        for topic in reply.topics
-    }
+    return await ask(brokers, ANY_BROKER, request, messages.CreateTopicsResponse)
 
 
 async def create_partitions(brokers: Brokers, counts: Mapping[str, int]) -> dict[str, BrokerRefused | None]:

@@ -22,6 +22,8 @@ DENIED_PAUSE_S: Final = 10.0
 """The same while a right is missing."""
 BLOCKED_PAUSE_S: Final = 30.0
 """The same while only an operator can help."""
+LIMITS_PAUSE_S: Final = 2.0
+"""The same while the remote topic's limits of timestamps are raised to those of its upstream topic."""
 
 
 class FetchError(NamedTuple):

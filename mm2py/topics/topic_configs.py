@@ -27,13 +27,12 @@ DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
     "unclean.leader.election.enable",
     "min.insync.replicas",
 )
-"""As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.`` (see ``MEANT_BY_BROKER_NAME``)."""
-MEANT_BY_BROKER_NAME = frozenset({"message.timestamp.before.max.ms", "message.timestamp.after.max.ms"})
-"""Settings of a topic that a list excludes also by their broker's name, which begins with ``log.``.
-
-MM2's default list has those names, and so excludes nothing: there the source's limits reach the remote topic, and
-refuse records that are older by the time they are copied.
-"""
+"""As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.``, so they exclude nothing."""
+TIMESTAMP_LIMITS: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
+"""How far the timestamp of a record may be from the time at which a broker takes it."""
+TIMESTAMP_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+"""The one limit for both before Kafka 3.6. Until 3.9 it comes before the other two, if it is set."""
+NO_LIMIT: Final = 2**63 - 1
 DEFAULT_USE_DEFAULTS_FROM = "target"
 
 
@@ -50,8 +49,6 @@ class ConfigPropertyFilter:
 
     def should_replicate(self, name: str) -> bool:
         """Raises: PatternTooSlow."""
-        if name in MEANT_BY_BROKER_NAME and self._exclude.matches(f"log.{name}"):
-            return False
         return not self._exclude.matches(name)
 
 
@@ -88,7 +85,8 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
     """Return the settings with which a remote topic is created, from those of its upstream topic.
 
     Left out are what the filter excludes, what cannot be set or read, what the source's brokers have in their own file,
-    and defaults, unless the filter asks for the source's. A broker-wide setting changed at run time does travel.
+    and defaults, unless the filter asks for the source's. A broker-wide setting changed at run time does travel. Limits
+    of timestamps are compared with the remote topic's own once it is there (``looser_timestamp_limits``).
     Raises:
         PatternTooSlow: the filter found no answer in time.
     Source: MirrorSourceConnector.targetConfig, Apache Kafka, connect/mirror.
@@ -101,6 +99,7 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
         and not entry.sensitive
         and entry.source != ConfigSource.STATIC_BROKER
         and (not entry.is_default or config_filter.replicates_source_defaults)
+        and not _limits_timestamps(entry.name)
         and config_filter.should_replicate(entry.name)
     }
 
@@ -131,8 +130,8 @@ def carried_names(
 
 
 def config_changes(
-    source: Iterable[TopicConfigEntry],
-    remote: Iterable[TopicConfigEntry],
+    source: Sequence[TopicConfigEntry],
+    remote: Sequence[TopicConfigEntry],
     config_filter: ConfigPropertyFilter,
     *,
     carried: frozenset[str] = frozenset(),
@@ -144,7 +143,8 @@ def config_changes(
     default only by chance is set, for that default may change.
 
     A setting that the source's brokers have in their own file says nothing about the topic, as in MM2, unless the topic
-    had it of its own before (``carried``): then it was taken back, and is taken back here. MM2 leaves it.
+    had it of its own before (``carried``): then it was taken back, and is taken back here. MM2 leaves it. Limits of
+    timestamps are only ever raised (``looser_timestamp_limits``).
     Args:
         source, remote: all settings of both topics, defaults included, as DescribeConfigs answers.
         carried: names that the source is known to have set for the topic, by ``carried_names``.
@@ -153,9 +153,11 @@ def config_changes(
     Source: MirrorSourceConnector.targetConfig, incrementalAlterConfigs, Apache Kafka, connect/mirror.
     """
     own = {entry.name: entry.value for entry in remote if entry.source == ConfigSource.DYNAMIC_TOPIC}
-    changes: list[ConfigChange] = []
+    changes = looser_timestamp_limits(source, remote, config_filter)
     for entry in source:
         from_file = entry.source == ConfigSource.STATIC_BROKER
+        if _limits_timestamps(entry.name):
+            continue
         if entry.read_only or entry.sensitive or (from_file and entry.name not in carried):
             continue
         if from_file or (entry.is_default and not config_filter.replicates_source_defaults):
@@ -164,6 +166,49 @@ def config_changes(
         elif entry.value not in {None, own.get(entry.name)} and config_filter.should_replicate(entry.name):
             changes.append(ConfigChange(entry.name, own.get(entry.name), entry.value))
     return sorted(changes, key=lambda change: change.name)
+
+
+def looser_timestamp_limits(
+    source: Iterable[TopicConfigEntry], remote: Iterable[TopicConfigEntry], config_filter: ConfigPropertyFilter
+) -> list[ConfigChange]:
+    """Return the limits to raise so that a remote topic takes every timestamp that its upstream topic takes.
+
+    What counts is what each topic goes by, its cluster's default included. A limit is never lowered: records that the
+    source took in time are older by the time they are copied. ``config.properties.exclude`` counts by the two names of
+    ``TIMESTAMP_LIMITS``: MM2's own list has the older one, which it does not mean for a copy that needs it.
+    Args:
+        source, remote: all settings of both topics, defaults included, as DescribeConfigs answers.
+    Raises:
+        PatternTooSlow: the filter found no answer in time.
+    """
+    upstream = _limits({entry.name: entry.value for entry in source})
+    wanted = {name: limit for name, limit in upstream.items() if config_filter.should_replicate(name)}
+    if wanted:
+        wanted[TIMESTAMP_DIFFERENCE] = max(wanted.values())
+    return [
+        ConfigChange(entry.name, entry.value if entry.source == ConfigSource.DYNAMIC_TOPIC else None, str(limit))
+        for entry in remote
+        if (limit := wanted.get(entry.name)) is not None and _milliseconds(entry.value) < limit
+    ]
+
+
+def _limits(values: Mapping[str, str | None]) -> dict[str, int]:
+    """Return what a topic with these settings goes by, in ms. ``values`` lacks what its brokers do not know."""
+    difference = _milliseconds(values.get(TIMESTAMP_DIFFERENCE))
+    if difference < NO_LIMIT:
+        return dict.fromkeys(TIMESTAMP_LIMITS, difference)
+    return {name: _milliseconds(values.get(name)) for name in TIMESTAMP_LIMITS}
+
+
+def _milliseconds(value: str | None) -> int:
+    """Return a limit; none where a broker tells none. What is no number is no reason to raise another limit."""
+    if value is None:
+        return NO_LIMIT
+    return min(int(value), NO_LIMIT) if value.isdecimal() and len(value) < 20 else 0
+
+
+def _limits_timestamps(name: str) -> bool:
+    return name in TIMESTAMP_LIMITS or name == TIMESTAMP_DIFFERENCE
 
 
 def too_many_in_sync(name: str, value: str | None, replicas: int | None) -> str | None:

@@ -13,7 +13,7 @@ from mm2py.topics.acls import ANY_TOPIC, AclPlan, LeftOut, Operation, Pattern, P
 from mm2py.topics.filters import TopicFilter, should_replicate
 from mm2py.topics.names import remote_name_problem
 from mm2py.topics.topic_configs import (
-    MEANT_BY_BROKER_NAME,
+    TIMESTAMP_LIMITS,
     ConfigPropertyFilter,
     ConfigSource,
     TopicConfigEntry,
@@ -36,7 +36,7 @@ JAVA_SOURCES = {
     ConfigSource.DEFAULT: "DEFAULT_CONFIG",
     ConfigSource.UNKNOWN: "UNKNOWN",
 }
-SETTINGS = ["retention.ms", "min.insync.replicas", "cleanup.policy", *sorted(MEANT_BY_BROKER_NAME)]
+SETTINGS = ["retention.ms", "min.insync.replicas", "cleanup.policy", *TIMESTAMP_LIMITS]
 
 
 def java_entry(jvm: JavaGateway, entry: TopicConfigEntry) -> Any:
@@ -77,8 +77,8 @@ def test_a_sync_sets_and_deletes_what_mm2_would(jvm: JavaGateway, use_defaults_f
             )
             for one in jvm.jvm.java.util.ArrayList(kept)
         ]
-        if name in MEANT_BY_BROKER_NAME and exclude is None:
-            expected = []  # our correction: the default list means these, by their broker's names
+        if name in TIMESTAMP_LIMITS:
+            expected = []  # our correction: only a looser one is carried over
         assert [(change.name, change.new) for change in config_changes([entry], remote, ours)] == expected, entry
 
 

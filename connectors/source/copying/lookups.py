@@ -15,8 +15,10 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.discovery.remote_topics import values_of
+from connectors.source.timestamp_limits import TimestampLimits
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import admin
+from mm2py.kafka.error_codes import INVALID_TIMESTAMP
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, find_offsets, list_offsets
 from mm2py.kafka.port import BrokerId, TopicPartition
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
@@ -233,6 +235,10 @@ def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[C
     return found
 
 
+LIMITS_APPLIED_S: Final = 1.0
+"""How long brokers may go by the older limits of a topic after new ones were set."""
+
+
 class BrokerLookups:
     """The look-ups that copiers ask for. The task makes each at most once at a time. Each raises KafkaError."""
 
@@ -246,6 +252,7 @@ class BrokerLookups:
         """``keep`` puts a record into quarantine and tells whether it is there."""
         self._source = context.source.brokers
         self._target = context.target.brokers
+        self._timestamp_limits = TimestampLimits(context)
         self._partitions = partitions
         self._keep = keep
         self._handle = handle
@@ -285,14 +292,31 @@ class BrokerLookups:
         await self.find_limits(part)
         self._handle(part, Tick(self._clock.monotonic()))
 
+    async def try_with_other_limits(self, part: CopiedPartition) -> None:
+        """Let the remote topic take the timestamps that its upstream topic takes, and the copier try again."""
+        await self._has_other_limits(part)
+
+    async def _has_other_limits(self, part: CopiedPartition) -> bool:
+        """Do the same, and return whether the copier tries again."""
+        if not await self._timestamp_limits.fit(part.source_topic, part.target_topic):
+            return False
+        await asyncio.sleep(LIMITS_APPLIED_S)
+        self._try_again(part)
+        return True
+
     async def quarantine(self, part: CopiedPartition, poison: Poison) -> None:
-        """Keep a record that the target refuses. One that was not sent is tried again if the limits have changed."""
+        """Keep a record that the target refuses. It is tried again if the limits that refuse it have changed."""
+        if poison.code == INVALID_TIMESTAMP and await self._has_other_limits(part):
+            return
         if not poison.was_sent and self._looked_up.get(part) != poison.offset:
             self._looked_up[part] = poison.offset
             before = part.rules
             await self.find_limits(part)
             if part.rules != before:
-                self._handle(part, Tick(part.copier.resume_at_s or self._clock.monotonic()))
+                self._try_again(part)
                 return
         if await self._keep(part, poison):
             self._handle(part, Quarantined(poison.offset, self._clock.monotonic()))
+
+    def _try_again(self, part: CopiedPartition) -> None:
+        self._handle(part, Tick(part.copier.resume_at_s or self._clock.monotonic()))

@@ -321,6 +321,9 @@ class SourceTask:
                 self._ends.look(part)
             case Need.LIMITS:
                 self._once(("limits", part.target_topic), lambda: self._broker_lookups.find_limits(part))
+            case Need.TIMESTAMP_LIMITS:
+                look_up = functools.partial(self._broker_lookups.try_with_other_limits, part)
+                self._once(("timestamp limits", part.copier.name), look_up)
             case Need.RECONCILE:
                 self.reconciliation.lost_track(part)
             case Need.NEW_INCARNATION:

@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.context import FlowContext
 from connectors.source.notices import Notices
 from connectors.source.refusals import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
+from connectors.source.timestamp_limits import entries_of
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
@@ -39,8 +40,8 @@ from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
     ConfigChange,
-    TopicConfigEntry,
     Tried,
+    looser_timestamp_limits,
     remote_topic_configs,
     too_many_in_sync,
 )
@@ -156,6 +157,7 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
         page = names[at : at + CHUNK]
         configs = await admin.describe_topic_configs(now.source, page)
         wanted: dict[str, NewTopic] = {}
+        upstreams: dict[str, Sequence[ConfigEntry]] = {}
         for name in page:
             found = configs.get(name)
             if found is None or isinstance(found, BrokerRefused):
@@ -173,7 +175,9 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
                 refused[name] = TooManyPartitions(settings.flow, name, count, most=settings.remote_partitions_max)
                 continue
             wanted[remote] = NewTopic(remote, count, settings.replication_factor, chosen)
+            upstreams[remote] = found
         origin = {topics[name][0]: name for name in page}
+        wanted = await _with_looser_limits(now, wanted, upstreams) if wanted else {}
         answers = await admin.create_topics(now.target, wanted.values()) if wanted else {}
         unwanted = {
             remote: refusal
@@ -197,6 +201,24 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
                     remedy = f"Set replication.factor to what {settings.target.alias} can hold."
                 refused[name] = NotPermitted(settings.flow, name, str(refusal), remedy)
     return created, there
+
+
+async def _with_looser_limits(
+    now: _Round, wanted: Mapping[str, NewTopic], upstreams: Mapping[str, Sequence[ConfigEntry]]
+) -> dict[str, NewTopic]:
+    """Return the new topics with the limits of timestamps in which they would be stricter than their upstream topics.
+
+    What the target does not tell of a topic is left to the configuration sync.
+    """
+    found = await admin.configs_if_created(now.target, wanted.values())
+    looser = {
+        remote: looser_timestamp_limits(entries_of(upstreams[remote]), entries_of(entries), now.settings.config_filter)
+        for remote, entries in found.items()
+    }
+    return {
+        remote: replace(topic, configs={**topic.configs, **_values(looser.get(remote, ()))})
+        for remote, topic in wanted.items()
+    }
 
 
 async def _create_with_less(
@@ -259,13 +281,7 @@ def _values(changes: Sequence[ConfigChange]) -> dict[str, str]:
 
 
 def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[str, str]:
-    chosen = remote_topic_configs(
-        (
-            TopicConfigEntry(entry.name, entry.value, entry.source, entry.read_only, entry.sensitive)
-            for entry in entries
-        ),
-        now.settings.config_filter,
-    )
+    chosen = remote_topic_configs(entries_of(entries), now.settings.config_filter)
     if now.settings.replication_factor < 1 and MIN_INSYNC_REPLICAS in chosen:
         # The number of replicas is not known yet, and a higher min.insync.replicas would stop all writing. The
         # configuration sync sets it when it can count them. Without the sync it is left out, and that is logged.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.error_codes import INVALID_TIMESTAMP, name_of
 from mm2py.offsets.runs import Hole, HoleCause
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying import events, states
@@ -38,6 +38,7 @@ from mm2py.replication.copying.states import (
 from mm2py.replication.partition_errors import (
     BLOCKED_PAUSE_S,
     DENIED_PAUSE_S,
+    LIMITS_PAUSE_S,
     RESUME_PAUSES_S,
     ProduceReaction,
     Stored,
@@ -271,11 +272,20 @@ class Copier(CopierView):
             self._change(states.AnswerLost())
 
     def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
-        """Read the batch again in smaller pieces; a record that is refused alone is poison."""
+        """Read the batch again in smaller pieces; a record that is refused alone is poison.
+
+        A timestamp may be refused because the upstream topic takes later ones than the remote topic. So its limits are
+        looked up first, and the batch is sent once more.
+        """
         repeated = entry.repeated
+        is_late = event.code == INVALID_TIMESTAMP
+        if is_late and not (repeated or self.is_failing or self.search.quarantines):
+            text = f"the target refuses a batch of source offset {entry.batch.first_offset} with {what}"
+            return self._fail(event.now_s, text, Need.TIMESTAMP_LIMITS, pause_s=LIMITS_PAUSE_S)
         poison, text = self.search.narrow(entry.batch, event.code, what)
         if poison is not None and not (repeated and self.search.quarantines):
-            return self._meet_poison(event.now_s, poison, "target.refuses", text)
+            effects = self._meet_poison(event.now_s, poison, "target.refuses", text)
+            return [*effects, Need.TIMESTAMP_LIMITS] if is_late and not self.search.quarantines else effects
         if not repeated:
             return self._fail(event.now_s, text)
         effects = self._lost_track(event.now_s, text)

@@ -259,6 +259,9 @@ class Need(enum.Enum):
     TARGET_END = enum.auto()
     """Look up whether the remote partition still holds all that was acknowledged. Nothing is sent until then."""
     LIMITS = enum.auto()
+    TIMESTAMP_LIMITS = enum.auto()
+    """Let the remote topic take the timestamps that its upstream topic takes. No event answers it: the copier tries
+    again after its pause, or at a ``Tick``."""
     RECONCILE = enum.auto()
     """Fence this producer and look up what is stored: no resend can tell."""
     NEW_INCARNATION = enum.auto()

@@ -54,6 +54,31 @@ def set_by_hand(cluster: KafkaCluster, topic: str, **settings: str | None) -> No
     client.incremental_alter_configs([resource])[resource].result(ANSWER_S)
 
 
+def test_a_remote_topic_takes_later_timestamps_as_soon_as_its_source_does(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster
+) -> None:
+    """MirrorMaker 2 carries the limit over, too. The next round of the sync is ten minutes away."""
+    after, late_ms = "message.timestamp.after.max.ms", 4_000_000_000_000
+    new, old = new_name("limits.new"), new_name("limits.old")
+    any_time = {after: str(2**63 - 1)}
+    make_topic(source_cluster, new, configs=any_time)
+    make_topic(source_cluster, old)
+    late = Planned(0, late_ms, b"key", b"late", ())
+    send(source_cluster, new, [late])
+    send(source_cluster, old, [Planned(0, now_ms(), b"key", b"now", ())])
+    properties = one_way_properties(source_cluster, target_cluster) | {"A->B.topics": f"{new}, {old}"}
+    with Mm2py(properties) as run:
+        run.wait_until(lambda: values(target_cluster, f"A.{old}") == [b"now"], "the first record is copied")
+        run.wait_until(lambda: values(target_cluster, f"A.{new}") == [b"late"], "so is the late one")
+        set_by_hand(source_cluster, old, message_timestamp_after_max_ms=any_time[after])
+        send(source_cluster, old, [late, late])
+        run.wait_until(lambda: len(values(target_cluster, f"A.{old}")) == 3, "later ones are copied as well")
+        assert own_settings(target_cluster, f"A.{old}")[after] == any_time[after]
+        assert own_settings(target_cluster, f"A.{new}")[after] == any_time[after]
+        assert not run.events("target.refuses"), run.tail()
+        assert run.terminate() == 0
+
+
 def own_settings(cluster: KafkaCluster, topic: str) -> dict[str, str]:
     """Return the settings that a topic has of its own; none for a topic that is not there."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)

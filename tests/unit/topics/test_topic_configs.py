@@ -79,13 +79,59 @@ def test_defaults_of_the_source_are_written_down_where_that_is_asked_for() -> No
     assert config_changes([entry("7", DEFAULT)], [entry("7", OWN)], wanted) == []
 
 
-def test_limits_of_time_travel_only_where_the_list_names_neither_them_nor_their_brokers() -> None:
-    limit = entry("1000", OWN, "message.timestamp.before.max.ms")
-    assert config_changes([limit], [], ConfigPropertyFilter()) == []
-    assert config_changes([limit], [], ConfigPropertyFilter([r"log\..*"])) == []
-    assert config_changes([limit], [], ConfigPropertyFilter(["message.timestamp.before.max.ms"])) == []
-    assert len(config_changes([limit], [], ConfigPropertyFilter(["retention.ms"]))) == 1
-    assert len(config_changes([entry("1", OWN)], [], ConfigPropertyFilter([r"log\..*"]))) == 1
+AFTER, BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
+DIFFERENCE = "message.timestamp.difference.max.ms"
+HOUR, NONE = "3600000", str(2**63 - 1)
+
+
+def limits(**values: str) -> list[TopicConfigEntry]:
+    """Return the limits of a topic: ``own_`` ones are set on it, the others are its cluster's defaults."""
+    names = {"after": AFTER, "before": BEFORE, "difference": DIFFERENCE}
+    return [
+        entry(value, OWN if name.startswith("own_") else DEFAULT, names[name.removeprefix("own_")])
+        for name, value in values.items()
+    ]
+
+
+KAFKA_3_5 = limits(difference=NONE)
+KAFKA_3_9 = limits(after=NONE, before=NONE, difference=NONE)
+KAFKA_4 = limits(after=HOUR, before=NONE)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "remote", "changes"),
+    [
+        (KAFKA_4, KAFKA_4, {}),
+        (limits(own_after="7200000", before=NONE), KAFKA_4, {AFTER: (None, "7200000")}),
+        (limits(own_after="60000", own_before="5"), KAFKA_4, {}),  # stricter
+        (limits(own_after="7200000", before=NONE), limits(own_after="9200000", before=NONE), {}),
+        (limits(own_after="7200000", own_before="9"), limits(own_after="5", own_before="5"), {
+            AFTER: ("5", "7200000"), BEFORE: ("5", "9"),
+        }),
+        (KAFKA_4, limits(own_after="5", before=NONE), {AFTER: ("5", HOUR)}),  # the source's default is looser
+        (KAFKA_3_9, KAFKA_4, {AFTER: (None, NONE)}),
+        (KAFKA_3_5, KAFKA_4, {AFTER: (None, NONE)}),
+        (limits(own_difference="7200000"), KAFKA_4, {AFTER: (None, "7200000")}),
+        (limits(after=NONE, before=NONE, own_difference="60000"), KAFKA_4, {}),  # up to 3.9 it comes first
+        (KAFKA_4, KAFKA_3_5, {}),
+        (limits(own_after="7200000", own_before="60000"), limits(own_difference="5"), {DIFFERENCE: ("5", "7200000")}),
+        (limits(own_after="x", before="-1"), KAFKA_4, {}),
+    ],
+)  # fmt: skip
+def test_a_limit_of_timestamps_is_raised_to_what_the_source_goes_by_and_never_lowered(
+    upstream: list[TopicConfigEntry], remote: list[TopicConfigEntry], changes: dict[str, tuple[str | None, str]]
+) -> None:
+    found = config_changes(upstream, remote, ConfigPropertyFilter())
+    assert {one.name: (one.old, one.new) for one in found} == changes
+
+
+def test_a_limit_of_timestamps_that_the_list_names_as_a_topics_setting_is_left_alone() -> None:
+    """MM2's own list names the settings of brokers, and the older limit for both."""
+    upstream, remote = limits(own_after="7200000", own_before="9"), limits(own_after="5", own_before="5")
+    excluded = ConfigPropertyFilter([r"message\.timestamp\.after\..*", DIFFERENCE])
+    assert [one.name for one in config_changes(upstream, remote, excluded)] == [BEFORE]
+    assert config_changes(upstream, limits(own_difference="5"), excluded) == [ConfigChange(DIFFERENCE, "5", "9")]
+    assert config_changes(upstream, remote, ConfigPropertyFilter(["message.timestamp.*"])) == []
 
 
 def test_a_change_reads_as_from_what_to_what() -> None:

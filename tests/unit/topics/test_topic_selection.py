@@ -237,7 +237,7 @@ def entry(
         (entry("retention.ms", value=None), "target", False),
         (entry("min.insync.replicas"), "target", False),
         (entry("min.insync.replicas", ConfigSource.DEFAULT), "source", False),
-        (entry("message.timestamp.before.max.ms"), "target", False),  # meant by the broker's name in the list
+        (entry("message.timestamp.before.max.ms"), "target", False),  # only a looser one, which the target tells
         (entry("message.timestamp.after.max.ms"), "target", False),
     ],
 )

@@ -1,0 +1,122 @@
+"""Looser limits of timestamps are carried over to a remote topic, so that it takes what its upstream topic takes.
+
+MM2's MirrorSourceConnector carries both over. mm2py compares the limits when it creates a remote topic, in each round
+of the configuration sync, and, here, when the target refuses a timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from connectors.source.context import FlowContext
+from connectors.source.notices import Notices
+from mm2py.kafka import admin
+from mm2py.kafka.admin import ConfigEntry
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.topic_configs import (
+    CONFIG_PROPERTIES_EXCLUDE_KEY,
+    ConfigChange,
+    ConfigPropertyFilter,
+    TopicConfigEntry,
+    looser_timestamp_limits,
+)
+
+TAKES_EFFECT_S: Final = 3.0
+"""How long a broker may go by an older limit after a new one was set."""
+_NOTHING_EXCLUDED: Final = ConfigPropertyFilter(exclude=())
+
+
+class TimestampLimits:
+    """Raises limits of one flow's remote topics when the target refuses a timestamp."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._notices = Notices(context.log)
+        self._fit_since_s: dict[str, float] = {}
+        """Remote topics whose limits fit, and when that was first seen."""
+
+    async def fit(self, topic: str, remote: str) -> bool:
+        """Let a remote topic take what its upstream topic takes.
+
+        Returns:
+            True: the limits fit, but may do so only since a moment ago, so that the target may still have refused by
+            the older ones: try again. False: they have been as they are for a while. If the upstream topic's are
+            looser, that is logged once, with the ways out.
+        Raises: as ``Brokers.send``.
+        """
+        context = self._context
+        ours = (await admin.describe_topic_configs(context.source.brokers, [topic])).get(topic)
+        theirs = (await admin.describe_topic_configs(context.target.brokers, [remote])).get(remote)
+        wanted = _changes(ours, theirs, _NOTHING_EXCLUDED)
+        if not wanted or await self._set(topic, remote, wanted, is_excluded=self._allowed(ours, theirs) != wanted):
+            self._notices.is_over(remote)
+            now_s = context.clock.monotonic()
+            return now_s - self._fit_since_s.setdefault(remote, now_s) < TAKES_EFFECT_S
+        self._fit_since_s.pop(remote, None)
+        return False
+
+    def _allowed(
+        self,
+        upstream: Sequence[ConfigEntry] | BrokerRefused | None,
+        remote: Sequence[ConfigEntry] | BrokerRefused | None,
+    ) -> list[ConfigChange]:
+        try:
+            return _changes(upstream, remote, self._context.settings.config_filter)
+        except PatternTooSlow:
+            return []
+
+    async def _set(self, topic: str, remote: str, wanted: Sequence[ConfigChange], *, is_excluded: bool) -> bool:
+        """Return whether limits were raised."""
+        context = self._context
+        obstacle = self._obstacle(is_excluded=is_excluded)
+        if obstacle is None:
+            refusal = (await admin.alter_topic_configs(context.target.brokers, {remote: _values(wanted)})).get(remote)
+            if refusal is None:
+                context.log.info("topic_configs.changed", topic=remote, settings="; ".join(map(str, wanted)))
+                return True
+            obstacle = (str(refusal), f"grant mm2py ALTER_CONFIGS on {remote}")
+        why, way_out = obstacle
+        text = " and ".join(f"{change.name}={change.new}" for change in wanted)
+        if self._notices.is_new(remote, f"{text} {why}"):
+            context.log.error(
+                "topic_configs.too_strict",
+                topic=remote,
+                settings="; ".join(map(str, wanted)),
+                why=f"{topic} on {context.flow.source} takes timestamps that {remote} refuses. mm2py may not raise the"
+                f" limit: {why}",
+                remedy=f"Set {text} on {remote} on {context.flow.target} by hand, or {way_out}. Or set"
+                " on.poison.record=quarantine.",
+            )
+        return False
+
+    def _obstacle(self, *, is_excluded: bool) -> tuple[str, str] | None:
+        """Return the setting by which limits must not be raised, with the way out; None if they may be."""
+        settings = self._context.settings
+        if settings.sync_topic_configs_interval_s is None:
+            return "sync.topic.configs.enabled=false", "set it to true"
+        if settings.sync_topic_configs_dry_run:
+            return "sync.topic.configs.dry.run=true", "set it to false"
+        if is_excluded:
+            return f"{CONFIG_PROPERTIES_EXCLUDE_KEY} names it", "take it out of that list"
+        return None
+
+
+def entries_of(found: Iterable[ConfigEntry]) -> list[TopicConfigEntry]:
+    """Return settings as a broker tells them, as the rules of topic settings take them."""
+    return [TopicConfigEntry(one.name, one.value, one.source, one.read_only, one.sensitive) for one in found]
+
+
+def _changes(
+    upstream: Sequence[ConfigEntry] | BrokerRefused | None,
+    remote: Sequence[ConfigEntry] | BrokerRefused | None,
+    config_filter: ConfigPropertyFilter,
+) -> list[ConfigChange]:
+    if upstream is None or remote is None or isinstance(upstream, BrokerRefused) or isinstance(remote, BrokerRefused):
+        return []
+    return looser_timestamp_limits(entries_of(upstream), entries_of(remote), config_filter)
+
+
+def _values(changes: Sequence[ConfigChange]) -> dict[str, str | None]:
+    return {change.name: change.new for change in changes}
