@@ -188,7 +188,9 @@ class FlowsReading:
             target=self._cluster(pair.target, producer, layers.target_admin, security),
             request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
             interval_s=self._interval_s(layers.connector, keys.EMIT_HEARTBEATS_ENABLED, keys.EMIT_HEARTBEATS_INTERVAL),
-            replication_factor=value(layers.connector, keys.HEARTBEATS_REPLICATION_FACTOR),
+            replication_factor=self._internal_factor(
+                layers.connector, keys.HEARTBEATS_REPLICATION_FACTOR, self._own_layer(pair, pair.target)
+            ),
             compression=None if compression == "producer" else compression,
         )
 
@@ -368,11 +370,11 @@ class FlowsReading:
             compression=None if compression == "producer" else compression,
             offsets_topic=value(worker, keys.OFFSETS_TOPIC),
             offsets_topic_partitions=value(worker, keys.OFFSETS_PARTITIONS),
-            offsets_topic_replication_factor=value(worker, keys.OFFSETS_REPLICATION_FACTOR),
+            offsets_topic_replication_factor=self._internal_factor(worker, keys.OFFSETS_REPLICATION_FACTOR, own),
             position_interval_s=min(POSITION_INTERVAL_MAX_S, value(worker, keys.OFFSET_FLUSH_INTERVAL) / 1000),
             status_topic=value(worker, keys.STATUS_TOPIC),
             status_topic_partitions=value(worker, keys.STATUS_PARTITIONS),
-            status_topic_replication_factor=value(worker, keys.STATUS_REPLICATION_FACTOR),
+            status_topic_replication_factor=self._internal_factor(worker, keys.STATUS_REPLICATION_FACTOR, own),
             on_source_gap=cast("SourcePolicy | None", value(own, keys.ON_SOURCE_GAP)),
             on_target_loss=cast("TargetPolicy", value(own, keys.ON_TARGET_LOSS)),
             stall_timeout_s=value(own, keys.STALL_TIMEOUT) / 1000,
@@ -385,7 +387,7 @@ class FlowsReading:
             quarantines=value(own, keys.ON_POISON_RECORD) == "quarantine",
             mm2_group_id=value(worker, keys.GROUP_ID),
             configs_topic=value(worker, keys.CONFIGS_TOPIC),
-            configs_topic_replication_factor=value(worker, keys.CONFIGS_REPLICATION_FACTOR),
+            configs_topic_replication_factor=self._internal_factor(worker, keys.CONFIGS_REPLICATION_FACTOR, own),
             group=value(own, keys.GROUP),
             offset_syncs=offset_syncs,
             checkpoints=checkpoints,
@@ -398,7 +400,11 @@ class FlowsReading:
         return OffsetSyncSettings(
             topic=policy.offset_syncs_topic(flow.target if on_source else flow.source),
             on_source=on_source,
-            replication_factor=self._value(connector, keys.OFFSET_SYNCS_REPLICATION_FACTOR),
+            replication_factor=self._internal_factor(
+                connector,
+                keys.OFFSET_SYNCS_REPLICATION_FACTOR,
+                self._own_layer(flow, flow.source if on_source else flow.target),
+            ),
             lag_max_records=max(0, self._value(connector, keys.OFFSET_LAG_MAX)),
         )
 
@@ -414,12 +420,17 @@ class FlowsReading:
         refreshes = self._interval_s(connector, keys.REFRESH_GROUPS_ENABLED, keys.REFRESH_GROUPS_INTERVAL)
         return CheckpointSettings(
             topic=policy.checkpoints_topic(flow.source),
-            replication_factor=self._value(connector, keys.CHECKPOINTS_REPLICATION_FACTOR),
+            replication_factor=self._internal_factor(connector, keys.CHECKPOINTS_REPLICATION_FACTOR, own),
             interval_s=interval_s,
             group_filter=group_filter,
             refreshes_groups=refreshes is not None,
             group_sync=None if sync_s is None else GroupSyncSettings(sync_s, self._value(own, keys.SYNC_GROUPS_REWIND)),
         )
+
+    def _internal_factor(self, layer: Layer, key: Key[int], own: Layer) -> int:
+        """Return the replication factor of an internal topic: by its own setting, else by the one for all of them."""
+        for_all = None if key.name in layer else self._value(own, keys.INTERNAL_REPLICATION_FACTOR)
+        return self._value(layer, key) if for_all is None else for_all
 
     def _interval_s(self, connector: Layer, enabled: Key[bool], interval: Key[int]) -> float | None:
         """Return the interval of a schedule; None for one that is switched off, by its switch or a negative number."""

@@ -34,6 +34,7 @@ from mm2py.config.settings import (
 from mm2py.connector import ClusterAlias
 from mm2py.kafka.security.settings import TlsSettings
 from mm2py.secret import Secret
+from mm2py.topics.replicas import AtMost
 
 Value = Callable[[Layer, Key[Any]], Any]
 """Reads one setting out of a layer, and keeps what is wrong with it."""
@@ -58,6 +59,9 @@ def digest(text: str) -> Secret:
     return Secret(java_trim(text))
 
 
+REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
+INTERNAL_REPLICATION_FACTOR: Key[int | None] = Key("internal.topics.replication.factor", REPLICATION_FACTOR, None)
+"""Of all internal topics that have no setting of their own. Flows have it, too."""
 GROUP = Key("mm2py.group", topic_name_part, "mm2py")
 SESSION_TIMEOUT = Key("session.timeout.ms", integer(100), 3000)
 """10000 in MirrorMaker 2."""
@@ -78,7 +82,7 @@ ZOOKEEPER_TLS: Table = table_of(
 ZOOKEEPER: Table = table_of(
     ZOOKEEPER_CONNECT, ZOOKEEPER_DIGEST, ZOOKEEPER_SET_ACL, ZOOKEEPER_SSL, ZOOKEEPER_TLS.values()
 )
-OWN: tuple[Key[Any], ...] = (GROUP, LEADER_ELECTION, *ZOOKEEPER.values())
+OWN: tuple[Key[Any], ...] = (GROUP, INTERNAL_REPLICATION_FACTOR, LEADER_ELECTION, *ZOOKEEPER.values())
 """Only mm2py has them: at the top, or for a target."""
 WORKER: tuple[Key[int], ...] = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
 """For a target only, as in MirrorMaker 2."""
@@ -126,6 +130,7 @@ class GroupsReading:
             heartbeat_interval_s=heartbeat_interval_ms / 1000,
             election=election,
             zookeeper=self._zookeeper(target, layer) if election == "zookeeper" else None,
+            replication_factor=self._value(layer, INTERNAL_REPLICATION_FACTOR) or AtMost(3),
         )
 
     def _refuse_interval(self, target: str, layer: Layer, interval_ms: int, timeout_ms: int) -> None:

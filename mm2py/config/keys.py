@@ -40,6 +40,7 @@ from mm2py.config.settings import (
     topic_name,
 )
 from mm2py.topics.filters import DEFAULT_GROUPS, DEFAULT_GROUPS_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
+from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE
 
 MEMORY_MIN_BYTES = 16 * 1024 * 1024
@@ -47,7 +48,10 @@ MEMORY_MIN_BYTES = 16 * 1024 * 1024
 _LONG = integer(-(2**63), 2**63 - 1)
 _COUNT = integer(0)
 _POSITIVE = integer(1)
-_REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
+
+
+def _replication_factor(name: str, default: int) -> Key[int]:
+    return Key(name, groups.REPLICATION_FACTOR, AtMost(default))
 
 
 # --- what works -------------------------------------------------------------------------------------------------------
@@ -71,12 +75,12 @@ SYNC_ACLS_INTERVAL = Key("sync.topic.acls.interval.seconds", _LONG, 600)
 HEARTBEATS_REPLICATION = Key("heartbeats.replication.enabled", boolean, True)
 EMIT_HEARTBEATS_ENABLED = Key("emit.heartbeats.enabled", boolean, True)
 EMIT_HEARTBEATS_INTERVAL = Key("emit.heartbeats.interval.seconds", _LONG, 1)
-HEARTBEATS_REPLICATION_FACTOR = Key("heartbeats.topic.replication.factor", _REPLICATION_FACTOR, 3)
-REPLICATION_FACTOR = Key("replication.factor", _REPLICATION_FACTOR, 2)
+HEARTBEATS_REPLICATION_FACTOR = _replication_factor("heartbeats.topic.replication.factor", 3)
+REPLICATION_FACTOR = _replication_factor("replication.factor", 2)
 EMIT_OFFSET_SYNCS = Key("emit.offset-syncs.enabled", boolean, True)
 OFFSET_LAG_MAX = Key("offset.lag.max", _LONG, 100)
 OFFSET_SYNCS_LOCATION = Key("offset-syncs.topic.location", one_of("source", "target"), "source")
-OFFSET_SYNCS_REPLICATION_FACTOR = Key("offset-syncs.topic.replication.factor", _REPLICATION_FACTOR, 3)
+OFFSET_SYNCS_REPLICATION_FACTOR = _replication_factor("offset-syncs.topic.replication.factor", 3)
 GROUPS: Key[tuple[str, ...]] = Key("groups", strings, DEFAULT_GROUPS)
 GROUPS_EXCLUDE: Key[tuple[str, ...]] = Key("groups.exclude", strings, DEFAULT_GROUPS_EXCLUDE)
 REFRESH_GROUPS_ENABLED = Key("refresh.groups.enabled", boolean, True)
@@ -85,7 +89,7 @@ EMIT_CHECKPOINTS_ENABLED = Key("emit.checkpoints.enabled", boolean, True)
 EMIT_CHECKPOINTS_INTERVAL = Key("emit.checkpoints.interval.seconds", _LONG, 60)
 SYNC_GROUPS_ENABLED = Key("sync.group.offsets.enabled", boolean, False)
 SYNC_GROUPS_INTERVAL = Key("sync.group.offsets.interval.seconds", _LONG, 60)
-CHECKPOINTS_REPLICATION_FACTOR = Key("checkpoints.topic.replication.factor", _REPLICATION_FACTOR, 3)
+CHECKPOINTS_REPLICATION_FACTOR = _replication_factor("checkpoints.topic.replication.factor", 3)
 POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
 POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
 POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.enabled", boolean, True)
@@ -113,15 +117,15 @@ LINGER = Key("linger.ms", integer(0, 2**63 - 1), 0)
 OFFSETS_TOPIC = Key("offset.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-offsets.A.internal``."""
 OFFSETS_PARTITIONS = Key("offset.storage.partitions", integer(1, or_minus_one=True), 25)
-OFFSETS_REPLICATION_FACTOR = Key("offset.storage.replication.factor", _REPLICATION_FACTOR, 3)
+OFFSETS_REPLICATION_FACTOR = _replication_factor("offset.storage.replication.factor", 3)
 OFFSET_FLUSH_INTERVAL = Key("offset.flush.interval.ms", integer(1, 2**63 - 1), 60_000)
 STATUS_TOPIC = Key("status.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-status.A.internal``."""
 STATUS_PARTITIONS = Key("status.storage.partitions", integer(1, or_minus_one=True), 5)
-STATUS_REPLICATION_FACTOR = Key("status.storage.replication.factor", _REPLICATION_FACTOR, 3)
+STATUS_REPLICATION_FACTOR = _replication_factor("status.storage.replication.factor", 3)
 CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
 """Its default is in the layers: ``mm2-configs.A.internal``."""
-CONFIGS_REPLICATION_FACTOR = Key("config.storage.replication.factor", _REPLICATION_FACTOR, 3)
+CONFIGS_REPLICATION_FACTOR = _replication_factor("config.storage.replication.factor", 3)
 GROUP_ID = Key("group.id", name, "")
 """Its default is in the layers: ``A-mm2``."""
 EXACTLY_ONCE = Key("exactly.once.source.support", one_of("disabled", "preparing", "enabled", any_case=True), "disabled")
@@ -149,6 +153,7 @@ SYNC_ACLS_DRY_RUN = Key("sync.topic.acls.dry.run", boolean, False)
 REMOTE_PARTITIONS_MAX = Key("remote.partitions.max", _POSITIVE, 50_000)
 REMOTE_ACLS_MAX = Key("remote.acls.max", _POSITIVE, 10_000)
 GROUP = groups.GROUP
+INTERNAL_REPLICATION_FACTOR = groups.INTERNAL_REPLICATION_FACTOR
 
 # --- mm2py's own, by level --------------------------------------------------------------------------------------------
 
@@ -176,6 +181,7 @@ OWN_FLOW = table_of(
     CONNECTIONS_PER_BROKER_MAX,
     MANY_TO_ONE,
     ON_POISON_RECORD,
+    INTERNAL_REPLICATION_FACTOR,
     _OWN_SYNC,
     _OWN_COPY_MODE,
     _OWN_GAPS,

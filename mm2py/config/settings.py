@@ -21,6 +21,7 @@ from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
 from mm2py.topics.filters import CopyModes, GroupFilter, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
+from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 T = TypeVar("T")
@@ -451,6 +452,8 @@ class GroupSettings:
     election: Election
     zookeeper: ZooKeeperSettings | None
     """Not None where it is elected through."""
+    replication_factor: int = AtMost(3)
+    """Of the control log, if it has to be made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import MalformedControlRecord, decode, encode
 from mm2py.records.control_record import ControlRecord, Entry, Snapshot
 from mm2py.topics.names import InternalTopic
+from mm2py.topics.replicas import AtMost
 
 __all__ = ("ControlLog", "ControlLogLost", "ControlLogUnusable", "Opening")
 
@@ -66,7 +67,7 @@ class ControlLog:
         *,
         poll_s: float,
         append_timeout_s: float,
-        only_reads: bool = False,
+        replication_factor: int | None = AtMost(3),
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
@@ -78,13 +79,14 @@ class ControlLog:
                 request timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
             poll_s: how long ``read`` waits for records, about the heartbeat interval.
             append_timeout_s: how long a leader may wait for its followers before it answers.
-            only_reads: only ``open`` and ``read`` are used, and no topic is created.
+            replication_factor: for a topic that has to be made. None: only ``open`` and ``read`` are used, and no topic
+                is created.
         """
         self.topic = str(topic.name)
         self.skipped = 0
         """Records that are none of ours, since ``open``."""
         self._brokers = brokers
-        self._checked = ControlTopic(brokers, topic, only_reads=only_reads, log=log)
+        self._checked = ControlTopic(brokers, topic, replication_factor=replication_factor, log=log)
         self._poll_ms = int(poll_s * 1000)
         self._append_timeout_ms = int(append_timeout_s * 1000)
         self._clock = clock

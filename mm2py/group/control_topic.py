@@ -39,6 +39,7 @@ from mm2py.kafka.port import (
     TopicProduce,
 )
 from mm2py.topics.names import InternalTopic
+from mm2py.topics.replicas import AtMost, replicas_on
 
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 64 << 20
@@ -222,20 +223,20 @@ class ControlTopic:
         brokers: Brokers,
         topic: InternalTopic,
         *,
-        only_reads: bool = False,
+        replication_factor: int | None,
         log: FilteringBoundLogger,
     ) -> None:
-        """``only_reads``: nothing is made, and settings are not judged."""
+        """``replication_factor`` None: nothing is made, and settings are not judged."""
         self.name = str(topic.name)
         self._topic = topic
         self._brokers = brokers
-        self._only_reads = only_reads
+        self._replication_factor = replication_factor
         self._log = log
         self._said: set[str] = set()
 
     @property
     def rights(self) -> str:
-        if self._only_reads:
+        if self._replication_factor is None:
             return f"mm2py needs DESCRIBE and READ on {self.name}."
         return f"mm2py needs CREATE, DESCRIBE, DESCRIBE_CONFIGS, READ and WRITE on {self.name}."
 
@@ -256,35 +257,36 @@ class ControlTopic:
         metadata = await fetch_metadata(self._brokers, [self.name], channel=CHANNEL)
         found = metadata.topics.get(self.name)
         if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-            if self._only_reads:
+            if self._replication_factor is None:
                 raise ControlLogMissing(self.name)
-            found = await self._make(len(metadata.brokers))
+            found = await self._make(replicas_on(len(metadata.brokers), self._replication_factor))
         leader_of(found)
         if len(found.partitions) != 1:
             raise ControlLogUnusable(
                 f"{self.name} has {len(found.partitions)} partitions: workers would not see the same order.",
                 remedy="Stop all workers and delete the topic, and mm2py creates it again; or set another mm2py.group.",
             )
-        if self._only_reads:
+        if self._replication_factor is None:
             return found
         await self._check_settings()
         await self._look_at_replicas(metadata)
         return found
 
-    async def _make(self, brokers: int) -> TopicMetadata:
-        factor = max(1, min(REPLICAS_WANTED, brokers))
+    async def _make(self, factor: int) -> TopicMetadata:
         in_sync = {"min.insync.replicas": "2" if factor >= REPLICAS_WANTED else "1"}
         try:
             return await internal_topic.find_or_make(
                 self._brokers,
                 replace(self._topic, configs={**self._topic.configs, **in_sync}),
                 factor,
-                setting="config.storage.replication.factor",
+                setting="internal.topics.replication.factor",
                 made=lambda: self._log.info("control_log.created", topic=self.name, replicas=factor),
                 channel=CHANNEL,
             )
         except internal_topic.TopicNotMade as error:
-            if error.code == INVALID_REPLICATION_FACTOR:  # a broker has just gone
+            if error.code == INVALID_REPLICATION_FACTOR and isinstance(
+                self._replication_factor, AtMost
+            ):  # a broker has just gone
                 raise BrokerRefused(f"Waiting for {self.name}", LEADER_NOT_AVAILABLE) from error
             raise ControlLogUnusable(
                 f"The control log cannot be created: {error.what}", remedy=f"{self.rights} {error.remedy}"

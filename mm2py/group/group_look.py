@@ -108,7 +108,7 @@ class GroupLooks:
             control_log(group, producer_expiry_ms=0),
             poll_s=POLL_S,
             append_timeout_s=1.0,
-            only_reads=True,
+            replication_factor=None,
             clock=clock,
             rng=rng,
             log=log,

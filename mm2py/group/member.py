@@ -131,6 +131,7 @@ class Member:
             control_log(settings.name, producer_expiry_ms=context.producer_expiry_ms),
             poll_s=settings.heartbeat_interval_s,
             append_timeout_s=settings.session_timeout_s / 2,
+            replication_factor=settings.replication_factor,
             clock=context.clock,
             rng=context.rng,
             log=context.log,

@@ -22,6 +22,7 @@ from mm2py.kafka.admin import NewTopic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import (
     FENCED,
+    INVALID_REPLICATION_FACTOR,
     INVALID_TIMESTAMP,
     LEADER_NOT_AVAILABLE,
     PRODUCER_STATE_LOST,
@@ -34,6 +35,7 @@ from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest
 from mm2py.kafka.producer.incarnation import Fenced, Incarnation, OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
 from mm2py.topics.names import InternalTopic
+from mm2py.topics.replicas import AtMost, replicas_on
 
 CLEANUP: Final = ("cleanup.policy",)
 LEADER_PAUSES_S: Final = (0.005, 0.01, 0.02, 0.04)
@@ -49,8 +51,9 @@ class TopicNotMade(BrokerRefused):
         KafkaError.__init__(
             self,
             refusal.what,
-            remedy=f"Set {setting} to what the cluster can hold, grant CREATE on {topic.name}, or"
-            f" create it by hand with {topic.partitions} partition(s) and {by_hand}.",
+            remedy=f"Set {setting} to what the cluster can hold (internal.topics.replication.factor counts for all such"
+            f" topics), grant CREATE on {topic.name}, or create it by hand with {topic.partitions} partition(s) and"
+            f" {by_hand}.",
         )
         self.code, self.reaction, self.retriable = refusal.code, refusal.reaction, False
 
@@ -78,8 +81,8 @@ async def find_or_make(
     """Return an internal topic of which every partition has a leader; make it where there is none.
 
     Args:
-        replication_factor: for a topic that has to be made; -1 leaves it to the cluster.
-        setting: names the setting that it comes from, for an error.
+        replication_factor: for a topic that has to be made; -1 leaves it to the cluster. See ``AtMost``.
+        setting: names its setting, for an error.
         made: is called when this call has made the topic.
     Raises:
         TopicNotMade: it cannot be made.
@@ -88,21 +91,27 @@ async def find_or_make(
     """
     name = str(topic.name)
 
-    async def find() -> TopicMetadata | None:
-        found = (await fetch_metadata(brokers, [name], channel=channel)).topics.get(name)
-        return None if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION else found
+    async def find() -> tuple[TopicMetadata | None, int]:
+        metadata = await fetch_metadata(brokers, [name], channel=channel)
+        found = metadata.topics.get(name)
+        is_missing = found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION
+        return None if is_missing else found, len(metadata.brokers)
 
-    found = await find()
+    found, brokers_there = await find()
     if found is None:
-        new = NewTopic(name, topic.partitions, replication_factor, topic.configs)
+        factor = replicas_on(brokers_there, replication_factor)
+        new = NewTopic(name, topic.partitions, factor, topic.configs)
         refusal = (await admin.create_topics(brokers, [new]))[name]
         if refusal is None:
             made()
+        elif refusal.code == INVALID_REPLICATION_FACTOR and isinstance(replication_factor, AtMost):
+            raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)  # a broker has just gone
         elif refusal.code != TOPIC_ALREADY_EXISTS:
-            raise refusal if refusal.retriable else TopicNotMade(topic, setting, refusal)
+            raise refusal if refusal.retriable else TopicNotMade(topic, f"{setting} ({factor})", refusal)
         for pause_s in LEADER_PAUSES_S:
             await asyncio.sleep(pause_s)
-            if (found := await find()) is not None and _is_ready(found):
+            found, _ = await find()
+            if found is not None and _is_ready(found):
                 return found
         raise BrokerRefused(f"Waiting for {name}", LEADER_NOT_AVAILABLE)
     if not _is_ready(found):

@@ -181,7 +181,7 @@ class GroupSource:
                 self._topic,
                 poll_s=0.0,
                 append_timeout_s=1.0,
-                only_reads=True,
+                replication_factor=None,
                 clock=self._clock,
                 rng=self._rng,
                 log=make_logger("error", "text", io.StringIO()),

@@ -37,6 +37,7 @@ from mm2py.records.compression import Codec
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.replicas import replicas_on
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
     ConfigChange,
@@ -82,6 +83,8 @@ class _Round:
     source: Brokers
     target: Brokers
     room: int
+    replicas: int
+    """With how many a new topic is created; -1 leaves it to the target."""
     refused: dict[str, TopicRefused] = field(default_factory=dict)
     too_narrow: dict[str, RemoteTopicTooNarrow] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -110,15 +113,16 @@ async def ensure(
             there are never more than ``remote.partitions.max``, whatever the source cluster shows.
     Raises: as ``Brokers.send``; the next round continues.
     """
-    remotes = await _describe(target, [remote for remote, _ in topics.values()])
+    remotes, brokers = await _describe(target, [remote for remote, _ in topics.values()])
     missing = [name for name, (remote, _) in topics.items() if _is_missing(remotes.get(remote))]
     in_place = sum(len(topic.partitions) for topic in remotes.values())
-    now = _Round(settings, source, target, settings.remote_partitions_max - partitions_elsewhere - in_place)
+    room = settings.remote_partitions_max - partitions_elsewhere - in_place
+    now = _Round(settings, source, target, room, replicas_on(brokers, settings.replication_factor))
     widened = await _widen(now, topics, remotes)
     created, there = await _create(now, {name: topics[name] for name in missing})
     if created or there or widened:
         again = [topics[name][0] for name in [*created, *there, *widened]]
-        remotes |= await _describe(target, again)
+        remotes |= (await _describe(target, again))[0]
     ready: dict[str, TopicMetadata] = {}
     for name, (remote, _) in topics.items():
         found = remotes.get(remote)
@@ -136,11 +140,15 @@ async def ensure(
     return RemoteTopics(ready, now.refused, now.too_narrow, created, widened, now.left_out)
 
 
-async def _describe(target: Brokers, names: Sequence[str]) -> dict[str, TopicMetadata]:
+async def _describe(target: Brokers, names: Sequence[str]) -> tuple[dict[str, TopicMetadata], int]:
+    """Return the topics, and how many brokers the target has; 0 if no topic is asked for."""
     found: dict[str, TopicMetadata] = {}
+    brokers = 0
     for at in range(0, len(names), CHUNK):
-        found.update((await fetch_metadata(target, names[at : at + CHUNK])).topics)
-    return found
+        metadata = await fetch_metadata(target, names[at : at + CHUNK])
+        found.update(metadata.topics)
+        brokers = len(metadata.brokers)
+    return found, brokers
 
 
 def _is_missing(topic: TopicMetadata | None) -> bool:
@@ -174,7 +182,7 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
             if not now.has_room(count):
                 refused[name] = TooManyPartitions(settings.flow, name, count, most=settings.remote_partitions_max)
                 continue
-            wanted[remote] = NewTopic(remote, count, settings.replication_factor, chosen)
+            wanted[remote] = NewTopic(remote, count, now.replicas, chosen)
             upstreams[remote] = found
         origin = {topics[name][0]: name for name in page}
         wanted = await _with_looser_limits(now, wanted, upstreams) if wanted else {}
@@ -198,7 +206,7 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
                 if refusal.reaction is Reaction.FAIL:
                     remedy = f"Correct the cause, or create {remote} on {settings.target.alias} by hand."
                 if refusal.code == INVALID_REPLICATION_FACTOR:
-                    remedy = f"Set replication.factor to what {settings.target.alias} can hold."
+                    remedy = f"Set replication.factor ({now.replicas}) to what {settings.target.alias} can hold."
                 refused[name] = NotPermitted(settings.flow, name, str(refusal), remedy)
     return created, there
 
@@ -282,7 +290,7 @@ def _values(changes: Sequence[ConfigChange]) -> dict[str, str]:
 
 def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[str, str]:
     chosen = remote_topic_configs(entries_of(entries), now.settings.config_filter)
-    if now.settings.replication_factor < 1 and MIN_INSYNC_REPLICAS in chosen:
+    if now.replicas < 1 and MIN_INSYNC_REPLICAS in chosen:
         # The number of replicas is not known yet, and a higher min.insync.replicas would stop all writing. The
         # configuration sync sets it when it can count them. Without the sync it is left out, and that is logged.
         in_sync = chosen.pop(MIN_INSYNC_REPLICAS)
@@ -290,7 +298,7 @@ def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[s
             off = "with replication.factor=-1 it is left to the configuration sync, which is switched off"
             now.left_out.append(LeftOut(remote, MIN_INSYNC_REPLICAS, in_sync, off))
     for setting, value in list(chosen.items()):
-        why = too_many_in_sync(setting, value, now.settings.replication_factor)
+        why = too_many_in_sync(setting, value, now.replicas)
         if why is not None:
             now.left_out.append(LeftOut(remote, setting, chosen.pop(setting), why))
     return chosen

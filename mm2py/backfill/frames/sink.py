@@ -115,7 +115,7 @@ def write_task(options: WriteOptions, part: _Part, rows: Iterator[pa.RecordBatch
                 if not len(batch):
                     continue
                 if writer is None:
-                    writer = _TaskWriter(options, part, cluster, settings.replication_factor)
+                    writer = _TaskWriter(options, part, cluster, settings.offsets_topic_replication_factor)
                     if not runner.run(writer.begin()):
                         return TaskWritten(None, 0)
                 runner.run(writer.add(batch))

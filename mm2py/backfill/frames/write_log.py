@@ -91,7 +91,10 @@ async def make_log(brokers: Brokers, replication_factor: int) -> int:
     """Make the topic where there is none. Return how many partitions it has. Raises: TopicNotMade, KafkaError."""
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     topic = await until_answered(
-        lambda: find_or_make(brokers, spark_writes_topic(), replication_factor, setting="replication.factor"), rng=rng
+        lambda: find_or_make(
+            brokers, spark_writes_topic(), replication_factor, setting="offset.storage.replication.factor"
+        ),
+        rng=rng,
     )
     return len(topic.partitions)
 

@@ -24,9 +24,10 @@ from mm2py.config.settings import (
     OffsetSyncSettings,
     Status,
 )
-from mm2py.connector import Flow, TopicName, parse_flow
+from mm2py.connector import ClusterAlias, Flow, TopicName, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.topics.filters import CopyMode, GroupFilter
+from mm2py.topics.replicas import AtMost
 
 FILES = Path(__file__).parent / "files"
 TWO = "clusters=A,B\nA.bootstrap.servers=a.example:9092\nB.bootstrap.servers=b.example:9092\n"
@@ -242,6 +243,20 @@ def test_aliases_may_be_odd_where_no_topic_bears_them() -> None:
 # --- defaults ---------------------------------------------------------------------------------------------------------
 
 
+def test_one_setting_counts_for_the_internal_topics_of_each_cluster_that_have_none_of_their_own(load: Load) -> None:
+    configuration = load(
+        f"{ONE_FLOW}\nA.internal.topics.replication.factor=1\nB.internal.topics.replication.factor=2"
+        "\ncheckpoints.topic.replication.factor=5"
+    )
+    settings = only(configuration)
+    assert settings.offset_syncs is not None and settings.checkpoints is not None
+    assert (settings.offset_syncs.replication_factor, settings.checkpoints.replication_factor) == (1, 5)
+    assert [one.replication_factor for one in configuration.heartbeats if one.flow.target == "B"] == [2]
+    assert configuration.groups[ClusterAlias("B")].replication_factor == 2
+    assert not isinstance(settings.checkpoints.replication_factor, AtMost)
+    assert isinstance(only(load(ONE_FLOW)).offsets_topic_replication_factor, AtMost)
+
+
 def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
     configuration = load(ONE_FLOW)
     settings = only(configuration)
@@ -352,6 +367,17 @@ def test_where_offset_syncs_lie_and_whether_there_are_checkpoints(load: Load) ->
         ("B.producer.compression.type=none", "compression", "none"),
         ("replication.factor=-1", "replication_factor", -1),
         ("config.storage.replication.factor=1", "configs_topic_replication_factor", 1),
+        ("internal.topics.replication.factor=1", "configs_topic_replication_factor", 1),
+        ("internal.topics.replication.factor=1", "status_topic_replication_factor", 1),
+        ("B.internal.topics.replication.factor=1", "offsets_topic_replication_factor", 1),
+        ("A->B.internal.topics.replication.factor=-1", "offsets_topic_replication_factor", -1),
+        ("A.internal.topics.replication.factor=1", "offsets_topic_replication_factor", 3),
+        ("internal.topics.replication.factor=1", "replication_factor", 2),
+        (
+            "internal.topics.replication.factor=1\nB.offset.storage.replication.factor=2",
+            "offsets_topic_replication_factor",
+            2,
+        ),
         ("B.offset.storage.partitions=-1", "offsets_topic_partitions", -1),
         ("A->B.many.to.one=true", "many_to_one", True),
         ("on.poison.record=quarantine", "quarantines", True),

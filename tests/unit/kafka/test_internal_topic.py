@@ -25,6 +25,7 @@ from mm2py.kafka.internal_topic import (
 from mm2py.kafka.port import BrokerId
 from mm2py.records.batch import NewRecord
 from mm2py.topics.names import InternalTopic
+from mm2py.topics.replicas import AtMost
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, run_virtual
 
@@ -82,13 +83,24 @@ def test_a_new_topic_of_which_the_broker_tells_no_partitions_yet_is_asked_for_ag
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (4, 3)])
+def test_a_replication_factor_that_nobody_has_written_fits_the_brokers(nodes: int, replicas: int) -> None:
+    async def scenario() -> None:
+        cluster = ClusterModel("B", VirtualClock(), random.Random(1), nodes=nodes)
+        found = await find_or_make(cluster, TOPIC, AtMost(3), setting="x")
+        assert {len(part.replicas) for part in cluster.topics[str(TOPIC.name)].partitions} == {replicas}
+        assert len(found.partitions) == 3
+
+    run_virtual(scenario())
+
+
 def test_a_refusal_that_nothing_mends_names_the_setting_and_what_to_make_by_hand() -> None:
     async def scenario() -> None:
         with pytest.raises(TopicNotMade) as refused:
             await find_or_make(a_cluster(), TOPIC, 5, setting="some.replication.factor")
         assert (refused.value.code, refused.value.retriable) == (INVALID_REPLICATION_FACTOR, False)
         assert refused.value.may_be_mended
-        assert "Set some.replication.factor to what the cluster can hold" in refused.value.remedy
+        assert "Set some.replication.factor (5) to what the cluster can hold" in refused.value.remedy
         assert "by hand with 3 partition(s) and cleanup.policy=compact." in refused.value.remedy
 
     run_virtual(scenario())
