@@ -19,13 +19,24 @@ from mm2py.config.flow_properties import (
     FlowProperties,
     StoredConfigUnusable,
     check_stored,
+    contradicted,
     flow_properties,
     is_enabled,
+    new_name,
     stored_keys,
 )
 from mm2py.config.flows import FlowsReading, FlowUnsupported
 from mm2py.config.inventory import Item, take_inventory
-from mm2py.config.layers import Layer, Unusable, add_problem, all_problems, bad_value, cluster_pairs, listed_flows
+from mm2py.config.layers import (
+    Layer,
+    Unusable,
+    add_problem,
+    all_problems,
+    bad_value,
+    cluster_pairs,
+    listed_flows,
+    named,
+)
 from mm2py.config.properties import Entry, Properties, read_properties
 from mm2py.config.resolution import resolve_references
 from mm2py.config.settings import BadValue, Configuration, FlowSettings, Key, Status, string
@@ -134,7 +145,32 @@ def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFi
     Raises:
         ConfigError: the file cannot be read. What is wrong with its providers, ``configuration`` raises.
     """
-    return SettingsFile(path, resolve_references(read_properties(path), os.environ), tuple(clusters or ()))
+    return SettingsFile(
+        path, resolve_references(_with_new_names(read_properties(path)), os.environ), tuple(clusters or ())
+    )
+
+
+def _with_new_names(properties: Properties) -> Properties:
+    """Return the same file with the names that some settings have since MirrorMaker 2 4.0."""
+    values = {key: entry.value for key, entry in properties.entries.items()}
+    entries: dict[str, Entry] = {}
+    warnings, problems = list(properties.warnings), list(properties.problems)
+    for key, entry in properties.entries.items():
+        new = new_name(key)
+        if new is None:
+            entries[key] = entry
+            continue
+        other = contradicted(key, values)
+        if other is not None:
+            problems.append(
+                f"{named(entry)} is an old name of {shown_key(new)}, and {shown_key(other)} has another value in line"
+                f" {properties.entries[other].line}; remove one of them"
+            )
+        else:
+            warnings.append(f"{named(entry)} is an old name, and counts as {shown_key(new)}; write {shown_key(new)}")
+        if new not in values:
+            entries[new] = replace(entry, key=new)
+    return replace(properties, entries=entries, warnings=tuple(warnings), problems=tuple(problems))
 
 
 def _configuration(

@@ -72,6 +72,33 @@ class StoredConfigUnusable(ConfigError):
         )
 
 
+def new_name(key: str) -> str | None:
+    """Return what a key with a name that MM2 dropped in 4.0 is called since, with the same prefix; None for others."""
+    for old, new in keys.RENAMED.items():
+        if key == old or key.endswith(f".{old}"):
+            return key.removesuffix(old) + new
+    return None
+
+
+def contradicted(key: str, values: Mapping[str, str]) -> str | None:
+    """Return the key beside which one of an old name says something else: that of its new name, or of another old one.
+
+    That of a flow must not differ from the new name at the top, either: MM2 3.x took the new name then.
+    Args:
+        key: one of ``values`` that has a ``new_name``.
+        values: all settings of a file or a connector, by key.
+    """
+    new = new_name(key)
+    others = [other for other in values if other != key and new in (other, new_name(other))]
+    others += [name for name in keys.RENAMED.values() if new != name and str(new).endswith(f".{name}")]
+    meant = _entries(values[key])
+    return next((other for other in others if other in values and _entries(values[other]) != meant), None)
+
+
+def _entries(text: str) -> set[str]:
+    return {entry.strip() for entry in text.split(",")}
+
+
 def may_be_stored(key: Key[Any]) -> bool:
     """Whether a known setting is a flow's, and neither an address nor a credential nor a worker's own."""
     return (
@@ -129,8 +156,12 @@ def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[st
 
 
 def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the flow's settings out of those of a source connector, as MM2 or anybody else has stored them."""
+    """Return the flow's settings out of those of a source connector, as MM2 or anybody else has stored them.
+
+    As in MM2 3.x, a new name comes before an old one.
+    """
     connector = {key: Entry(value, key, 0) for key, value in raw.items()}
+    connector = {new: connector[old] for old in raw if (new := new_name(old)) is not None} | connector
     consumer = client_config(connector, "source", "consumer")
     producer = {key.removeprefix(_PRODUCER): entry for key, entry in connector.items() if key.startswith(_PRODUCER)}
     admin = {side: client_config(connector, side, "admin") for side in ("source", "target")}

@@ -25,7 +25,6 @@ from mm2py.config.keys import (
     OWN_FLOW,
     OWN_TOP,
     PRODUCER,
-    RENAMED,
     WORKER,
     WORKER_FAMILIES,
 )
@@ -73,7 +72,7 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
         a cluster to itself).
     """
     items: list[Item] = []
-    problems = _renamed_told(file.values())
+    problems: list[str] = []
     by_length = sorted(clusters, key=len, reverse=True)
     flows = _FlowNames(by_length)
     for key, entry in file.items():
@@ -97,15 +96,6 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
         else:
             items.append(Item(entry, Level.TOP, key, key=found, advice=advice))
     return items, problems
-
-
-def _renamed_told(entries: Iterable[Entry]) -> list[str]:
-    return [
-        f"line {entry.line}: {shown_key(entry.key)} is a name that MirrorMaker 2 dropped in 4.0; write {new} instead"
-        for entry in entries
-        for old, new in RENAMED.items()
-        if entry.key == old or entry.key.endswith(f".{old}")
-    ]
 
 
 class _FlowNames:

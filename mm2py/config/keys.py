@@ -189,10 +189,12 @@ OWN_FLOW = table_of(
 
 RENAMED = {
     "topics.blacklist": "topics.exclude",
+    "topic.blacklist": "topics.exclude",
     "groups.blacklist": "groups.exclude",
     "config.properties.blacklist": "config.properties.exclude",
 }
-"""Names that MirrorMaker 2 dropped in 4.0. It ignores them since, and copies what they were to keep out."""
+"""Names that MirrorMaker 2 dropped in 4.0, and how one of them is misspelled. It ignores them since, and copies what
+they were to keep out."""
 
 # --- MirrorMaker 2's connectors ---------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def resolve_references(properties: Properties, environment: Mapping[str, str]) -
         clusters = keys.CLUSTERS.kind(file[keys.CLUSTERS.name].value)
     except (KeyError, BadValue):  # reported where the clusters are needed
         return properties
-    problems: list[str] = []
+    problems = list(properties.problems)
     warnings: list[str] = []
     secrets: list[Secret] = []
     entries: dict[str, Entry] = {}

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
 
-from mm2py.config.flow_properties import FlowProperties
+from mm2py.config.flow_properties import FlowProperties, new_name
 from mm2py.connector import ConnectorName, Kind
 from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig
@@ -188,7 +188,7 @@ async def _change(
 ) -> ConnectorChanged:
     changes = services.changes_of(name)
     found = _checked(name, wanted)
-    removed = {key for key, value in wanted.items() if value is None}
+    removed = {new_name(key) or key for key, value in wanted.items() if value is None}
 
     def properties(stored: FlowConfig | None) -> FlowProperties:
         before = changes.by_file if stored is None else stored.properties

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mm2py.config import keys
-from mm2py.config.flow_properties import stored_keys
+from mm2py.config.flow_properties import contradicted, new_name, stored_keys
 from mm2py.config.settings import BadValue, Key, Status, boolean, strings
 from mm2py.connector import Flow, Kind
 from mm2py.secret import HIDDEN, is_hidden, may_be_address, may_hold_secret, setting_within, shown_key
@@ -52,11 +52,16 @@ def connector_properties(flow: Flow, kind: Kind, properties: Mapping[str, str]) 
 def check(flow: Flow | None, kind: Kind, wanted: Mapping[str, str]) -> Checked:
     """Look at each setting for itself; whether they fit together is known once they are merged with the file.
 
+    A name that MirrorMaker 2 dropped in 4.0 counts as its new one.
     Args:
         flow: None: any flow.
     """
     found = Checked()
-    for name, value in wanted.items():
+    for given, value in wanted.items():
+        name = new_name(given) or given
+        if name != given and (other := contradicted(given, wanted)) is not None:
+            found.errors[given] = f"it is an old name of {name}, and {other} has another value"
+            continue
         if name in OF_CONNECT:
             if why := _not_fixed(flow, kind, name, value):
                 found.errors[name] = why
@@ -162,7 +167,8 @@ def validated(kind: Kind, wanted: Mapping[str, str]) -> ConfigsReport:
     """Return what is wrong with each setting, and what the others would be."""
     found = check(None, kind, wanted)
     known = definitions(kind)
-    infos = [_info(key, wanted.get(key.name, key.default_value), found.errors.get(key.name)) for key in known]
+    given = {new_name(name) or name: value for name, value in wanted.items()}
+    infos = [_info(key, given.get(key.name, key.default_value), found.errors.get(key.name)) for key in known]
     names = {key.name for key in known}
     infos += [
         ConfigInfo(definition=None, value=ConfigValue(name=name, value=None, errors=[why]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.config import keys
-from mm2py.config.configuration import load_configuration
+from mm2py.config.configuration import load_configuration, read_settings_file
 from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.properties import parse_properties
@@ -165,12 +165,50 @@ def test_overrides_on_every_level() -> None:
     assert (there.bytes_per_second_max, back.bytes_per_second_max) == (5_000_000, None)
 
 
-@pytest.mark.parametrize("key", ["topics.blacklist", "A->B.config.properties.blacklist", "groups.blacklist"])
-def test_an_old_name_of_an_exclude_list_is_told_with_its_new_one(problem: Callable[..., str], key: str) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("topics.blacklist", "topics.exclude"),
+        ("topic.blacklist", "topics.exclude"),
+        ("A->B.topics.blacklist", "A->B.topics.exclude"),
+        ("groups.blacklist", "groups.exclude"),
+        ("A->B.config.properties.blacklist", "A->B.config.properties.exclude"),
+    ],
+)
+def test_an_old_name_of_an_exclude_list_means_the_new_one_with_one_warning(tmp_path: Path, old: str, new: str) -> None:
     """MirrorMaker 2 ignores it since 4.0, and copies what it was to keep out."""
-    new = key.removeprefix("A->B.").replace("blacklist", "exclude")
-    message = f"line 5: {key} is a name that MirrorMaker 2 dropped in 4.0; write {new} instead."
-    assert problem(f"{ONE_FLOW}{key} = secret-.*\n") == message
+    files = []
+    for name in (old, new):
+        path = tmp_path / name.replace(">", "")
+        path.write_text(f"{ONE_FLOW}{name} = secret-.*\n")
+        files.append(read_settings_file(path, None))
+    by_old, by_new = files
+    assert (
+        by_old.shared(parse_flow("A->B"))
+        == by_new.shared(parse_flow("A->B"))
+        == {"enabled": "true", new.removeprefix("A->B."): "secret-.*"}
+    )
+    assert by_old.configuration().warnings == (f"line 5: {old} is an old name, and counts as {new}; write {new}",)
+    assert by_new.configuration().warnings == ()
+
+
+def test_an_old_name_beside_the_new_one_has_to_say_the_same(load: Load, problem: Callable[..., str]) -> None:
+    same = load(f"{ONE_FLOW}topics.blacklist = a, b\ntopics.exclude = b,a\n")
+    assert not same.flows[0].topic_filter.should_replicate("a")
+    assert len(same.warnings) == 1
+    assert problem(f"{ONE_FLOW}topics.blacklist = a\ntopics.exclude = b\n") == (
+        "line 5: topics.blacklist is an old name of topics.exclude, and topics.exclude has another value in line 6;"
+        " remove one of them."
+    )
+    assert (
+        "A->B.topics.blacklist is an old name of A->B.topics.exclude, and topics.exclude has another value"
+        in problem(f"{ONE_FLOW}A->B.topics.blacklist = a\ntopics.exclude = b\n")
+    )
+    assert "topics.blacklist has another value in line 5" in problem(
+        f"{ONE_FLOW}topics.blacklist = a\ntopic.blacklist = b\n"
+    )
+    flow_before_top = load(f"{ONE_FLOW}topics.blacklist = a\nA->B.topics.blacklist = b\n").flows[0].topic_filter
+    assert flow_before_top.should_replicate("a") and not flow_before_top.should_replicate("b")
 
 
 def test_what_careless_files_hear() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mm2py.connector import Kind, parse_flow
-from rest.settings.check import check, connector_properties
+from rest.settings.check import check, connector_properties, validated
 
 FLOW = parse_flow("A->B")
 
@@ -44,3 +44,16 @@ def test_what_mm2py_knows_and_does_not_need_is_named_and_not_stored() -> None:
     assert found.errors == {}
     assert sorted(found.without_effect) == ["admin.timeout.ms", "errors.tolerance"]
     assert found.properties == {"admin.timeout.ms": "5"}, "it may have an effect one day"
+
+
+def test_a_name_that_mirror_maker_dropped_counts_as_its_new_one() -> None:
+    found = check(FLOW, Kind.SOURCE, {"topics.blacklist": "a", "groups.blacklist": "b"})
+    assert (found.properties, found.errors) == ({"topics.exclude": "a", "groups.exclude": "b"}, {})
+    assert not check(FLOW, Kind.SOURCE, {"topics.blacklist": "a", "topics.exclude": "a"}).errors
+    found = check(FLOW, Kind.SOURCE, {"topics.blacklist": "a", "topics.exclude": "b"})
+    assert found.errors == {
+        "topics.blacklist": "it is an old name of topics.exclude, and topics.exclude has another value"
+    }
+    report = validated(Kind.SOURCE, {"topic.blacklist": "a"})
+    assert report.error_count == 0
+    assert [one.value.value for one in report.configs if one.value.name == "topics.exclude"] == ["a"]
