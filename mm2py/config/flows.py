@@ -391,6 +391,7 @@ class FlowsReading:
             group=value(own, keys.GROUP),
             offset_syncs=offset_syncs,
             checkpoints=checkpoints,
+            aliases=tuple(ClusterAlias(alias) for alias in self._value(self._file, keys.CLUSTERS)),
         )
 
     def _offset_syncs(self, flow: Flow, connector: Layer, policy: ReplicationPolicy) -> OffsetSyncSettings | None:

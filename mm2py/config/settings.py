@@ -19,7 +19,7 @@ from mm2py.errors import Mm2Error
 from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
-from mm2py.topics.filters import CopyModes, GroupFilter, TopicFilter, should_replicate
+from mm2py.topics.filters import CopyModes, Decision, GroupFilter, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import ConfigPropertyFilter
@@ -394,8 +394,10 @@ class FlowSettings:
     """None: no offset syncs are written."""
     checkpoints: CheckpointSettings | None
     """None: no checkpoints are emitted; they need offset syncs."""
+    aliases: tuple[ClusterAlias, ...]
+    """Of all clusters of the file."""
 
-    def replicates(self, topic: str) -> bool:
+    def decision(self, topic: str) -> Decision:
         """Tell whether the flow copies a topic of the source. Raises: PatternTooSlow."""
         return should_replicate(
             TopicName(topic),
@@ -403,7 +405,12 @@ class FlowSettings:
             topic_filter=self.topic_filter,
             heartbeats_replication=self.heartbeats_replication,
             target_alias=self.flow.target,
-        ).replicate
+            aliases=self.aliases,
+        )
+
+    def replicates(self, topic: str) -> bool:
+        """Tell the same. Raises: PatternTooSlow."""
+        return self.decision(topic).replicate
 
     def remote_topic(self, topic: str) -> str:
         """Return the name of a topic's copy on the target."""

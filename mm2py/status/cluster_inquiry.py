@@ -29,7 +29,7 @@ from mm2py.logs import make_logger
 from mm2py.moments import time_text
 from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
 from mm2py.status.report import seems_stopped
-from mm2py.topics.filters import PatternTooSlow, WhyNot, should_replicate
+from mm2py.topics.filters import PatternTooSlow, WhyNot
 from mm2py.topics.names import control_log
 from mm2py.topics.unmatched import Unmatched, unmatched
 
@@ -280,7 +280,7 @@ class GroupInquiry:
             topic,
             poll_s=0.0,
             append_timeout_s=1.0,
-            only_reads=True,
+            replication_factor=None,
             clock=clock,
             rng=rng,
             log=make_logger("error", "text", io.StringIO()),
@@ -456,15 +456,8 @@ class SourceInquiry:
         if topic.is_internal:
             return WhyNot.INTERNAL
         if topic.name not in self._decided:
-            settings = self._settings
             try:
-                self._decided[topic.name] = should_replicate(
-                    TopicName(topic.name),
-                    policy=settings.policy,
-                    topic_filter=settings.topic_filter,
-                    heartbeats_replication=settings.heartbeats_replication,
-                    target_alias=settings.flow.target,
-                ).why_not
+                self._decided[topic.name] = self._settings.decision(topic.name).why_not
             except PatternTooSlow:
                 self._decided[topic.name] = UNDECIDED  # the worker says so in its log, and copies none of it
         return self._decided[topic.name]

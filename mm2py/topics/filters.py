@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
@@ -375,15 +375,17 @@ def should_replicate(
     topic_filter: TopicFilter,
     heartbeats_replication: bool,
     target_alias: ClusterAlias,
+    aliases: Collection[ClusterAlias],
 ) -> Decision:
     """Decide about one topic of the source cluster. What no filter can change is asked first.
 
     Args:
+        aliases: of all clusters of the file.
         heartbeats_replication: copy heartbeats topics even if the filter does not let them pass.
     Raises:
         PatternTooSlow: the filter found no answer in time; the topic is undecided.
     """
-    if is_own_topic(topic, separators=(policy.separator,)):
+    if is_own_topic(topic, separators=(policy.separator,), aliases=aliases):
         return Decision(WhyNot.OWN_TOPIC)
     if policy.is_internal_topic(topic):
         return Decision(WhyNot.INTERNAL)

@@ -326,12 +326,14 @@ _ALWAYS_DOTTED = re.compile(
 _OFFSET_SYNCS = "mm2-offset-syncs"
 
 
-def is_own_topic(name: str, separators: Collection[str] = ()) -> bool:
+def is_own_topic(name: str, separators: Collection[str] = (), *, aliases: Collection[str]) -> bool:
     """Return whether mm2py or MM2 writes the topic for itself, here or on the cluster it was mirrored from.
 
     Args:
         name: with or without hops in front; a hop ends with any separator that is no letter or digit.
         separators: those in use besides ``.``; only they, and ``.``, make a checkpoints topic.
+        aliases: of all known clusters. Only they have checkpoints topics here: ``y.checkpoints.internal`` may be a
+            user's, if the policy of a flow does not take it for one of its own (``is_checkpoints_topic``).
 
     Known by layout, not by owner: a user's topic ``team.mm2-status.x.internal`` is taken for one of these. The name
     ``mm2-offsets_A_internal`` is not: Connect's stores never have another separator than ``.``.
@@ -339,16 +341,20 @@ def is_own_topic(name: str, separators: Collection[str] = ()) -> bool:
     if not name.endswith("internal"):
         return False
     known = {DEFAULT_SEPARATOR, *separators}
-    if any(name.endswith(f"{separator}checkpoints{separator}internal") for separator in known):
-        return True
+    for separator in known:
+        owner = name.removesuffix(f"{separator}checkpoints{separator}internal")
+        if owner != name and any(alias in _without_hops(owner, known, alias) for alias in aliases):
+            return True
     return any(
-        _ALWAYS_DOTTED.fullmatch(bare) is not None or _is_offset_syncs(bare) for bare in _without_hops(name, known)
+        _ALWAYS_DOTTED.fullmatch(bare) is not None or _is_offset_syncs(bare)
+        for bare in _without_hops(name, known, "mm2-")
     )
 
 
-def _without_hops(name: str, separators: Collection[str]) -> Iterator[str]:
-    """Yield what the name may be called at home, for every place at which a hop may end."""
-    for start in re.finditer("mm2-", name):
+def _without_hops(name: str, separators: Collection[str], head: str) -> Iterator[str]:
+    """Yield what the name may be called at home if it begins with ``head`` there, for every place at which a hop may
+    end."""
+    for start in re.finditer(re.escape(head), name):
         before = name[: start.start()]
         if not before or not before[-1].isalnum() or before.endswith(tuple(separators)):
             yield name[start.start() :]

@@ -27,6 +27,7 @@ from mm2py.topics.topic_configs import (
 from tests.unit.topics.test_topic_filter import JAVA_READS
 
 MIRROR = "org.apache.kafka.connect.mirror."
+ALIASES = [ClusterAlias("source"), ClusterAlias("target"), ClusterAlias("A")]
 SEPARATORS = [None, ".", "_", "-", "__", "..", ".-", "X"]
 
 # ---------------------------------------------------------------------------------------------------- patterns
@@ -431,8 +432,9 @@ def test_source_connector_copies_the_same_topics_but_for_our_own(
             topic_filter=topic_filter,
             heartbeats_replication=heartbeats_replication,
             target_alias=ClusterAlias("target"),
+            aliases=ALIASES,
         )
-        if is_own_topic(topic, separators=[joint]):
+        if is_own_topic(topic, separators=[joint], aliases=ALIASES):
             assert decision.why_not is WhyNot.OWN_TOPIC
         else:
             assert decision.replicate is method.invoke(connector, java_objects(jvm, topic)), topic

@@ -164,6 +164,7 @@ def test_acls_become_what_mm2_makes_of_them_but_for_our_corrections(jvm: JavaGat
             topic_filter=topic_filter,
             heartbeats_replication=True,
             target_alias=ClusterAlias("target"),
+            aliases=(),
         ).replicate
 
     copied = [name for name in NAMES if name != "payroll" and remote_name_problem(name) is None]

@@ -388,7 +388,7 @@ def test_the_topic_is_created_for_three_brokers_with_the_designed_settings() -> 
             "unclean.leader.election.enable": "false",
             "min.insync.replicas": "2",
         }
-        assert is_own_topic(NAME, separators=["-"]) and is_own_topic(f"A-{NAME}", separators=["-"])
+        assert all(is_own_topic(name, separators=["-"], aliases=()) for name in (NAME, f"A-{NAME}"))
         assert not scene.lines("control_log.few_replicas")
 
     run(scenario())

@@ -305,6 +305,7 @@ def test_a_flow_without_settings_has_the_defaults_of_kafka(load: Load) -> None:
         for field in fields(settings)
         if field.name not in ("flow", "source", "target", "policy", "topic_filter", "config_filter", "copy_modes")
     } == {
+        "aliases": ("A", "B"),
         "heartbeats_replication": True,
         "heartbeats_interval_s": 1.0,
         "replication_factor": 2,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.connector import ClusterAlias
 from mm2py.topics import names
-from mm2py.topics.names import DefaultReplicationPolicy, is_own_topic, remote_name_problem
+from mm2py.topics.names import DefaultReplicationPolicy, remote_name_problem
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
+
+
+def is_own_topic(name: str, separators: Collection[str] = ()) -> bool:
+    return names.is_own_topic(name, separators, aliases=(A, B, "us-west"))
+
+
 OURS = [
     names.quarantine(A),
     names.control_log("mm2py", producer_expiry_ms=86_400_000),
@@ -96,9 +104,12 @@ def test_ordinary_topics_are_not_taken_for_own_ones(name: str) -> None:
     assert not is_own_topic(name)
 
 
-def test_checkpoints_of_an_unused_separator_are_an_ordinary_topic() -> None:
-    assert is_own_topic("app_checkpoints_internal", separators=["_"])
-    assert not is_own_topic("app-checkpoints-internal", separators=["_"])
+def test_checkpoints_topics_are_those_of_known_clusters_under_a_separator_in_use() -> None:
+    assert is_own_topic("A_checkpoints_internal", separators=["_"])
+    assert is_own_topic("B_us-west.checkpoints.internal", separators=["_"])
+    assert not is_own_topic("A-checkpoints-internal", separators=["_"])
+    assert not is_own_topic("y.checkpoints.internal", separators=["_"])
+    assert not is_own_topic("dataA.checkpoints.internal", separators=["_"])
 
 
 @given(
@@ -115,7 +126,8 @@ def test_no_mixture_of_hops_hides_an_own_topic(hops: list[tuple[str, str]], owne
 
 @given(st.text("abcdef.-_", max_size=40))
 def test_nothing_without_mm2_in_its_name_is_an_own_topic_but_checkpoints(name: str) -> None:
-    assert is_own_topic(name) == name.endswith(".checkpoints.internal")
+    assert not is_own_topic(name)
+    assert is_own_topic(f"{name}.A.checkpoints.internal")
 
 
 def test_own_topics_have_legal_names() -> None:

@@ -41,6 +41,7 @@ def why_not(
         topic_filter=topic_filter,
         heartbeats_replication=heartbeats_replication,
         target_alias=TARGET,
+        aliases=(SOURCE, TARGET, ClusterAlias("A")),
     )
     assert decision.replicate is (decision.why_not is None)
     return decision.why_not
@@ -133,6 +134,25 @@ def test_default_filter_and_policy_say_why_a_topic_stays(topic: str, expected: s
 def test_own_topics_are_never_mirrored_whatever_separator_and_filters_say(policy: ReplicationPolicy, own: str) -> None:
     for hops in ("", "A.", "A_", "B.A.", f"A{policy.separator}"):
         assert why_not(hops + own, policy) == "own topic"
+
+
+@pytest.mark.parametrize(
+    ("topic", "policy", "expected"),
+    [
+        ("y.checkpoints.internal", UNDERSCORE, None),  # a user's: MM2 copies it, too
+        ("y_checkpoints_internal", UNDERSCORE, "internal"),
+        ("A.checkpoints.internal", UNDERSCORE, "own topic"),  # of another flow, or from before the separator changed
+        ("C_A.checkpoints.internal", UNDERSCORE, "own topic"),
+        ("y.checkpoints.internal", DOT, "internal"),
+        ("y_checkpoints_internal", DefaultReplicationPolicy(separator="_", internal_separator="."), None),
+        ("A_checkpoints_internal", DefaultReplicationPolicy(separator="_", internal_separator="."), "own topic"),
+        ("y.checkpoints.internal", DefaultReplicationPolicy(separator="_", internal_separator="."), "internal"),
+    ],
+)
+def test_a_checkpoints_topic_is_a_users_if_neither_policy_nor_file_know_whose_it_is(
+    topic: str, policy: ReplicationPolicy, expected: str | None
+) -> None:
+    assert why_not(topic, policy, TopicFilter()) == expected
 
 
 ALIASES = [ClusterAlias(alias) for alias in "ABCD"]
