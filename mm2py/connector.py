@@ -42,12 +42,27 @@ class Flow:
         return {"type": "string", "examples": [f"A{ARROW}B"]}
 
 
+def check_quoted(text: str) -> None:
+    """Look whether a command's argument may be the beginning of a flow that was not quoted.
+
+    Raises:
+        ConfigError: it ends where the shell would have taken ``>`` for a redirection.
+    """
+    if ARROW not in text and text.endswith("-"):
+        raise ConfigError(
+            f"{text!r} is not a flow.",
+            remedy="Put the flow in quotes, as in 'A->B'. Without them the shell takes > for a redirection, and writes"
+            " the output into a file.",
+        )
+
+
 def parse_flow(text: str) -> Flow:
     """Return the flow that ``A->B`` names.
 
     Raises:
         ConfigError: there is not exactly one arrow, an alias is empty or padded, or both are the same.
     """
+    check_quoted(text)
     parts = text.split(ARROW)
     if len(parts) != 2 or not all(parts) or any(part != part.strip() for part in parts):
         raise ConfigError(f"{text!r} is not a flow.", remedy="Write it as A->B, without spaces, with two aliases.")

@@ -32,7 +32,7 @@ from mm2py.cli.command import (
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, parse_flow
+from mm2py.connector import Flow, check_quoted, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import gated_alone
@@ -114,6 +114,7 @@ def wanted_of(texts: Sequence[str]) -> list[Wanted]:
     """
     found = []
     for text in texts:
+        check_quoted(text)
         flow, _, rest = text.partition(":")
         topic, colon, number = rest.partition(":")
         if not topic or (colon and not (number.isascii() and number.isdecimal())):

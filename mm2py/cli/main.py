@@ -40,7 +40,7 @@ from mm2py.compiled_core import CHOICE
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings, Configuration
-from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
+from mm2py.connector import ClusterAlias, Flow, Side, check_quoted, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access
@@ -139,6 +139,7 @@ def recopies_of(texts: Sequence[str]) -> dict[Flow, set[str]]:
     """
     found: dict[Flow, set[str]] = {}
     for text in texts:
+        check_quoted(text)
         flow, colon, topic = text.rpartition(":")
         if not colon or not topic:
             raise ConfigError(f"--allow-recopy {text!r} names no topic.", remedy="Write it as A->B:TOPIC.")

@@ -15,7 +15,7 @@ from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, CommandParser, connect, wr
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import parse_flow
+from mm2py.connector import check_quoted, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
@@ -105,6 +105,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _flow_and_topic(options: Arguments) -> tuple[FlowSettings, str]:
+    check_quoted(options.what)
     text, colon, topic = options.what.rpartition(":")
     if not colon or not _FILE_NAME.fullmatch(topic):
         raise ConfigError(f"{options.what!r} names no topic.", remedy="Write it as A->B:TOPIC.")

@@ -26,7 +26,7 @@ from mm2py.config.flow_properties import (
     stored_keys,
 )
 from mm2py.config.flows import FlowsReading, FlowUnsupported
-from mm2py.config.inventory import Item, take_inventory
+from mm2py.config.inventory import Item, may_mean_enabled, take_inventory, unknown_told
 from mm2py.config.layers import (
     Layer,
     Unusable,
@@ -196,6 +196,7 @@ def _configuration(
     enabled = [flow for flow in enabled if is_enabled(stored.get(flow, {}))]
     pairs = _pairs(file, clusters, enabled)
     if not pairs and not problems and not stored:
+        problems += [unknown_told(item, clusters) for item in items if may_mean_enabled(item)]
         problems.append("No source->target replication flows; enable one with A->B.enabled = true")
     reading = FlowsReading(
         file, items, enabled=enabled, pairs=pairs, selected=selected, problems=problems, stored=stored

@@ -14,7 +14,7 @@ from typing import Final, TypeVar, cast
 from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
 from mm2py.config.groups import GroupsReading
-from mm2py.config.inventory import Item, warnings_of
+from mm2py.config.inventory import Item, may_mean_enabled, warnings_of
 from mm2py.config.layers import (
     FlowLayers,
     Layer,
@@ -122,7 +122,7 @@ class FlowsReading:
             *self._only_heartbeats_told(),
             *heartbeats_told,
             *(warning for flow in flows for warning in sides[flow].warnings),
-            *warnings_of(self._telling_items(), clusters, self._pairs),
+            *warnings_of(self._telling_items(), clusters),
         ]
         return Configuration(
             tuple(flows.values()),
@@ -218,13 +218,15 @@ class FlowsReading:
         return max((interval_s for interval_s in intervals if interval_s is not None), default=None)
 
     def _telling_items(self) -> list[Item]:
-        """Leave out what is said of flows that are not enabled, but for the heartbeats of their pairs."""
+        """Leave out what is said of flows that are not enabled, but for their switch and the heartbeats of their
+        pairs."""
         return [
             item
             for item in self._items
             if item.flow is None
             or item.flow in self._enabled
             or (item.flow in self._pairs and "heartbeat" in item.name)
+            or may_mean_enabled(item)
         ]
 
     def _only_heartbeats_told(self) -> list[str]:

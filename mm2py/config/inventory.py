@@ -18,6 +18,7 @@ from mm2py.config.keys import (
     CONNECTOR,
     CONNECTOR_FAMILIES,
     CONSUMER,
+    ENABLED,
     FILE,
     FILE_FAMILIES,
     FLOW_ONLY,
@@ -211,6 +212,10 @@ def _misplaced(name: str, level: Level) -> tuple[Key[Any] | None, str | None]:
     return None, None
 
 
+def _near(name: str, names: Sequence[str]) -> list[str]:
+    return difflib.get_close_matches(name[:100], names, 1, cutoff=0.75)
+
+
 def nearest(item: Item, clusters: Collection[str]) -> str:
     """Return what the author of an unknown key may have meant, as half a sentence; empty if nothing is near."""
     clients = [f"{client}.{key}" for client, table in CLIENTS.items() for key in table]
@@ -226,23 +231,27 @@ def nearest(item: Item, clusters: Collection[str]) -> str:
         if rest and (rest in WORKER or rest in CLIENT_NAMES or _client_key(rest, ("",)) is not None):
             near = difflib.get_close_matches(head, list(clusters), 1)
             return f"{shown_key(head)} is not in clusters" + (f"; did you mean {near[0]}.{rest}?" if near else "")
-    near = difflib.get_close_matches(item.name[:100], names, 1, cutoff=0.75)
+    near = _near(item.name, names)
     return f"did you mean {prefix}{near[0]}?" if near else ""
 
 
-def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collection[Flow]) -> list[str]:
+def may_mean_enabled(item: Item) -> bool:
+    """Whether the unknown key of a flow may be its misspelled switch: then the flow is off, and all else about it goes
+    unsaid."""
+    return item.key is None and item.level is Level.FLOW and bool(_near(item.name, [ENABLED.name]))
+
+
+def warnings_of(items: Sequence[Item], clusters: Collection[str]) -> list[str]:
     """Return what to say about keys that do nothing, one line each, or one line for many.
 
     Args:
-        items: the whole file.
+        items: those of the file that count.
         clusters: its aliases.
-        flows: the enabled flows; keys of other flows are passed over.
     """
     lines: list[str] = []
-    seen = [item for item in items if item.flow is None or item.flow in flows]
-    unknown = [item for item in seen if item.key is None]
-    misplaced = [item for item in seen if item.key is not None and item.advice is not None]
-    placed = [item for item in seen if item.key is not None and item.advice is None]
+    unknown = [item for item in items if item.key is None]
+    misplaced = [item for item in items if item.key is not None and item.advice is not None]
+    placed = [item for item in items if item.key is not None and item.advice is None]
     not_yet = [
         item
         for item in placed
@@ -262,7 +271,7 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collect
         "keys have no effect where they stand",
     )
     lines += _capped(
-        [_unknown_told(item, clusters) for item in unknown[:LINES_MAX]] + [""] * (len(unknown) - LINES_MAX),
+        [unknown_told(item, clusters) for item in unknown[:LINES_MAX]] + [""] * (len(unknown) - LINES_MAX),
         "keys are not known",
     )
     if not_yet:
@@ -277,7 +286,8 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str], flows: Collect
     return lines
 
 
-def _unknown_told(item: Item, clusters: Collection[str]) -> str:
+def unknown_told(item: Item, clusters: Collection[str]) -> str:
+    """Return the line about an unknown key, with what its author may have meant."""
     if not may_show_unknown_key(item.name, item.entry.value):
         return f"line {item.entry.line}: {shown_unknown_key(item.name, item.entry.value)} is not known"
     hint = nearest(item, clusters)

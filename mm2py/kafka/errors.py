@@ -133,7 +133,7 @@ class NotKafka(KafkaError):
     def __init__(self, broker: str, why: str, protocol: str = "PLAINTEXT") -> None:
         super().__init__(
             f"{broker} does not answer as a Kafka broker: {why}.",
-            remedy=f"Check bootstrap.servers: the port must be a {protocol} listener of a broker.",
+            remedy=f"Check bootstrap.servers: the port must belong to a listener of a broker for {protocol}.",
         )
 
 

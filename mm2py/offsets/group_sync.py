@@ -44,7 +44,7 @@ def why_not_moved(state: str | None, protocol_type: str) -> str | None:
     if state is None:
         return None
     if protocol_type not in CONSUMERS:
-        return f"on the target it is a {protocol_type} group"
+        return f"on the target it is a group of type {protocol_type}"
     return None if state == IDLE else f"it has members on the target ({state})"
 
 

@@ -48,9 +48,7 @@ class Requires:
     def check(self, caller: Caller, parameters: Mapping[str, object]) -> None:
         """``parameters`` are those of the path. Raises: RestError 403, this caller may not."""
         if caller.user.role < self.role:
-            raise RestError(
-                403, f"{caller.user.name} is a {caller.user.role.name.lower()}; this takes {_A[self.role]}."
-            )
+            raise RestError(403, f"{caller.user.name} is {_A[caller.user.role]}; this takes {_A[self.role]}.")
         flow = flow_of_path(parameters)
         if flow is None and not caller.sees_all and not self.any_flow:
             raise RestError(403, f"{caller.user.name} may only use some flows; this takes a user of all.")
@@ -75,7 +73,12 @@ class Requires:
         return holds
 
 
-_A: Final = {Role.READER: "a reader", Role.OPERATOR: "an operator", Role.ADMIN: "an admin"}
+_A: Final = {
+    Role.NONE: "a user without a role",
+    Role.READER: "a reader",
+    Role.OPERATOR: "an operator",
+    Role.ADMIN: "an admin",
+}
 OPEN: Final = Depends(Requires(Role.NONE))
 READS: Final = Requires(Role.READER)
 READER: Final = Depends(READS)

@@ -169,6 +169,11 @@ def test_no_secret_of_the_file_is_shown(refused: Callable[..., str]) -> None:
         (["FILE", "--allow-recopy"], "Argument --allow-recopy: expected at least one argument. Try mm2py --help."),
         (["FILE", "--allow-recopy", "A->B"], "--allow-recopy 'A->B' names no topic. Write it as A->B:TOPIC."),
         (["FILE", "--allow-recopy", "A->B:"], "--allow-recopy 'A->B:' names no topic. Write it as A->B:TOPIC."),
+        (
+            ["FILE", "--allow-recopy", "A-"],
+            "'A-' is not a flow. Put the flow in quotes, as in 'A->B'. Without them the shell takes > for a"
+            " redirection, and writes the output into a file.",
+        ),
         (["FILE", "--allow-recopy", "A:x"], "'A' is not a flow. Write it as A->B, without spaces, with two aliases."),
         (
             ["FILE", "--allow-recopy", "A->A:x"],
@@ -379,6 +384,7 @@ def test_help_tells_of_replay(run: Run) -> None:
         (["FILE", "forget", "A->B:x:0"], "Argument action: invalid choice: 'forget' ..."),
         (["FILE", "accept", "A->B"], "'A->B' names no partition. Write it as A->B:TOPIC:PARTITION, in quotes."),
         (["FILE", "accept", "A->B:x:one"], "'A->B:x:one' names no partition. ..."),
+        (["FILE", "accept", "A-"], "'A-' is not a flow. Put the flow in quotes, as in 'A->B'. ..."),
         (["FILE", "accept", "AB:x:1"], "'AB' is not a flow. ..."),
         (["FILE", "accept", "B->A:x:1"], "B->A is no flow that runs. Name a flow of the file."),
         (["FILE", "--clusters", "A"], "FILE: No source->target replication flows into A ..."),

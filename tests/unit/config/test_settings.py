@@ -211,6 +211,20 @@ def test_an_old_name_beside_the_new_one_has_to_say_the_same(load: Load, problem:
     assert flow_before_top.should_replicate("a") and not flow_before_top.should_replicate("b")
 
 
+@pytest.mark.parametrize("others", ["", "B->A.enabled=true\nemit.heartbeats.enabled=false\n"])
+@pytest.mark.parametrize("written", ["enabeld", "enable", "Enabled"])
+def test_a_misspelled_switch_of_a_flow_is_named_even_though_the_flow_is_off(
+    load: Load, written: str, others: str
+) -> None:
+    warnings = load(f"{TWO}A->B.{written}=true\n{others}").warnings
+    assert f"line 4: A->B.{written} is not known; did you mean A->B.enabled?" in warnings
+
+
+def test_a_misspelled_switch_is_named_where_it_leaves_no_flow(problem: Callable[..., str]) -> None:
+    text = problem(f"{TWO}A->B.enabeld=true\nemit.heartbeats.enabled=false\n")
+    assert "line 4: A->B.enabeld is not known; did you mean A->B.enabled?; No source->target replication flows" in text
+
+
 def test_what_careless_files_hear() -> None:
     configuration = load_configuration(FILES / "careless.properties", None)
     settings = only(configuration)

@@ -18,7 +18,7 @@ KEY = ("A.t", 0)
         ("Stable", "consumer", "it has members on the target (Stable)"),
         ("PreparingRebalance", "consumer", "it has members on the target (PreparingRebalance)"),
         ("Dead", "consumer", "it has members on the target (Dead)"),
-        ("Empty", "share", "on the target it is a share group"),
+        ("Empty", "share", "on the target it is a group of type share"),
     ],
 )
 def test_a_group_with_members_on_the_target_is_never_moved(state: str | None, protocol_type: str, why: str) -> None:

@@ -15,11 +15,12 @@ from deploy.local.certificates import Authority
 from mm2py.config.rest import Exposure
 from mm2py.secret import Secret
 from rest.access import authentication as authentication_module
-from rest.access.callers import Role
+from rest.access.callers import Caller, Role, User
 from rest.access.failures import ADDRESSES_MOST, FREE, WAIT_MOST_S, Failures, network_of
 from rest.access.hashes import BadHash, PasswordHash, hash_password, hash_token, parse_password_hash, parse_token_hash
-from rest.access.roles import READS
+from rest.access.roles import READS, Requires
 from rest.access.users import UsersUnusable, parse_users
+from rest.errors import RestError
 from tests.fakes.rest_services import Guarded, guarded
 
 PASSWORD = hash_password(Secret("päss:word"))
@@ -268,3 +269,12 @@ def test_a_stream_ends_when_its_user_is_removed_or_may_no_longer_read(
     asked = Guarded(app, Exposure.USERS, users)
     assert asked.client().get("/v1/events", headers=bearer("e" * 40)).status_code == 200
     assert answers == [True, not ends]
+
+
+@pytest.mark.parametrize(
+    ("role", "article"),
+    [(Role.NONE, "a user without a role"), (Role.READER, "a reader"), (Role.OPERATOR, "an operator")],
+)
+def test_who_may_not_do_something_reads_what_they_are_and_what_it_takes(role: Role, article: str) -> None:
+    with pytest.raises(RestError, match=f"bob is {article}; this takes an admin"):
+        Requires(Role.ADMIN).check(Caller(User("bob", role), "127.0.0.1", "password"), {})
