@@ -6,20 +6,21 @@ of the configuration sync, and, here, when the target refuses a timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.notices import Notices
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.errors import BrokerRefused, Reaction
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     CONFIG_PROPERTIES_EXCLUDE_KEY,
     ConfigChange,
     ConfigPropertyFilter,
     TopicConfigEntry,
+    limits_timestamps,
     looser_timestamp_limits,
 )
 
@@ -34,8 +35,8 @@ class TimestampLimits:
     def __init__(self, context: FlowContext) -> None:
         self._context = context
         self._notices = Notices(context.log)
-        self._fit_since_s: dict[str, float] = {}
-        """Remote topics whose limits fit, and when that was first seen."""
+        self._fit_since_s: dict[str, tuple[Mapping[str, str | None], float]] = {}
+        """By remote topic whose limits fit, what they are and when that was first seen."""
 
     async def fit(self, topic: str, remote: str) -> bool:
         """Let a remote topic take what its upstream topic takes.
@@ -44,31 +45,26 @@ class TimestampLimits:
             True: the limits fit, but may do so only since a moment ago, so that the target may still have refused by
             the older ones: try again. False: they have been as they are for a while. If the upstream topic's are
             looser, that is logged once, with the ways out.
-        Raises: as ``Brokers.send``.
+        Raises: as ``Brokers.send``. BrokerRefused: the target cannot change them now.
         """
-        context = self._context
-        ours = (await admin.describe_topic_configs(context.source.brokers, [topic])).get(topic)
-        theirs = (await admin.describe_topic_configs(context.target.brokers, [remote])).get(remote)
-        wanted = _changes(ours, theirs, _NOTHING_EXCLUDED)
-        if not wanted or await self._set(topic, remote, wanted, is_excluded=self._allowed(ours, theirs) != wanted):
-            self._notices.is_over(remote)
-            now_s = context.clock.monotonic()
-            return now_s - self._fit_since_s.setdefault(remote, now_s) < TAKES_EFFECT_S
-        self._fit_since_s.pop(remote, None)
-        return False
-
-    def _allowed(
-        self,
-        upstream: Sequence[ConfigEntry] | BrokerRefused | None,
-        remote: Sequence[ConfigEntry] | BrokerRefused | None,
-    ) -> list[ConfigChange]:
-        try:
-            return _changes(upstream, remote, self._context.settings.config_filter)
-        except PatternTooSlow:
-            return []
+        source, target = self._context.source.brokers, self._context.target.brokers
+        ours = _entries((await admin.describe_topic_configs(source, [topic])).get(topic))
+        theirs = _entries((await admin.describe_topic_configs(target, [remote])).get(remote))
+        limits = {one.name: one.value for one in theirs if limits_timestamps(one.name)}
+        wanted = looser_timestamp_limits(ours, theirs, _NOTHING_EXCLUDED) if ours else []
+        if wanted:
+            is_excluded = looser_limits_if_decided(ours, theirs, self._context.settings.config_filter) != wanted
+            if not await self._set(topic, remote, wanted, is_excluded=is_excluded):
+                return False
+            limits |= _values(wanted)
+        self._notices.is_over(remote)
+        now_s = self._context.clock.monotonic()
+        before, since_s = self._fit_since_s.get(remote, ({}, now_s))
+        self._fit_since_s[remote] = limits, (since_s if before == limits else now_s)
+        return now_s - self._fit_since_s[remote][1] < TAKES_EFFECT_S
 
     async def _set(self, topic: str, remote: str, wanted: Sequence[ConfigChange], *, is_excluded: bool) -> bool:
-        """Return whether limits were raised."""
+        """Return whether limits were raised. Raises: as ``fit``."""
         context = self._context
         obstacle = self._obstacle(is_excluded=is_excluded)
         if obstacle is None:
@@ -76,7 +72,10 @@ class TimestampLimits:
             if refusal is None:
                 context.log.info("topic_configs.changed", topic=remote, settings="; ".join(map(str, wanted)))
                 return True
-            obstacle = (str(refusal), f"grant mm2py ALTER_CONFIGS on {remote}")
+            if refusal.retriable:
+                raise refusal
+            is_denied = refusal.reaction is Reaction.DENIED
+            obstacle = str(refusal), f"grant mm2py ALTER_CONFIGS on {remote}" if is_denied else "remove the cause"
         why, way_out = obstacle
         text = " and ".join(f"{change.name}={change.new}" for change in wanted)
         if self._notices.is_new(remote, f"{text} {why}"):
@@ -108,14 +107,19 @@ def entries_of(found: Iterable[ConfigEntry]) -> list[TopicConfigEntry]:
     return [TopicConfigEntry(one.name, one.value, one.source, one.read_only, one.sensitive) for one in found]
 
 
-def _changes(
-    upstream: Sequence[ConfigEntry] | BrokerRefused | None,
-    remote: Sequence[ConfigEntry] | BrokerRefused | None,
-    config_filter: ConfigPropertyFilter,
+def looser_limits_if_decided(
+    upstream: Sequence[TopicConfigEntry], remote: Sequence[TopicConfigEntry], config_filter: ConfigPropertyFilter
 ) -> list[ConfigChange]:
-    if upstream is None or remote is None or isinstance(upstream, BrokerRefused) or isinstance(remote, BrokerRefused):
+    """Return the same as ``looser_timestamp_limits``; none if the filter finds no answer in time, which the
+    configuration sync logs."""
+    try:
+        return looser_timestamp_limits(upstream, remote, config_filter)
+    except PatternTooSlow:
         return []
-    return looser_timestamp_limits(entries_of(upstream), entries_of(remote), config_filter)
+
+
+def _entries(found: Sequence[ConfigEntry] | BrokerRefused | None) -> list[TopicConfigEntry]:
+    return [] if found is None or isinstance(found, BrokerRefused) else entries_of(found)
 
 
 def _values(changes: Sequence[ConfigChange]) -> dict[str, str | None]:

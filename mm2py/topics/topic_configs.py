@@ -99,7 +99,7 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
         and not entry.sensitive
         and entry.source != ConfigSource.STATIC_BROKER
         and (not entry.is_default or config_filter.replicates_source_defaults)
-        and not _limits_timestamps(entry.name)
+        and not limits_timestamps(entry.name)
         and config_filter.should_replicate(entry.name)
     }
 
@@ -156,7 +156,7 @@ def config_changes(
     changes = looser_timestamp_limits(source, remote, config_filter)
     for entry in source:
         from_file = entry.source == ConfigSource.STATIC_BROKER
-        if _limits_timestamps(entry.name):
+        if limits_timestamps(entry.name):
             continue
         if entry.read_only or entry.sensitive or (from_file and entry.name not in carried):
             continue
@@ -207,7 +207,8 @@ def _milliseconds(value: str | None) -> int:
     return min(int(value), NO_LIMIT) if value.isdecimal() and len(value) < 20 else 0
 
 
-def _limits_timestamps(name: str) -> bool:
+def limits_timestamps(name: str) -> bool:
+    """Whether a setting of a topic is one of the limits that are only ever raised."""
     return name in TIMESTAMP_LIMITS or name == TIMESTAMP_DIFFERENCE
 
 

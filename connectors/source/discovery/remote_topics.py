@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.context import FlowContext
 from connectors.source.notices import Notices
 from connectors.source.refusals import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
-from connectors.source.timestamp_limits import entries_of
+from connectors.source.timestamp_limits import entries_of, looser_limits_if_decided
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
@@ -42,7 +42,6 @@ from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
     ConfigChange,
     Tried,
-    looser_timestamp_limits,
     remote_topic_configs,
     too_many_in_sync,
 )
@@ -220,7 +219,7 @@ async def _with_looser_limits(
     """
     found = await admin.configs_if_created(now.target, wanted.values())
     looser = {
-        remote: looser_timestamp_limits(entries_of(upstreams[remote]), entries_of(entries), now.settings.config_filter)
+        remote: looser_limits_if_decided(entries_of(upstreams[remote]), entries_of(entries), now.settings.config_filter)
         for remote, entries in found.items()
     }
     return {

@@ -278,14 +278,14 @@ class Copier(CopierView):
         looked up first, and the batch is sent once more.
         """
         repeated = entry.repeated
-        is_late = event.code == INVALID_TIMESTAMP
-        if is_late and not (repeated or self.is_failing or self.search.quarantines):
+        is_about_time = event.code == INVALID_TIMESTAMP
+        if is_about_time and not (repeated or self.is_failing or self.search.quarantines):
             text = f"the target refuses a batch of source offset {entry.batch.first_offset} with {what}"
             return self._fail(event.now_s, text, Need.TIMESTAMP_LIMITS, pause_s=LIMITS_PAUSE_S)
         poison, text = self.search.narrow(entry.batch, event.code, what)
         if poison is not None and not (repeated and self.search.quarantines):
             effects = self._meet_poison(event.now_s, poison, "target.refuses", text)
-            return [*effects, Need.TIMESTAMP_LIMITS] if is_late and not self.search.quarantines else effects
+            return [*effects, Need.TIMESTAMP_LIMITS] if is_about_time and not self.search.quarantines else effects
         if not repeated:
             return self._fail(event.now_s, text)
         effects = self._lost_track(event.now_s, text)

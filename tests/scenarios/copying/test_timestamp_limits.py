@@ -13,8 +13,9 @@ from tests.scenarios.sync_world import EVERY_MINUTE, HOUR_S, lines, until
 from tests.scenarios.world import World
 
 AFTER, BEFORE = "message.timestamp.after.max.ms", "message.timestamp.before.max.ms"
-ANY = {AFTER: str(1 << 62)}
+ANY, HIGH = {AFTER: str(1 << 62)}, {AFTER: "3000000000000"}
 LATE = Record(value=b"late", key=b"k", timestamp_ms=4_000_000_000_000)
+LATER = Record(value=b"later", key=b"k", timestamp_ms=8_000_000_000_000)
 
 
 def world_of(**extra: str) -> World:
@@ -56,17 +57,22 @@ def test_a_limit_that_is_raised_upstream_is_raised_when_a_record_needs_it_and_no
         async with world.worker() as herder:
             await until(lambda: values(world) == [b"1"])
             await asyncio.sleep(30.0)
-            world.source.configure_topic("orders", ANY)
+            world.source.configure_topic("orders", HIGH)
             for number in (0, 1):
                 world.source.append("orders", number, [Record(value=b"2", timestamp_ms=1_000), LATE, LATE])
             await until(lambda: values(world) == [b"1", b"2", b"late", b"late"], deadline_s=8.0)
             assert len(world.target.records("A.orders", 1)) == 4
-            assert world.target.topics["A.orders"].overrides == ANY
+            assert world.target.topics["A.orders"].overrides == HIGH
             assert "mm2-quarantine.A.internal" not in world.target.topics
             assert not errors(world)
             world.source.configure_topic("orders", {AFTER: "5"})
             await asyncio.sleep(130.0)
-            assert world.target.topics["A.orders"].overrides == ANY, "a limit is never lowered"
+            assert world.target.topics["A.orders"].overrides == HIGH, "a limit is never lowered"
+            world.source.configure_topic("orders", ANY)
+            world.source.append("orders", 0, [LATER])
+            await until(lambda: len(values(world)) == 5, deadline_s=8.0)
+            assert world.target.topics["A.orders"].overrides == ANY
+            assert not errors(world)
             await world.stop(herder)
 
     run_virtual(scenario(), limit_s=HOUR_S)
