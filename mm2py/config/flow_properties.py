@@ -88,9 +88,9 @@ def contradicted(key: str, values: Mapping[str, str]) -> str | None:
         key: one of ``values`` that has a ``new_name``.
         values: all settings of a file or a connector, by key.
     """
-    new = new_name(key)
+    new = new_name(key) or key
     others = [other for other in values if other != key and new in (other, new_name(other))]
-    others += [name for name in keys.RENAMED.values() if new != name and str(new).endswith(f".{name}")]
+    others += [name for name in keys.RENAMED.values() if new != name and new.endswith(f".{name}")]
     meant = _entries(values[key])
     return next((other for other in others if other in values and _entries(values[other]) != meant), None)
 

@@ -61,7 +61,7 @@ def digest(text: str) -> Secret:
 
 REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
 INTERNAL_REPLICATION_FACTOR: Key[int | None] = Key("internal.topics.replication.factor", REPLICATION_FACTOR, None)
-"""Of all internal topics that have no setting of their own. Flows have it, too."""
+"""Of all internal topics that have no setting of their own."""
 GROUP = Key("mm2py.group", topic_name_part, "mm2py")
 SESSION_TIMEOUT = Key("session.timeout.ms", integer(100), 3000)
 """10000 in MirrorMaker 2."""

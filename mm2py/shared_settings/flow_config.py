@@ -392,7 +392,7 @@ _NAMES: Final[Mapping[Part, str]] = {
     Part.POSITIONS: "offset.flush.interval.ms",
     Part.OWN_TOPICS: (
         "offset.storage.partitions offset.storage.replication.factor status.storage.partitions"
-        " status.storage.replication.factor internal.topics.replication.factor"
+        " status.storage.replication.factor"
     ),
     Part.STALLS: "stall.timeout.ms",
     Part.OFFSET_SYNCS: (

@@ -423,7 +423,7 @@ def test_where_offset_syncs_lie_and_whether_there_are_checkpoints(load: Load) ->
         ("internal.topics.replication.factor=1", "configs_topic_replication_factor", 1),
         ("internal.topics.replication.factor=1", "status_topic_replication_factor", 1),
         ("B.internal.topics.replication.factor=1", "offsets_topic_replication_factor", 1),
-        ("A->B.internal.topics.replication.factor=-1", "offsets_topic_replication_factor", -1),
+        ("B.internal.topics.replication.factor=-1", "offsets_topic_replication_factor", -1),
         ("A.internal.topics.replication.factor=1", "offsets_topic_replication_factor", 3),
         ("internal.topics.replication.factor=1", "replication_factor", 2),
         (
