@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import Final
 
 from mm2py.config.configuration import SettingsFile
-from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock, VirtualTimeStopped, run_virtual
 from tests.scenarios.world import settings_file
@@ -30,7 +29,6 @@ from tests.simulation.schedule import (
 )
 from tests.simulation.worker import Worker
 
-AFTER_MAX: Final = "message.timestamp.after.max.ms"
 DEADLINE_S: Final = 900.0
 """Virtual time in which the last worker must finish the copy."""
 OWNED_AGAIN_S: Final = 120.0
@@ -137,7 +135,7 @@ class Simulation:
         for plan in self.schedule.topics:
             configs = {"cleanup.policy": "compact"} if plan.compacted else {}
             if plan.poison:
-                configs[AFTER_MAX] = str(1 << 62)
+                configs["message.timestamp.after.max.ms"] = str(1 << 62)
                 self.target.create_topic(plan.remote, plan.partitions)
             self.source.create_topic(plan.name, plan.partitions, configs)
 
@@ -148,8 +146,6 @@ class Simulation:
             "replication.factor": replicas,
             "offset.storage.replication.factor": replicas,
             "config.storage.replication.factor": replicas,
-            # Else the remote topics would take the timestamps that are to be refused.
-            "config.properties.exclude": ", ".join((*DEFAULT_CONFIG_PROPERTIES_EXCLUDE, AFTER_MAX)),
             **self.schedule.settings,
             **plan.settings,
         }
