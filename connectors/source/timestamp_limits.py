@@ -51,7 +51,7 @@ class TimestampLimits:
         ours = _entries((await admin.describe_topic_configs(source, [topic])).get(topic))
         theirs = _entries((await admin.describe_topic_configs(target, [remote])).get(remote))
         limits = {one.name: one.value for one in theirs if limits_timestamps(one.name)}
-        wanted = looser_timestamp_limits(ours, theirs, _NOTHING_EXCLUDED) if ours else []
+        wanted = looser_timestamp_limits(ours, theirs, _NOTHING_EXCLUDED)
         if wanted:
             is_excluded = looser_limits_if_decided(ours, theirs, self._context.settings.config_filter) != wanted
             if not await self._set(topic, remote, wanted, is_excluded=is_excluded):

@@ -188,22 +188,23 @@ def looser_timestamp_limits(
     return [
         ConfigChange(entry.name, entry.value if entry.source == ConfigSource.DYNAMIC_TOPIC else None, str(limit))
         for entry in remote
-        if (limit := wanted.get(entry.name)) is not None and _milliseconds(entry.value) < limit
+        if (limit := wanted.get(entry.name)) is not None
+        and entry.value is not None
+        and _milliseconds(entry.value) < limit
     ]
 
 
 def _limits(values: Mapping[str, str | None]) -> dict[str, int]:
-    """Return what a topic with these settings goes by, in ms. ``values`` lacks what its brokers do not know."""
-    difference = _milliseconds(values.get(TIMESTAMP_DIFFERENCE))
-    if difference < NO_LIMIT:
-        return dict.fromkeys(TIMESTAMP_LIMITS, difference)
-    return {name: _milliseconds(values.get(name)) for name in TIMESTAMP_LIMITS}
+    """Return what a topic with these settings goes by, in ms, as far as its brokers tell."""
+    told = {name: _milliseconds(value) for name in TIMESTAMP_LIMITS if (value := values.get(name)) is not None}
+    difference = values.get(TIMESTAMP_DIFFERENCE)
+    if difference is None or (told and _milliseconds(difference) == NO_LIMIT):
+        return told
+    return dict.fromkeys(TIMESTAMP_LIMITS, _milliseconds(difference))
 
 
-def _milliseconds(value: str | None) -> int:
-    """Return a limit; none where a broker tells none. What is no number is no reason to raise another limit."""
-    if value is None:
-        return NO_LIMIT
+def _milliseconds(value: str) -> int:
+    """Return a limit. What is no number is no reason to raise another limit."""
     return min(int(value), NO_LIMIT) if value.isdecimal() and len(value) < 20 else 0
 
 

@@ -116,6 +116,8 @@ KAFKA_4 = limits(after=HOUR, before=NONE)
         (KAFKA_4, KAFKA_3_5, {}),
         (limits(own_after="7200000", own_before="60000"), limits(own_difference="5"), {DIFFERENCE: ("5", "7200000")}),
         (limits(own_after="x", before="-1"), KAFKA_4, {}),
+        ([], limits(own_after="5", own_before="5"), {}),  # the source does not tell
+        (limits(own_after="9"), limits(own_after="5", own_before="5"), {AFTER: ("5", "9")}),
     ],
 )  # fmt: skip
 def test_a_limit_of_timestamps_is_raised_to_what_the_source_goes_by_and_never_lowered(
