@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Final
 
 import httpx2
@@ -27,6 +28,7 @@ from bench.processes import cpu_s, machine_busy_s
 from bench.runs import Run, RunLog
 from bench.steady import cost
 from deploy.local.kafka import KafkaCluster
+from mm2py.rest_token import read_token
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import create_topic, new_name
 from tests.cluster.running import Mm2py, Value, one_way_properties
@@ -125,7 +127,9 @@ class Scene:
         self._arrivals = arrivals
         self._writer_s = writer_s
         at = workers[0].wait_for_event("rest.listening")["at"]
-        self._client = httpx2.Client(base_url=at, timeout=ANSWER_S)
+        token = read_token(Path(workers[0].wait_for_event("rest.token")["file"]))
+        headers = {"Authorization": f"Bearer {token.reveal()}"}
+        self._client = httpx2.Client(base_url=at, headers=headers, timeout=ANSWER_S)
         self._changes = cycle((name, value) for wanted in (True, False) for name, value in _given(wanted))
 
     def skip(self, rounds: int) -> None:

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from mm2py import __version__
 from rest.access.roles import check_roles
 from rest.errors import tell_errors
+from rest.options import answer_options
 from rest.routes import connectors, description, lifecycle, loggers, offsets, plugins, restarts, v1, worker
 from rest.services import Services
 
@@ -37,4 +38,5 @@ def make_app(services: Services) -> FastAPI:
     tell_errors(app)
     for resource in RESOURCES:
         app.include_router(resource.router)
+    answer_options(app, [resource.router for resource in RESOURCES])
     return app

@@ -40,6 +40,7 @@ from rest.access.audit import Audit
 from rest.access.authentication import Authentication
 from rest.access.gate import Gate
 from rest.access.listening import CLOSING_MOST_S, Server, make_server
+from rest.access.local_token import LocalToken
 from rest.access.users import UsersFile
 from rest.app import make_app
 from rest.clusters.answers import Kept
@@ -204,6 +205,7 @@ def _servers(
 
     users = None if settings.users_file is None else UsersFile(settings.users_file, stale)
     authentication = None if users is None else Authentication(users, clock, log)
+    token = LocalToken(settings.token_file, clock, log)
     now = [listener.without_port for listener in settings.listeners]
     if [now[number] if number < len(now) else "" for number, _ in options.sockets] != options.listeners:
         raise ConfigError(
@@ -220,6 +222,7 @@ def _servers(
             audit=audit,
             log=log,
             authentication=authentication,
+            token=token,
             names={name.lower() for name in own if name},
             missing=settings.missing(listener),
         )

@@ -5,6 +5,7 @@ A walk is a test that takes a seed. ``@pytest.mark.walk(range(4))`` names the fe
 many and drawn from ``--hypothesis-seed`` in the profile ``long``. ``make simulate`` runs both with new seeds.
 """
 
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     walk = metafunc.definition.get_closest_marker("walk")
     if walk is not None:
         metafunc.parametrize("seed", metafunc.config.getoption("seeds") or walk.args[0])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state_folder() -> Iterator[None]:
+    """Workers under test keep the token of REST in a folder of this run, and not in that of the user who tests."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="mm2py-state-") as folder:
+        patch.setenv("XDG_STATE_HOME", folder)
+        patch.delenv("RUNTIME_DIRECTORY", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session")

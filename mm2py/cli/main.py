@@ -378,6 +378,7 @@ def _rest_process(
 ) -> RestProcess | None:
     if not bound:
         return None
+    rest_process.make_token(configuration.rest, log)
     arguments = ["--worker", worker_name(), "--log-level", options.log_level, "--log-format", options.log_format]
     arguments += ["--clusters", *(options.clusters or ()), "--", str(options.file)]
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)

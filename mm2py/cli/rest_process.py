@@ -27,6 +27,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.config.rest import Listener, RestSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.errors import Backoff
+from mm2py.rest_token import PROVEN_USER, TokenUnusable, token_at, token_path
 from mm2py.worker.facts import HEAD, Frame
 
 BACKLOG: Final = 256
@@ -130,6 +131,19 @@ def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number:
     ]
 
 
+def make_token(settings: RestSettings, log: FilteringBoundLogger) -> None:
+    """Make the token that changes take, if a listener asks for it, and say where it is, before anybody can ask."""
+    if not settings.takes_token:
+        return
+    try:
+        path = token_path(settings.token_file, os.environ)
+        token_at(path)
+    except TokenUnusable as error:
+        log.warning("rest.changes_refused", why=str(error), effect="REST shows everything and changes nothing")
+    else:
+        log.info("rest.token", file=str(path), use=f"changes take the user {PROVEN_USER} with it as password")
+
+
 def sockets_text(sockets: Sequence[tuple[int, int]]) -> str:
     """Return numbers of listeners and descriptors as a command line has them."""
     return ",".join(f"{place}:{descriptor}" for place, descriptor in sockets)
@@ -148,7 +162,7 @@ def _listen(at: Listener) -> list[socket.socket]:
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  (what the file asks for)
     resolved = socket.getaddrinfo(at.host or everywhere, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     found = dict.fromkeys((family, address) for family, _, _, _, address in resolved)
-    if at.is_loopback:  # without users all of REST is served there, whatever a hosts file calls localhost
+    if at.is_loopback:  # without users all may read there, whatever a hosts file calls localhost
         found = dict.fromkeys((family, address) for family, address in found if _is_loopback(str(address[0])))
     if not found:
         raise OSError(f"{at.host} is no address of this machine")

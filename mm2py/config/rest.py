@@ -99,11 +99,13 @@ LISTENERS: Key[tuple[Listener, ...]] = Key("listeners", listeners, DEFAULT)
 ADMIN_LISTENERS: Key[tuple[Listener, ...]] = Key("admin.listeners", listeners, ())
 USERS_FILE: Key[str] = Key("rest.users.file", string, "")
 HOSTS: Key[tuple[str, ...]] = Key("rest.hosts", hosts, ())
+TOKEN_FILE: Key[str] = Key("rest.token.file", string, "")
+ANONYMOUS_MAY: Key[str] = Key("rest.anonymous.may", one_of("read", "change"), "read")
 INSECURE = Key("rest.insecure", boolean, False)
 CLIENT_AUTH: Key[str] = Key("ssl.client.auth", one_of("none", "requested", "required", any_case=True), "none")
 HTTPS: Key[str] = Key("listeners.https.", string, "")
 ADMIN_HTTPS: Key[str] = Key("admin.listeners.https.", string, "")
-KEYS: Final = (LISTENERS, ADMIN_LISTENERS, USERS_FILE, HOSTS, INSECURE, CLIENT_AUTH)
+KEYS: Final = (LISTENERS, ADMIN_LISTENERS, USERS_FILE, TOKEN_FILE, ANONYMOUS_MAY, HOSTS, INSECURE, CLIENT_AUTH)
 FAMILIES: Final = (HTTPS, ADMIN_HTTPS)
 
 
@@ -120,6 +122,8 @@ class Exposure(Enum):
 
     EVERYONE = auto()
     """All of it to all who reach it, as Connect does."""
+    READERS = auto()
+    """All of it to all who reach it, as long as they only read; who changes anything has the token of this machine."""
     USERS = auto()
     """To users, by their roles; the health to all."""
     HEALTH = auto()
@@ -141,6 +145,9 @@ class RestSettings:
     probes_tls: ServerTls | None = None
     """The same for ``admin.listeners``."""
     users_file: Path | None = None
+    token_file: Path | None = None
+    """Where the file names it; see ``mm2py/rest_token.py``."""
+    anonymous_may_change: bool = False
     hosts: tuple[str, ...] = ()
     """By which names this worker is called, besides its own and those of its listeners."""
     is_insecure: bool = False
@@ -158,7 +165,14 @@ class RestSettings:
         if self.users_file is not None:
             is_safe = listener.is_loopback or listener.is_tls or self.is_insecure
             return Exposure.USERS if is_safe else Exposure.HEALTH
-        return Exposure.EVERYONE if listener.is_loopback or self.is_insecure else Exposure.HEALTH
+        if not listener.is_loopback and not self.is_insecure:
+            return Exposure.HEALTH
+        return Exposure.EVERYONE if self.anonymous_may_change else Exposure.READERS
+
+    @property
+    def takes_token(self) -> bool:
+        """Whether a listener asks for the token of this machine."""
+        return any(self.exposure(listener) is Exposure.READERS for listener in self.listeners)
 
     def missing(self, listener: Listener) -> str:
         """Return what to do so that a listener serves more than the health, as an order."""
@@ -197,13 +211,15 @@ def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSett
         tls = _tls(file, (HTTPS,), LISTENERS, problems, warnings)
     if any(one.is_tls for one in probes):
         probes_tls = _tls(file, (ADMIN_HTTPS, HTTPS), ADMIN_LISTENERS, problems, warnings)
-    users_file = value(USERS_FILE)
+    users_file, token_file = value(USERS_FILE), value(TOKEN_FILE)
     settings = RestSettings(
         (*served, *probes),
         is_explicit=LISTENERS.name in file,
         tls=tls,
         probes_tls=probes_tls,
         users_file=Path(users_file) if users_file else None,
+        token_file=Path(token_file) if token_file else None,
+        anonymous_may_change=value(ANONYMOUS_MAY) == "change",
         hosts=value(HOSTS),
         is_insecure=value(INSECURE),
     )
@@ -212,8 +228,14 @@ def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSett
         match settings.exposure(listener):
             case Exposure.HEALTH:
                 warnings.append(f"{where}, so only /health is served there; {_lower(settings.missing(listener))}")
-            case Exposure.EVERYONE if not listener.is_loopback:
-                warnings.append(f"{where}, and all who do may change flows, because rest.insecure is true")
+            case Exposure.READERS if not listener.is_loopback:
+                warnings.append(f"{where}, and all who do may read, because rest.insecure is true")
+            case Exposure.EVERYONE:
+                who = "every user of this machine" if listener.is_loopback else "every machine that reaches it"
+                warnings.append(
+                    f"{_named(file, ANONYMOUS_MAY)} is change: at {listener} {who} may delete offsets and change flows,"
+                    " without a proof"
+                )
             case Exposure.USERS if not listener.is_loopback and not listener.is_tls:
                 warnings.append(
                     f"{where} without TLS, because rest.insecure is true: who listens on the network sees passwords"

@@ -56,6 +56,6 @@ class Caller:
 
 EVERYONE = User("anonymous", Role.ADMIN)
 """All who reach a listener that asks for no proof, as with Connect."""
-PROBE = User("anonymous", Role.READER)
-"""All who reach a listener for probes."""
+ANONYMOUS_READER = User("anonymous", Role.READER)
+"""All who reach a listener for probes, or one that asks for a proof of those who change something."""
 ANONYMOUS = User("anonymous", Role.NONE)

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -19,17 +19,16 @@ from mm2py.config.rest import Exposure
 from mm2py.secret import shown_name
 from rest.access.audit import Audit, shown_body
 from rest.access.authentication import Authentication
-from rest.access.callers import ANONYMOUS, EVERYONE, PROBE, Caller
+from rest.access.callers import ANONYMOUS, ANONYMOUS_READER, EVERYONE, Caller
 from rest.access.hosts import is_own_host, is_own_page
 from rest.access.json_bodies import BadBody, parse_json
+from rest.access.local_token import LocalToken
 from rest.access.roles import ADMIT_AGAIN_KEY, CALLER_KEY, flow_of_path
 from rest.access.users import UsersUnusable
 from rest.errors import ERROR_MARK_KEY, RestError, error_body
+from rest.uniform import Message, Scope, Send, uniform
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEAD_MAX_BYTES: Final = 16 << 10
@@ -60,6 +59,7 @@ class Gate:
         audit: Audit,
         log: FilteringBoundLogger,
         authentication: Authentication | None = None,
+        token: LocalToken | None = None,
         names: Collection[str] = (),
         missing: str = "",
     ) -> None:
@@ -67,20 +67,24 @@ class Gate:
 
         Args:
             authentication: with ``Exposure.USERS``.
+            token: with ``Exposure.READERS``.
             names: by which this worker may be called, in lower case; addresses and localhost always will do.
             missing: what to do so that this listener serves more than the health.
         """
         assert (authentication is not None) or exposure is not Exposure.USERS  # noqa: S101
+        assert (token is not None) or exposure is not Exposure.READERS  # noqa: S101
         self._app = app
         self._exposure = exposure
         self._audit = audit
         self._log = log
         self._authentication = authentication
+        self._token = token
         self._names = frozenset(names)
         self._missing = missing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            scope, send = uniform(scope, send)
             await _Request(self, scope, receive, send).serve()
         elif scope["type"] != "lifespan":
             raise RuntimeError("mm2py serves HTTP and nothing else.")
@@ -97,14 +101,18 @@ class Gate:
             )
         self._check_site(path, headers)
         address = scope["client"][0] if scope.get("client") else ""
-        is_health = method == "GET" and path == "/health"
+        is_reading = method in ("GET", "OPTIONS")  # HEAD has become GET
+        is_health = is_reading and path == "/health"
         match self._exposure:
             case Exposure.EVERYONE:
                 return Caller(EVERYONE, address, "none")
+            case Exposure.READERS:
+                assert self._token is not None  # noqa: S101
+                return self._token.caller(method, headers.get(b"authorization"), address)
             case Exposure.PROBES:
-                if not is_health and not (method == "GET" and path == "/metrics"):
+                if not is_health and not (is_reading and path == "/metrics"):
                     raise RestError(403, "admin.listeners serve /health and /metrics; the rest is at listeners.")
-                return Caller(PROBE, address, "none")
+                return Caller(ANONYMOUS_READER, address, "none")
             case Exposure.HEALTH:
                 if not is_health:
                     raise RestError(

@@ -24,6 +24,7 @@ from mm2py.worker.facts import Health, WorkerFacts
 from rest.access.audit import Audit
 from rest.access.authentication import Authentication
 from rest.access.gate import App, Gate
+from rest.access.local_token import LocalToken
 from rest.access.users import UsersFile
 from rest.app import make_app
 from rest.services import Services
@@ -119,7 +120,9 @@ def make_services() -> Services:
 class Guarded:
     """An application behind its gate, and what was logged and told of it."""
 
-    def __init__(self, app: App, exposure: Exposure, users: Path | None = None, **options: Any) -> None:
+    def __init__(
+        self, app: App, exposure: Exposure, users: Path | None = None, token: Path | None = None, **options: Any
+    ) -> None:
         self.clock = FixedClock()
         self.text = io.StringIO()
         log = make_logger("debug", "json", self.text)
@@ -128,7 +131,9 @@ class Guarded:
         authentication = None if self.users is None else Authentication(self.users, self.clock, log)
         audit = Audit(None, log, self.clock, worker="host:1")
         audit.tell = self._tell(audit.tell)  # type: ignore[method-assign]
-        self.gate = Gate(app, exposure, audit=audit, log=log, authentication=authentication, **options)
+        local = LocalToken(token, self.clock, log)
+        proofs: Any = {"authentication": authentication, "token": local}
+        self.gate = Gate(app, exposure, audit=audit, log=log, **proofs, **options)
 
     def _tell(self, tell: Any) -> Any:
         def both(*arguments: Any, **named: Any) -> None:

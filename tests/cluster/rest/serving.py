@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -9,17 +12,31 @@ from typing import Any
 
 import httpx2
 
+from mm2py.rest_token import read_token, token_path
 from tests.cluster.running import DEADLINE_S, Mm2py, wait_until
 
 README = Path(__file__).parents[3] / "README.md"
 LISTENERS = "http://127.0.0.1:0"
 
 
+def token() -> str:
+    """Return the token that changes take, as it is in the file of the workers of this run."""
+    return read_token(token_path(None, os.environ)).reveal()
+
+
+def with_token(request: httpx2.Request) -> httpx2.Request:
+    """Add the token to a request that brings no proof of its own. Workers with users have made none."""
+    if "authorization" not in request.headers:
+        with contextlib.suppress(FileNotFoundError):
+            request.headers["authorization"] = f"Bearer {token()}"
+    return request
+
+
 class Asked(httpx2.Client):
-    """Asks one worker's REST about one flow."""
+    """Asks one worker's REST about one flow, with the token."""
 
     def __init__(self, address: str, flow: str) -> None:
-        super().__init__(base_url=address, timeout=60)
+        super().__init__(base_url=address, timeout=60, auth=with_token)
         self.flow = flow
         self.address = address
 
@@ -48,16 +65,20 @@ def asked(run: Mm2py, flow: str) -> Asked:
 
 
 def lines_of_readme() -> list[str]:
-    """Return the ``curl`` lines of README.md."""
+    """Return the lines of README.md that call ``curl``."""
     joined = README.read_text().replace("\\\n", " ")
-    return [line.strip() for line in joined.splitlines() if line.strip().startswith("curl ")]
+    return [line.strip() for line in joined.splitlines() if re.match(r" +(token \| )?curl ", line)]
 
 
 def run_line(line: str, client: Asked) -> str:
     """Run a line of README.md against a worker, and return what curl prints; curl has to succeed."""
-    command = shlex.split(line.replace("http://127.0.0.1:8083", client.address).replace("A->B", client.flow))
-    assert client.address in " ".join(command)
-    command += ["--silent", "--show-error", "--fail-with-body"]
+    (define_token,) = re.findall(r"^ +(token\(\) .*)$", README.read_text(), re.MULTILINE)
+    written = "~/.local/state/mm2py/rest.token"
+    assert written in define_token
+    assert "http://127.0.0.1:8083" in line
+    line = line.replace("http://127.0.0.1:8083", client.address).replace("A->B", client.flow)
+    script = f"{define_token.replace(written, shlex.quote(str(token_path(None, os.environ))))}\n{line}"
+    command = ["sh", "-c", f"{script} --silent --show-error --fail-with-body"]
     ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
     return ended.stdout.decode()

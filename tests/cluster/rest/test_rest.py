@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import httpx2
 import pytest
 from kafka_connect import KafkaConnect
 from requests.exceptions import HTTPError
 
 from deploy.local.kafka import KafkaCluster
+from mm2py.login import host_name
 from tests.cluster.kafka_client import create_topic, new_name, values, write
-from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line
-from tests.cluster.running import DEADLINE_S, Mm2py, one_way_properties, wait_until
+from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line, token
+from tests.cluster.running import DEADLINE_S, OWN_PATH, Mm2py, one_way_properties, wait_until
 
 RECORDS = 100
 
@@ -125,6 +130,7 @@ def test_the_lines_of_the_readme_work(mirror: Mirror) -> None:
     lines = lines_of_readme()
     assert len(lines) >= 5
     for line in lines:
+        assert ("-X" in line) == line.startswith("token | "), "only changes take the token"
         printed = run_line(line, mirror.client)
         assert printed == "" if "-X PUT" in line else json.loads(printed)
     topics = ",".join(mirror.topics)
@@ -133,7 +139,7 @@ def test_the_lines_of_the_readme_work(mirror: Mirror) -> None:
 
 
 def test_kafka_connect_py_works_with_it(mirror: Mirror) -> None:
-    client = KafkaConnect(mirror.client.address)
+    client = KafkaConnect(mirror.client.address, auth=f"mm2py:{token()}")
     name = f"{mirror.client.flow}.MirrorSourceConnector"
     plugin = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
     assert client.get_cluster_info()["version"] == "0.1.0"
@@ -167,3 +173,58 @@ def test_kafka_connect_py_works_with_it(mirror: Mirror) -> None:
     assert name in client.list_connectors()
     with pytest.raises(HTTPError, match="409"):
         client.create_connector({"name": name, "config": config})
+
+
+def test_kafka_connect_py_without_the_token_reads_and_changes_nothing(mirror: Mirror) -> None:
+    client, name = KafkaConnect(mirror.client.address), f"{mirror.client.flow}.MirrorSourceConnector"
+    config = client.get_connector_config(name)
+    assert name in client.list_connectors()
+    changes: list[Callable[[], object]] = [
+        lambda: client.pause_connector(name),
+        lambda: client.stop_connector(name),
+        lambda: client.restart_connector(name),
+        lambda: client.update_connector(name, {**config, "topics": "none"}),
+        lambda: client.delete_connector(name),
+        lambda: client.create_connector({"name": name, "config": config}),
+    ]
+    for change in changes:
+        with pytest.raises(HTTPError, match="401"):
+            change()
+    assert client.get_connector_config(name) == config
+    assert client.get_connector_status(name)["connector"]["state"] == "RUNNING"
+
+
+def test_the_token_is_its_users_alone_is_told_by_its_place_and_names_the_author(mirror: Mirror) -> None:
+    told = mirror.run.wait_for_event("rest.token")
+    assert Path(told["file"]).stat().st_mode & 0o777 == 0o600
+    assert Path(told["file"]).read_text().strip() == token()
+    bare = httpx2.put(f"{mirror.client.address}{mirror.client.connector()}/pause/")
+    assert bare.status_code == 401
+    assert told["file"] in bare.json()["message"]
+    mirror.client.told("PUT", f"{mirror.client.connector()}/pause/?reason=maintenance", 202)
+    path = f"{mirror.client.connector()}/pause"
+    mirror.run.wait_for_event("rest.audit", user="mm2py", proof="token", status=202, path=path)
+    ended = subprocess.run(
+        [sys.executable, "-m", "mm2py", "history", str(mirror.run.file), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+        env={"PYTHONPATH": OWN_PATH, "PATH": "/usr/bin:/bin"},
+    )
+    assert '"mm2py"' in ended.stdout and f'"{host_name()}"' in ended.stdout
+    shown = [mirror.client.get(path).text for path in ("/v1/config", "/v1/status", "/metrics", "/openapi.json")]
+    _, status = mirror.run.status()
+    for text in [*shown, json.dumps(status), ended.stdout, mirror.run.text()]:
+        assert token() not in text
+
+
+def test_head_options_and_a_slash_at_the_end_are_answered_by_a_real_server(mirror: Mirror) -> None:
+    client = mirror.client
+    assert client.get("/connectors/").json() == client.get("/connectors").json()
+    for path in ("/connectors", "/v1/events", "/metrics", "/openapi.json"):
+        head = client.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+    options = client.options(f"{client.connector()}/")
+    assert (options.status_code, options.headers["allow"]) == (200, "DELETE,GET,HEAD,OPTIONS")
+    assert client.get("/connectors").status_code == 200, "the connection goes on"

@@ -18,6 +18,7 @@ from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import make_topic, new_topic
 from tests.cluster.group_offsets import commit
 from tests.cluster.kafka_client import new_name, record_count, write
+from tests.cluster.rest.serving import with_token
 from tests.cluster.running import OWN_PATH, Mm2py, one_way_properties, wait_until
 
 Event = dict[str, Any]
@@ -74,7 +75,7 @@ class Scene:
 
     def change(self, **settings: str) -> None:
         name = f"{self.flow}.MirrorSourceConnector"
-        answer = httpx2.patch(f"{self.at}/connectors/{name}/config", json=settings, timeout=60)
+        answer = httpx2.patch(f"{self.at}/connectors/{name}/config", json=settings, auth=with_token, timeout=60)
         assert answer.status_code == 200, answer.text
 
     def command(self, *arguments: str) -> Any:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from mm2py.cli.rest_process import (
     addresses,
     adopt,
     bind,
+    make_token,
     open_sockets,
     read_sockets,
     refuse_shared_ports,
@@ -74,6 +76,34 @@ def reaches(address: str) -> bool:
     host, _, port = address.removeprefix("http://").rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), 5):
         return True
+
+
+def test_the_token_is_there_before_anybody_can_ask_and_its_place_is_logged_without_it(
+    listen: Bind, tmp_path: Path
+) -> None:
+    path = tmp_path / "mm2py" / "rest.token"
+    make_token(RestSettings((FREE,), token_file=path), listen.log)
+    token = path.read_text().strip()
+    (told,) = listen.events
+    assert (told["event"], told["file"]) == ("rest.token", str(path))
+    assert token not in listen.out.getvalue()
+    make_token(RestSettings((FREE,), token_file=path), listen.log)
+    assert path.read_text().strip() == token
+
+
+def test_a_token_that_cannot_be_made_is_warned_of_with_the_way(listen: Bind, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    make_token(RestSettings((FREE,), token_file=tmp_path / "file" / "token"), listen.log)
+    (told,) = listen.events
+    assert (told["event"], told["level"]) == ("rest.changes_refused", "warning")
+    assert "Set rest.token.file" in told["why"]
+
+
+@pytest.mark.parametrize("more", [{"users_file": Path("/users")}, {"anonymous_may_change": True}])
+def test_no_token_is_made_where_no_listener_asks_for_it(listen: Bind, tmp_path: Path, more: dict[str, Any]) -> None:
+    make_token(RestSettings((FREE,), token_file=tmp_path / "token", **more), listen.log)
+    assert listen.events == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_port_0_takes_a_free_port_and_tells_which(listen: Bind) -> None:

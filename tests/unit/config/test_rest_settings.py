@@ -36,11 +36,16 @@ def exposures(settings: RestSettings) -> list[Exposure]:
 @pytest.mark.parametrize(
     ("lines", "served"),
     [
-        ("", Exposure.EVERYONE),
-        ("listeners=http://localhost:1", Exposure.EVERYONE),
-        ("listeners=http://[::1]:1", Exposure.EVERYONE),
-        ("listeners=http://127.9.9.9:1", Exposure.EVERYONE),
+        ("", Exposure.READERS),
+        ("listeners=http://localhost:1", Exposure.READERS),
+        ("listeners=http://[::1]:1", Exposure.READERS),
+        ("listeners=http://127.9.9.9:1", Exposure.READERS),
+        ("rest.anonymous.may=read", Exposure.READERS),
+        ("rest.anonymous.may=change", Exposure.EVERYONE),
         (USERS, Exposure.USERS),
+        (f"{USERS}rest.anonymous.may=change", Exposure.USERS),
+        ("listeners=http://:1\nrest.anonymous.may=change", Exposure.HEALTH),
+        ("listeners=http://:1\nrest.insecure=true\nrest.anonymous.may=change", Exposure.EVERYONE),
         ("listeners=http://:1", Exposure.HEALTH),
         ("listeners=http://0.0.0.0:1", Exposure.HEALTH),
         ("listeners=http://[::]:1", Exposure.HEALTH),
@@ -49,7 +54,7 @@ def exposures(settings: RestSettings) -> list[Exposure]:
         (f"listeners=https://:1\n{KEY}", Exposure.HEALTH),
         (f"listeners=http://:1\n{USERS}", Exposure.HEALTH),
         (f"listeners=https://:1\n{KEY}{USERS}", Exposure.USERS),
-        ("listeners=http://:1\nrest.insecure=true", Exposure.EVERYONE),
+        ("listeners=http://:1\nrest.insecure=true", Exposure.READERS),
         (f"listeners=http://:1\n{USERS}rest.insecure=true", Exposure.USERS),
         ("listeners=\nadmin.listeners=http://:1", Exposure.PROBES),
     ],
@@ -59,6 +64,21 @@ def test_beyond_this_machine_all_is_served_only_with_tls_and_users_or_where_the_
 ) -> None:
     """S01."""
     assert exposures(load(lines).rest) == [served]
+
+
+@pytest.mark.parametrize(
+    ("lines", "takes_token"),
+    [
+        ("", True),
+        (USERS, False),
+        ("rest.anonymous.may=change", False),
+        ("listeners=", False),
+        ("listeners=http://:1", False),
+        ("listeners=http://:1,http://127.0.0.1:2", True),
+    ],
+)
+def test_a_token_is_made_only_where_a_listener_asks_for_it(load: Load, lines: str, *, takes_token: bool) -> None:
+    assert load(lines).rest.takes_token is takes_token
 
 
 def test_a_file_of_mirrormaker_2_with_internal_rest_starts_serves_the_health_and_says_how_to_open_the_rest(
@@ -75,7 +95,12 @@ def test_a_file_of_mirrormaker_2_with_internal_rest_starts_serves_the_health_and
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ("listeners=http://:1\nrest.insecure=true", "all who do may change flows"),
+        ("listeners=http://:1\nrest.insecure=true", "all who do may read, because rest.insecure is true"),
+        ("rest.anonymous.may=change", "every user of this machine may delete offsets and change flows"),
+        (
+            "listeners=http://:1\nrest.insecure=true\nrest.anonymous.may=change",
+            "every machine that reaches it may delete offsets and change flows",
+        ),
         (f"listeners=http://:1\n{USERS}rest.insecure=true", "sees passwords"),
         (f"listeners=https://:1\n{KEY}listeners.https.ssl.keystor=x", "is not known"),
     ],
@@ -84,7 +109,9 @@ def test_what_is_open_too_far_or_does_nothing_is_told(load: Load, lines: str, to
     assert any(told in warning for warning in load(lines).warnings)
 
 
-@pytest.mark.parametrize("lines", ["", f"listeners=https://:1\n{KEY}{USERS}", f"{USERS}rest.hosts=a.example"])
+@pytest.mark.parametrize(
+    "lines", ["", "rest.token.file=/t", f"listeners=https://:1\n{KEY}{USERS}", f"{USERS}rest.hosts=a.example"]
+)
 def test_what_is_safe_is_not_warned_of(load: Load, lines: str) -> None:
     assert load(lines).warnings == ()
 
@@ -101,6 +128,7 @@ def test_what_is_safe_is_not_warned_of(load: Load, lines: str) -> None:
         ("admin.listeners=nonsense", "write http://host:port"),
         ("rest.hosts=http://a.example", "without a port"),
         ("rest.insecure=yes", "neither true nor false"),
+        ("rest.anonymous.may=write", "not one of read, change"),
     ],
 )
 def test_what_cannot_be_served_is_a_problem_of_the_file(load: Load, lines: str, problem: str) -> None:

@@ -255,7 +255,8 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "path",
     [
-        "/connectors/",
+        "/connectors//",
+        "/connectors/%2F",
         "/connectors/%2e%2e/%2e%2e/etc/passwd",
         "/connectors/%00/config",
         "/connectors/%c0%af/config",
@@ -280,7 +281,6 @@ def test_a_method_that_a_path_does_not_have_is_a_405(worker: Guarded) -> None:
     """B33."""
     assert worker.client().delete("/").status_code == 405
     assert worker.client().request("TRACE", "/connectors").status_code == 405
-    assert worker.client().options("/connectors").status_code == 405
 
 
 # Answers

@@ -1,0 +1,85 @@
+"""Who asks where there is no users' file: all may read, and the user of this machine changes with a token.
+
+The token: ``mm2py/rest_token.py``. It is long and random, so nobody guesses it, and attempts need not wait.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from pathlib import Path
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.rest_token import PROVEN_USER, TokenUnusable, token_at, token_path
+from mm2py.secret import Secret
+from rest.access.authentication import unauthorized
+from rest.access.callers import ANONYMOUS_READER, Caller, Role, User
+from rest.access.failures import FREE, Failures
+
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""All other methods take the token, those included that no route has today."""
+_USER: Final = User(PROVEN_USER, Role.ADMIN)
+
+
+class LocalToken:
+    """Tells who asks."""
+
+    def __init__(self, named: Path | None, clock: Clock, log: FilteringBoundLogger) -> None:
+        """``named``: by ``rest.token.file``."""
+        self._named = named
+        self._clock = clock
+        self._log = log
+        self._failures = Failures()
+
+    def caller(self, method: str, header: bytes | None, address: str) -> Caller:
+        """Return who asks: the user ``mm2py``, or anybody who only reads.
+
+        Args:
+            header: ``Authorization``, if there is one. A wrong one does not keep from reading.
+        Raises:
+            RestError: 401 this may change something, and the token does not come with it.
+        """
+        anybody = Caller(ANONYMOUS_READER, address, "none")
+        is_reading = method in READING
+        if is_reading and header is None:
+            return anybody
+        try:
+            path = token_path(self._named, os.environ)
+            token = token_at(path)
+        except TokenUnusable as error:
+            if is_reading:
+                return anybody
+            raise unauthorized(f"Nothing can be changed over REST. {error} Or set rest.users.file.") from None
+        if header is not None and _given(header) == token:
+            return Caller(_USER, address, "token")
+        if is_reading:
+            return anybody
+        if header is not None:
+            self._tell_failure(address)
+        raise unauthorized(
+            f"Changes take a proven user. Send the user {PROVEN_USER} with the token of {path} as password, or that"
+            " token as Bearer. See docs/rest-access.md."
+        )
+
+    def _tell_failure(self, address: str) -> None:
+        count = self._failures.failed(address, self._clock.monotonic())
+        if count <= FREE + 1 or count % 100 == 0:
+            self._log.warning("rest.login_failed", address=address, in_a_row=count)
+
+
+def _given(header: bytes) -> Secret | None:
+    """Return the token that a request brings with it; None: there is none in it."""
+    scheme, _, rest = header.decode("latin-1").partition(" ")
+    if scheme.lower() == "bearer":
+        return Secret(rest.strip())
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, _, password = base64.b64decode(rest.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return Secret(password) if name == PROVEN_USER else None
