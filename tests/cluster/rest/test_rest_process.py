@@ -6,6 +6,7 @@ What decides where a worker listens: tests/unit/cli/test_rest_process.py.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -140,3 +141,49 @@ def test_an_empty_list_serves_nothing() -> None:
         assert run.terminate() == 0
         assert not run.events("rest.listening")
         assert not run.events("rest.not_served")
+
+
+# The token
+
+
+def set_level(address: str, token: str | None = None) -> int:
+    """Change something that needs no cluster; return the status code."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    answer = httpx2.put(f"{address}/admin/loggers/root", json={"level": "INFO"}, headers=headers, timeout=60)
+    return answer.status_code
+
+
+def test_workers_of_one_parent_and_one_started_apart_take_the_same_token(tmp_path: Path) -> None:
+    service = {"RUNTIME_DIRECTORY": str(tmp_path / "run")}
+    path = tmp_path / "run" / "rest.token"
+    with (
+        Mm2py(unreachable(), arguments=["--workers", "2"], environment=service) as parent,
+        Mm2py(unreachable(), environment=service) as apart,
+    ):
+        runs = [(apart, 1), (parent, 2)]
+        wait_until(lambda: all(len(run.events("rest.token")) == count for run, count in runs), "all have told")
+        assert {event["file"] for run, _ in runs for event in run.events("rest.token")} == {str(path)}
+        token = path.read_text().strip()
+        places = [event["at"] for event in parent.events("parent.listening")] + addresses(apart)
+        assert len(places) == 3
+        assert [set_level(address) for address in places] == [401] * 3
+        assert [set_level(address, token) for address in places] == [200] * 3
+        assert [path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777] == [0o600, 0o700]
+        assert token not in parent.text() + apart.text()
+
+
+def test_without_a_place_for_the_token_nothing_is_changed_and_all_is_read() -> None:
+    with Mm2py(unreachable(**{"rest.token.file": "/proc/mm2py/rest.token"})) as run:
+        told = run.wait_for_event("rest.changes_refused")
+        assert "Set rest.token.file" in told["why"]
+        (address,) = [run.wait_for_event("rest.listening")["at"]]
+        assert httpx2.get(f"{address}/admin/loggers", timeout=60).status_code == 200
+        assert set_level(address) == set_level(address, "x" * 64) == 401
+
+
+def test_anonymous_may_change_opens_changes_and_is_warned_of_at_the_start() -> None:
+    with Mm2py(unreachable(**{"rest.anonymous.may": "change"})) as run:
+        warned = run.wait_for_event("config", why=re.compile("rest.anonymous.may is change"))
+        assert "every user of this machine may delete offsets" in warned["why"]
+        assert set_level(run.wait_for_event("rest.listening")["at"]) == 200
+        assert not run.events("rest.token")
