@@ -6,7 +6,6 @@ It reads nothing and changes nothing, and needs the rights of a reader. Pages of
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import PlainTextResponse
@@ -14,8 +13,6 @@ from fastapi.routing import APIRoute
 
 from rest.access.callers import Role
 from rest.access.roles import ANY_READER, OPEN, required
-
-_ALSO: Final = {"GET": ("GET", "HEAD")}
 
 
 def answer_options(app: FastAPI, routers: Iterable[APIRouter]) -> None:
@@ -27,7 +24,7 @@ def answer_options(app: FastAPI, routers: Iterable[APIRouter]) -> None:
             paths.setdefault(route.path, []).append(route)
     for path, routes in paths.items():
         served = {method for route in routes for method in route.methods or ()}
-        methods = sorted({"OPTIONS", *(each for method in served for each in _ALSO.get(method, (method,)))})
+        methods = sorted(served | {"OPTIONS"} | ({"HEAD"} if "GET" in served else set()))
         is_open = any(one.role is Role.NONE for route in routes for one in required(route))
         app.add_api_route(
             path,

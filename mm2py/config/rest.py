@@ -229,7 +229,8 @@ def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSett
             case Exposure.HEALTH:
                 warnings.append(f"{where}, so only /health is served there; {_lower(settings.missing(listener))}")
             case Exposure.READERS if not listener.is_loopback:
-                warnings.append(f"{where}, and all who do may read, because rest.insecure is true")
+                seen = "" if listener.is_tls else "; who listens on the network sees the token"
+                warnings.append(f"{where}, and all who do may read, because rest.insecure is true{seen}")
             case Exposure.EVERYONE:
                 who = "every user of this machine" if listener.is_loopback else "every machine that reaches it"
                 warnings.append(

@@ -16,6 +16,7 @@ from requests.exceptions import HTTPError
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.login import host_name
+from rest.events.feed import STREAMS_MOST
 from tests.cluster.kafka_client import create_topic, new_name, values, write
 from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line, token
 from tests.cluster.running import DEADLINE_S, OWN_PATH, Mm2py, one_way_properties, wait_until
@@ -225,6 +226,8 @@ def test_head_options_and_a_slash_at_the_end_are_answered_by_a_real_server(mirro
     for path in ("/connectors", "/v1/events", "/metrics", "/openapi.json"):
         head = client.head(path)
         assert (head.status_code, head.content) == (200, b""), path
+    for _ in range(STREAMS_MOST):
+        assert client.head("/v1/events").status_code == 200, "none of the streams before has gone on"
     options = client.options(f"{client.connector()}/")
     assert (options.status_code, options.headers["allow"]) == (200, "DELETE,GET,HEAD,OPTIONS")
     assert client.get("/connectors").status_code == 200, "the connection goes on"

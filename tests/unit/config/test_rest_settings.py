@@ -96,6 +96,7 @@ def test_a_file_of_mirrormaker_2_with_internal_rest_starts_serves_the_health_and
     ("lines", "told"),
     [
         ("listeners=http://:1\nrest.insecure=true", "all who do may read, because rest.insecure is true"),
+        ("listeners=http://:1\nrest.insecure=true", "sees the token"),
         ("rest.anonymous.may=change", "every user of this machine may delete offsets and change flows"),
         (
             "listeners=http://:1\nrest.insecure=true\nrest.anonymous.may=change",
