@@ -12,6 +12,7 @@ import functools
 import gc
 import logging
 import random
+import resource
 import signal
 import socket
 import sys
@@ -38,10 +39,11 @@ from mm2py.status.inquiry import Inquiry
 from rest.access import listening
 from rest.access.audit import Audit
 from rest.access.authentication import Authentication
+from rest.access.crowd import limits_of
 from rest.access.gate import Gate
 from rest.access.listening import CLOSING_MOST_S, Server, make_server
 from rest.access.local_token import LocalToken
-from rest.access.users import UsersFile
+from rest.access.users import UsersFile, UsersUnusable
 from rest.app import make_app
 from rest.clusters.answers import Kept
 from rest.clusters.connections import Connections
@@ -59,6 +61,7 @@ from rest.worker_link import WorkerLink
 CLUSTER_ID_MOST_S: Final = 2.0
 CLUSTER_ID_KEPT_S: Final = 15.0
 AUDIT_CLOSING_MOST_S: Final = 1.0
+DESCRIPTORS_MOST: Final = 16_384
 CONNECTIONS_CLOSING_MOST_S: Final = 0.5
 
 
@@ -206,6 +209,11 @@ def _servers(
     users = None if settings.users_file is None else UsersFile(settings.users_file, stale)
     authentication = None if users is None else Authentication(users, clock, log)
     token = LocalToken(settings.token_file, clock, log)
+    if users is not None:
+        try:
+            users.current()
+        except UsersUnusable as error:
+            log.error("rest.users_refused", why=str(error), effect="no user is let in until it is mended")
     now = [listener.without_port for listener in settings.listeners]
     if [now[number] if number < len(now) else "" for number, _ in options.sockets] != options.listeners:
         raise ConfigError(
@@ -214,6 +222,7 @@ def _servers(
         )
     bound = [(settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets]
     own = [socket.gethostname(), *(listener.host for listener, _ in bound), *settings.hosts]
+    limits = limits_of(_most_descriptors(), len(bound))
     servers = []
     for listener, opened in bound:
         gate = Gate(
@@ -226,8 +235,17 @@ def _servers(
             names={name.lower() for name in own if name},
             missing=settings.missing(listener),
         )
-        servers.append((make_server(gate), opened, settings.tls_of(listener)))
+        servers.append((make_server(gate, limits), opened, settings.tls_of(listener)))
     return servers
+
+
+def _most_descriptors() -> int:
+    """Let this process open as many files as it may, and return how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MOST if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 async def _store_audit(stores: Mapping[Flow, Callable[[AuditRecord], Awaitable[None]]], record: AuditRecord) -> None:

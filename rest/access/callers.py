@@ -5,7 +5,8 @@ A role holds for the user's flows. What shows or changes anything beyond them ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ipaddress
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from mm2py.connector import Flow
@@ -43,6 +44,8 @@ class Caller:
     """From where the connection comes, without the port."""
     proof: str
     """``password``, ``token``, ``certificate``; ``none`` where no proof is asked for."""
+    evidence: object = field(default=None, repr=False, compare=False)
+    """What ``Authentication.still`` compares with the users' file: the hash there, or the certificate."""
 
     def may_see(self, flow: Flow | str) -> bool:
         """Whether a flow is one of this user's."""
@@ -59,3 +62,15 @@ EVERYONE = User("anonymous", Role.ADMIN)
 ANONYMOUS_READER = User("anonymous", Role.READER)
 """All who reach a listener for probes, or one that asks for a proof of those who change something."""
 ANONYMOUS = User("anonymous", Role.NONE)
+
+
+def network_of(address: str) -> str:
+    """Return what one party has of addresses: an IPv4 address, or a /64 of IPv6."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address[:64]
+    if isinstance(found, ipaddress.IPv6Address):
+        mapped = found.ipv4_mapped
+        return str(mapped) if mapped is not None else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    return str(found)

@@ -1,16 +1,20 @@
 """One uvicorn server for each listener, with limits for connections that say nothing, or never listen.
 
 uvicorn ends a connection that is idle after an answer. It waits without end for one that never asks, asks a letter at a
-time, or does not take its answer.
+time, or does not take its answer. It counts connections only once their TLS is done. So they are accepted here, and
+``crowd.py`` decides which of them stay.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import json
 import socket
 import ssl
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import uvicorn
@@ -23,16 +27,24 @@ from mm2py.kafka.errors import KeyMaterialUnusable
 from mm2py.kafka.security.key_material import Identity
 from mm2py.kafka.security.settings import TlsSettings
 from mm2py.kafka.security.tls import Tls, make_server_context
-from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
+from rest.access.callers import network_of
+from rest.access.crowd import Crowd, Limits
+from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App, Send
+from rest.errors import error_body
 
-CONNECTIONS_MOST: Final = 400
-"""Of a listener; further ones are answered 503, and closed at once from twice as many on."""
+FIRST_BYTE_MOST_S: Final = 10.0
+"""Of a connection with TLS."""
+HANDSHAKE_MOST_S: Final = 10.0
+GOODBYE_MOST_S: Final = 5.0
+"""So long the other side may take to end its TLS."""
 HEAD_MOST_S: Final = 10.0
 """From the first byte of a request, or from its connection, to the end of its headers."""
 IDLE_MOST_S: Final = 15
 UNREAD_MOST_S: Final = 30.0
 """So long a client may leave an answer unread."""
 AGAIN_S: Final = 5.0
+ACCEPT_AGAIN_S: Final = 0.1
+"""After the process had no descriptor left."""
 CLOSING_MOST_S: Final = 3
 """How long requests may go on when the worker has ended. All that closes then takes less than ``ENDS_MOST_S``."""
 
@@ -43,33 +55,153 @@ _VERIFY: Final[dict[ClientAuth, ssl.VerifyMode]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Accepted:
+    """A connection as it was accepted, and the address that it counts for."""
+
+    socket: socket.socket
+    network: str
+
+    def end(self) -> None:
+        """Let it end, whatever it is at: all who read from it find its end."""
+        with contextlib.suppress(OSError):  # it has ended
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
 class Server(uvicorn.Server):
-    """Leaves signals alone: the worker drains at them, and this process ends after it."""
+    """Accepts connections itself. Leaves signals alone: the worker drains at them, and this process ends after it."""
+
+    def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
+        super().__init__(config)
+        self.crowd: Crowd[Accepted] = Crowd(limits)
+        self.tls: ListenerTls | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        def connection(accepted: Accepted) -> Connection:
+            return Connection(self.config, self.server_state, self.lifespan.state, crowd=self.crowd, accepted=accepted)
 
-def make_server(app: App) -> Server:
+        doors = [_Door(opened, self.crowd, self.tls, connection) for opened in sockets or []]
+        for door in doors:
+            door.open()
+        self.servers = doors  # type: ignore[assignment]  # uvicorn closes them, and waits for their end
+        self.started = True
+
+
+class _Door:
+    """Accepts the connections of one socket."""
+
+    def __init__(
+        self,
+        opened: socket.socket,
+        crowd: Crowd[Accepted],
+        tls: ListenerTls | None,
+        connection: Callable[[Accepted], Connection],
+    ) -> None:
+        self._opened = opened
+        self._crowd = crowd
+        self._tls = tls
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+        self._entering: dict[asyncio.Task[None], Accepted] = {}
+        """Connections whose TLS is not done."""
+
+    def open(self) -> None:
+        self._opened.setblocking(False)
+        self._loop.add_reader(self._opened, self._accept)
+
+    def close(self) -> None:
+        """Accept no more. uvicorn ends the connections that have entered."""
+        self._loop.remove_reader(self._opened)
+        if self._again is not None:
+            self._again.cancel()
+        for accepted in self._entering.values():
+            accepted.end()
+
+    async def wait_closed(self) -> None:
+        if self._entering:
+            await asyncio.wait(self._entering)
+
+    def _accept(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                connection, address = self._opened.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptor is left, or no memory
+                self._loop.remove_reader(self._opened)
+                self._again = self._loop.call_later(ACCEPT_AGAIN_S, self.open)
+                _end(self._crowd.shed())
+                return
+            accepted = Accepted(connection, network_of(str(address[0])))
+            _end(self._crowd.enter(accepted, accepted.network))
+            task = self._loop.create_task(self._enter(accepted), name="connection enters")
+            self._entering[task] = accepted
+            task.add_done_callback(self._entering.pop)
+
+    async def _enter(self, accepted: Accepted) -> None:
+        made = functools.partial(self._connection, accepted)
+        tls: dict[str, Any] = {}
+        has_entered = False
+        try:
+            accepted.socket.setblocking(False)
+            if self._tls is not None:
+                await self._first_byte(accepted.socket)  # one that stays silent costs its socket and nothing else
+                tls = {
+                    "ssl": self._tls.context(),
+                    "ssl_handshake_timeout": HANDSHAKE_MOST_S,
+                    "ssl_shutdown_timeout": GOODBYE_MOST_S,
+                }
+            await self._loop.connect_accepted_socket(made, accepted.socket, **tls)
+            has_entered = True  # from here on the connection leaves when it is lost
+        except OSError:  # so are SSLError and TimeoutError: nobody is there to be told
+            pass
+        finally:
+            if not has_entered:
+                self._crowd.leave(accepted)
+
+    async def _first_byte(self, connection: socket.socket) -> None:
+        """Raises: OSError, there is none in time. The connection is closed."""
+        readable = asyncio.Event()
+        try:
+            self._loop.add_reader(connection, readable.set)
+            try:
+                async with asyncio.timeout(FIRST_BYTE_MOST_S):
+                    await readable.wait()
+            finally:
+                self._loop.remove_reader(connection)
+            if not connection.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _end(accepted: Accepted | None) -> None:
+    if accepted is not None:
+        accepted.end()
+
+
+def make_server(app: App, limits: Limits | None = None) -> Server:
     """Return the server of one listener."""
     config = uvicorn.Config(
         app,
-        http=Connection,
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,  # whatever a caller says of itself
         lifespan="off",
-        backlog=BACKLOG,
-        limit_concurrency=CONNECTIONS_MOST,
         h11_max_incomplete_event_size=HEAD_MAX_BYTES,
         timeout_keep_alive=IDLE_MOST_S,
         timeout_graceful_shutdown=CLOSING_MOST_S,
     )
     config.load()
-    return Server(config)
+    return Server(config, limits or Limits())
 
 
 async def serve(server: Server, opened: socket.socket, tls: ServerTls | None, log: FilteringBoundLogger) -> None:
@@ -77,7 +209,7 @@ async def serve(server: Server, opened: socket.socket, tls: ServerTls | None, lo
     told = ""
     while tls is not None:
         try:
-            server.config.ssl = listener_context(tls, lambda why: log.warning("security.stale", why=why))
+            server.tls = ListenerTls(tls, lambda why: log.warning("security.stale", why=why))
             break
         except KeyMaterialUnusable as error:
             if str(error) != told:
@@ -87,42 +219,54 @@ async def serve(server: Server, opened: socket.socket, tls: ServerTls | None, lo
     await server.serve([opened])
 
 
-def listener_context(settings: ServerTls, report: Callable[[str], None]) -> ssl.SSLContext:
-    """Return the TLS of a listener. Changed files count from the next connection on.
+class ListenerTls:
+    """The TLS of a listener. Changed files count from the next connection on, and no session goes on in another."""
 
-    Args:
-        report: gets a sentence when a changed file cannot be used, and the old content stays in force.
-    Raises:
-        KeyMaterialUnusable: a file cannot be used.
-    """
-    verify = _VERIFY[settings.client_auth]
+    def __init__(self, settings: ServerTls, report: Callable[[str], None]) -> None:
+        """``report`` gets a sentence when a changed file cannot be used, and the old content stays in force.
 
-    def make(tls: TlsSettings, trusted: Any, identity: Identity | None) -> ssl.SSLContext:
-        return make_server_context(tls, trusted if verify is not ssl.CERT_NONE else None, identity, verify)
+        Raises:
+            KeyMaterialUnusable: a file cannot be used.
+        """
+        self._settings = settings.settings
+        self._verify = verify = _VERIFY[settings.client_auth]
 
-    files = Tls(settings.settings, report, make=make)
+        def make(tls: TlsSettings, trusted: Any, identity: Identity | None) -> ssl.SSLContext:
+            return make_server_context(tls, trusted if verify is not ssl.CERT_NONE else None, identity, verify)
 
-    def take_current(connection: ssl.SSLObject | ssl.SSLSocket, _: str | None, __: ssl.SSLContext) -> None:
-        connection.context = files.current()
+        self._files = Tls(settings.settings, report, make=make)
+        self._files.current()
 
-    context = files.current()
-    context.sni_callback = take_current  # called in each handshake, with or without a name
-    return context
+    def context(self) -> ssl.SSLContext:
+        """Return the context of one connection; each needs its own.
+
+        The story: the authority of a client is removed. The client resumes its session of TLS 1.2, and is not asked for
+        its certificate again. OpenSSL keeps such sessions with the context that a connection begins with, tickets or
+        not, and Python cannot forbid it. So each connection begins with an empty context that nobody uses again.
+        """
+        current = self._files.current()
+        first = make_server_context(self._settings, None, None, self._verify)
+        first.verify_flags = current.verify_flags
+
+        def take_current(connection: ssl.SSLObject | ssl.SSLSocket, _: str | None, __: ssl.SSLContext) -> None:
+            connection.context = current
+
+        first.sni_callback = take_current  # called in each handshake, with or without a name
+        return first
 
 
 class Connection(H11Protocol):
     """One connection, with deadlines."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, crowd: Crowd[Accepted], accepted: Accepted) -> None:
+        super().__init__(*args)
+        self._crowd = crowd
+        self._accepted = accepted
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > 2 * CONNECTIONS_MOST:
-            transport.abort()
-            return
         secured = transport.get_extra_info("ssl_object")
         certificate = secured.getpeercert(True) if secured is not None else None
         app = self.app
@@ -130,7 +274,15 @@ class Connection(H11Protocol):
         async def run(scope: Any, receive: Any, send: Any) -> None:
             self._head_is_there()
             scope["state"][CERTIFICATE_KEY] = certificate
-            await app(scope, receive, send)
+            if scope["path"].rstrip("/") == "/health" and scope["method"] in ("GET", "HEAD"):
+                await app(scope, receive, send)
+            elif self._crowd.begins(self._accepted):
+                try:
+                    await app(scope, receive, send)
+                finally:
+                    _end(self._crowd.ends(self._accepted))
+            else:
+                await _come_later(send)
 
         self.app = run
         self._wait_for_head()
@@ -141,6 +293,7 @@ class Connection(H11Protocol):
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._crowd.leave(self._accepted)
         self._head_is_there()
         self.resume_writing()
         super().connection_lost(exc)
@@ -163,3 +316,15 @@ class Connection(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+async def _come_later(send: Send) -> None:
+    body = json.dumps(error_body(503, "Too many requests at once, in all or from your address. Ask again.")).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"retry-after", b"2"),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -22,8 +22,10 @@ from confluent_kafka import Consumer, TopicPartition
 from deploy.local.certificates import Authority, write_private
 from deploy.local.kafka import KafkaCluster
 from mm2py.secret import Secret
+from rest.access.crowd import WAITING_MOST
 from rest.access.hashes import hash_password, hash_token
 from tests.cluster.rest.serving import peak_mib
+from tests.cluster.rest.test_crowds import idle
 from tests.cluster.rest.test_rest_process import rest_processes
 from tests.cluster.running import Mm2py, one_way_properties, wait_until
 
@@ -75,13 +77,15 @@ def served(
     directory = tmp_path_factory.mktemp("access")
     authority = Authority()
     write_private(directory / "ca.pem", authority.pem())
+    write_private(directory / "clients.pem", authority.pem())
     write_private(directory / "rest.p12", authority.issue("rest").pkcs12(STORE_PASSWORD))
     for name in ("prometheus", "stranger"):
         write_private(directory / f"{name}.pem", authority.issue(name).pem())
-    (directory / "users").write_text(
+    lines = (
         f"alice:{hash_password(Secret(PASSWORD))}:admin\nci:{hash_token(Secret(TOKEN))}:operator\n"
         "prometheus:$subject$CN=prometheus:reader\n"
     )
+    write_private(directory / "users", lines.encode())
     properties = one_way_properties(
         source_cluster,
         target_cluster,
@@ -95,7 +99,7 @@ def served(
             "listeners.https.ssl.keystore.location": directory / "rest.p12",
             "listeners.https.ssl.keystore.password": STORE_PASSWORD,
             "listeners.https.ssl.truststore.type": "PEM",
-            "listeners.https.ssl.truststore.location": directory / "ca.pem",
+            "listeners.https.ssl.truststore.location": directory / "clients.pem",
             "listeners.https.ssl.client.auth": "requested",
             "rest.users.file": directory / "users",
         },
@@ -271,6 +275,44 @@ def test_a_new_certificate_and_new_users_count_from_the_next_request_on(served: 
     finally:
         users.write_text(before)
         write_private(served.directory / "rest.p12", store)
+
+
+def test_a_removed_authority_of_clients_counts_at_the_next_connection_though_a_client_resumes(served: Served) -> None:
+    """S14: a session of TLS 1.2 went on, and its client was not asked for its certificate again."""
+    trusted, context = served.directory / "clients.pem", served.context("prometheus.pem")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    before = trusted.read_bytes()
+
+    def asked(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+        with (
+            socket.create_connection(("127.0.0.1", served.ports["tls"]), timeout=30) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as connection,
+        ):
+            connection.sendall(b"GET /connectors HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert not connection.session_reused
+            return connection.recv(15), connection.session
+
+    status, session = asked(None)
+    assert status == b"HTTP/1.1 200 OK" and session is not None
+    assert asked(session)[0] == b"HTTP/1.1 200 OK"
+    try:
+        write_private(trusted, Authority("another").pem())
+        with pytest.raises(OSError):
+            asked(session)
+    finally:
+        write_private(trusted, before)
+
+
+def test_the_health_and_users_are_answered_among_thousands_of_silent_connections(served: Served) -> None:
+    """B43, S17: 3,000 connections that do not begin their TLS, and 420 without TLS, all of one address."""
+    with contextlib.ExitStack() as silent:
+        for listener, count in (("tls", 3_000), ("loopback", 420)):
+            there = silent.enter_context(idle(served.ports[listener], count))
+            assert there > WAITING_MOST
+            assert served.ask(listener, "/health").status_code == 200
+            assert served.ask(listener, "/connectors", headers=bearer()).status_code == 200
+        assert served.ask("tls", "/health").status_code == 200
+        assert served.ask("probes", "/health").status_code == 200
 
 
 def test_nothing_asked_over_rest_makes_a_worker_connect_anywhere(served: Served) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.local.certificates import Authority, write_private
+from mm2py.cli.command import loop_factory
 from mm2py.config.rest import ServerTls
 from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from mm2py.logs import make_logger
 from rest.access import listening
+from rest.access.crowd import Limits
 from rest.access.gate import HEAD_MAX_BYTES
-from rest.access.listening import make_server
+from rest.access.listening import Server, make_server
 from tests.fakes.rest_services import guarded
 
 GET = b"GET /connectors HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -126,29 +131,190 @@ def test_a_request_that_is_refused_before_its_body_does_not_get_the_body_read() 
     tell(story)
 
 
-def test_beyond_so_many_connections_new_ones_are_told_to_come_later_and_those_that_ended_make_room(
-    monkeypatch: pytest.MonkeyPatch,
+def loops() -> list[Any]:
+    """Return what makes event loops: that of the REST process, and asyncio's own."""
+    return [pytest.param(loop_factory(), id="uvloop"), pytest.param(asyncio.new_event_loop, id="asyncio")]
+
+
+@dataclass
+class Listening:
+    """A listener of this process with TLS, and those who connect to it."""
+
+    directory: Path
+    port: int = 0
+    server: Server | None = None
+    log: io.StringIO = field(default_factory=io.StringIO)
+
+    @contextlib.asynccontextmanager
+    async def serving(self, limits: Limits | None = None, *, is_tls: bool = True) -> AsyncIterator[None]:
+        """Serve; ``keys.pem`` holds the certificate and ``clients.pem`` the authorities of clients."""
+        opened = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = opened.getsockname()[1]
+        settings = TlsSettings(
+            TrustStore("PEM", self.directory / "clients.pem"), KeyStore("PEM", self.directory / "keys.pem")
+        )
+        self.server = make_server(guarded().gate, limits)
+        tls = ServerTls(settings, "requested") if is_tls else None
+        running = asyncio.create_task(listening.serve(self.server, opened, tls, make_logger("info", "json", self.log)))
+        try:
+            while not self.server.started:
+                await asyncio.sleep(0)
+            yield
+        finally:
+            self.server.should_exit = True
+            await running
+
+    def context(self, client: str = "client.pem") -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.directory / "ca.pem")
+        context.load_cert_chain(self.directory / client)
+        return context
+
+    def ask(self, context: ssl.SSLContext | None, path: str = "/connectors", session: Any = None) -> tuple[str, Any]:
+        """Ask over a new connection. Returns the status or "refused", and the TLS session or whether it went on."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=20) as plain:
+                asking: Any = plain
+                if context is not None:
+                    asking = context.wrap_socket(plain, server_hostname="localhost", session=session)
+                asking.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                answer = b""
+                while part := asking.recv(65536):
+                    answer += part
+                status = answer.split(b" ")[1].decode() if answer else "refused"
+                return status, getattr(asking, "session", None) if session is None else asking.session_reused
+        except OSError:
+            return "refused", None
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Listening:
+    server_ca, clients = Authority("server"), Authority("clients")
+    write_private(tmp_path / "ca.pem", server_ca.pem())
+    write_private(tmp_path / "keys.pem", server_ca.issue("rest").pem())
+    write_private(tmp_path / "clients.pem", clients.pem())
+    write_private(tmp_path / "client.pem", clients.issue("client").pem())
+    return Listening(tmp_path)
+
+
+@pytest.mark.parametrize("make_loop", loops())
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_no_session_of_tls_goes_on_so_a_removed_authority_counts_at_the_next_connection(
+    listener: Listening, version: ssl.TLSVersion, make_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """B43, S17."""
-    monkeypatch.setattr(listening, "CONNECTIONS_MOST", 4)
+    """A client resumed its session of TLS 1.2, and was not asked for its certificate again."""
 
-    async def story(port: int) -> None:
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-        last_reader, last_writer = await asyncio.open_connection("127.0.0.1", port)
-        last_writer.write(GET)
-        assert (await last_reader.readline()).startswith(b"HTTP/1.1 503")
-        crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
-        async with asyncio.timeout(20):
-            with contextlib.suppress(ConnectionError):
-                assert await crowd[-1][0].read() == b"", "closed at once"
-        for _, writer in [*idle, *crowd]:
-            writer.close()
-        last_writer.close()
-        for _, writer in [*idle, *crowd, (last_reader, last_writer)]:
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+    async def story() -> None:
+        context = listener.context()
+        context.maximum_version = version
+        async with listener.serving():
+            status, session = await asyncio.to_thread(listener.ask, context)
+            assert status == "200"
+            if session is None:
+                assert version is ssl.TLSVersion.TLSv1_3, "no ticket: there is nothing to resume"
+            else:
+                assert await asyncio.to_thread(listener.ask, context, session=session) == ("200", False)
+            write_private(listener.directory / "clients.pem", Authority("another").pem())
+            assert (await asyncio.to_thread(listener.ask, context, session=session))[0] == "refused"
 
-    tell(story)
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(story())
+
+
+@pytest.mark.parametrize("make_loop", loops())
+@pytest.mark.parametrize("is_tls", [True, False])
+def test_the_health_is_answered_however_many_connections_stay_silent(
+    listener: Listening, is_tls: bool, make_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """B43, S17: 3,000 connections that never began their TLS, or 420 without TLS, made the health fail."""
+    limits = Limits(waiting=20, busy=20)
+
+    async def story() -> None:
+        async with listener.serving(limits, is_tls=is_tls):
+            assert listener.server is not None
+            silent: list[socket.socket] = []
+            context = listener.context() if is_tls else None
+            try:
+                for _ in range(10):
+                    for _ in range(15):
+                        silent.append(socket.create_connection(("127.0.0.1", listener.port)))
+                        await asyncio.sleep(0)
+                    assert (await asyncio.to_thread(listener.ask, context, "/health"))[0] == "200"
+                    assert (await asyncio.to_thread(listener.ask, context))[0] == "200", "so is who asks at once"
+                    assert len(listener.server.crowd) <= 20
+            finally:
+                for one in silent:
+                    one.close()
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(story())
+
+
+def test_connections_that_are_all_busy_leave_the_health_and_those_that_end_make_room(listener: Listening) -> None:
+    """S17: of one address half of the requests at most. Others are told to come later."""
+    head = b"PUT /connectors/A->B.MirrorSourceConnector/config HTTP/1.1\r\nHost: localhost\r\n"
+    unfinished = head + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+
+    async def story() -> None:
+        async with listener.serving(Limits(waiting=20, busy=8), is_tls=False):
+            assert listener.server is not None
+            busy = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(4)]
+            for _, writer in busy:
+                writer.write(unfinished)
+            while listener.server.crowd.waiting:
+                await asyncio.sleep(0)
+            assert (await asyncio.to_thread(listener.ask, None))[0] == "503"
+            assert (await asyncio.to_thread(listener.ask, None, "/health"))[0] == "200"
+            busy[0][1].transport.abort()
+            while (await asyncio.to_thread(listener.ask, None))[0] == "503":
+                await asyncio.sleep(0)
+            for _, writer in busy:
+                writer.transport.abort()
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_does_not_begin_its_tls_in_time_ends(
+    listener: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "FIRST_BYTE_MOST_S", 0.1)
+    monkeypatch.setattr(listening, "HANDSHAKE_MOST_S", 0.1)
+
+    async def story() -> None:
+        async with listener.serving():
+            assert listener.server is not None
+            for sent in (b"", b"\x16\x03\x01"):
+                assert await answers(listener.port, sent) == b""
+            while len(listener.server.crowd):
+                await asyncio.sleep(0)
+            assert (await asyncio.to_thread(listener.ask, listener.context()))[0] == "200"
+
+    asyncio.run(story())
+
+
+def test_a_process_without_a_free_descriptor_closes_who_waits_and_serves_on(
+    listener: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "ACCEPT_AGAIN_S", 0.01)
+
+    async def story() -> None:
+        async with listener.serving(is_tls=False):
+            assert listener.server is not None
+            waiting = socket.create_connection(("127.0.0.1", listener.port))
+            while not listener.server.crowd.waiting:
+                await asyncio.sleep(0)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with socket.socket() as late:
+                late.setblocking(False)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (late.fileno() + 1, hard))
+                try:
+                    late.connect_ex(("127.0.0.1", listener.port))
+                    assert await asyncio.get_running_loop().run_in_executor(None, waiting.recv, 1) == b"", "closed"
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            waiting.close()
+            assert (await asyncio.to_thread(listener.ask, None))[0] == "200"
+
+    asyncio.run(story())
 
 
 def test_a_listener_whose_certificate_is_missing_waits_for_it_and_is_then_served(
