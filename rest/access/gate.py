@@ -23,7 +23,7 @@ from rest.access.callers import ANONYMOUS, ANONYMOUS_READER, EVERYONE, Caller
 from rest.access.hosts import is_own_host, is_own_page
 from rest.access.json_bodies import BadBody, parse_json
 from rest.access.local_token import LocalToken
-from rest.access.roles import ADMIT_AGAIN_KEY, CALLER_KEY, flow_of_path
+from rest.access.roles import CALLER_KEY, STILL_KEY, flow_of_path
 from rest.access.users import UsersUnusable
 from rest.errors import ERROR_MARK_KEY, RestError, error_body
 from rest.uniform import Message, Scope, Send, uniform
@@ -129,6 +129,12 @@ class Gate:
                 except UsersUnusable as error:
                     raise RestError(503, f"No user can be let in: {error}", {"Retry-After": "5"}) from error
 
+    def still(self, caller: Caller) -> Caller:
+        """Return a caller of before with the rights of now. Raises: RestError, it has none any more."""
+        if caller.evidence is None or self._authentication is None:
+            return caller
+        return self._authentication.still(caller)
+
     def _check_site(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
         if host and path != "/health" and not is_own_host(host, self._names):
@@ -199,7 +205,7 @@ class _Request:
             caller = await self._gate.admit(self._scope, headers)
             state = self._scope.setdefault("state", {})
             state[CALLER_KEY] = caller
-            state[ADMIT_AGAIN_KEY] = functools.partial(self._gate.admit, self._scope, headers)
+            state[STILL_KEY] = functools.partial(self._gate.still, caller)
             self._pending = [{"type": "http.request", "body": await self._read(headers), "more_body": False}]
             await self._gate.app(self._scope, self._next, self._answer)
         except RestError as error:

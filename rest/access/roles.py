@@ -27,8 +27,8 @@ from rest.errors import RestError
 
 CALLER_KEY: Final = "caller"
 """In the state of a request."""
-ADMIT_AGAIN_KEY: Final = "admit_again"
-"""In the state of a request: a function that asks once more who the caller is, and raises as at first."""
+STILL_KEY: Final = "still"
+"""In the state of a request: a function that returns its caller with the rights of now, or raises RestError."""
 _FLOW_PARAMETERS: Final = ("flow", "name", "connector")
 
 
@@ -58,16 +58,16 @@ class Requires:
     def still_holds(self, request: Request) -> Callable[[], Awaitable[bool]]:
         """Return what tells, while a long answer goes on, whether its caller may still have it.
 
-        It does not end because too many ask at once, or because the users' file cannot be read for a while.
+        It asks the users' file alone: how many ask, and what else comes from the caller's address, changes nothing.
         """
-        admit = getattr(request.state, ADMIT_AGAIN_KEY, None)
+        still = getattr(request.state, STILL_KEY, None)
 
         async def holds() -> bool:
             try:
-                if admit is not None:
-                    self.check(await admit(), request.path_params)
-            except RestError as error:
-                return error.status not in (401, 403)
+                if still is not None:
+                    self.check(still(), request.path_params)
+            except RestError:
+                return False
             return True
 
         return holds

@@ -125,9 +125,9 @@ class Scene:
         """Return a listener with TLS, whose key store has a password, and users."""
         store = self.canaries.token("file: the key store of REST")
         write_private(self._directory / "rest.p12", Authority().issue("rest").pkcs12(store))
-        (self._directory / "users").write_text(
-            f"{self.user}:{hash_password(Secret(self.password))}:admin\nci:{hash_token(Secret(self.token))}:reader\n"
-        )
+        proofs = hash_password(Secret(self.password)), hash_token(Secret(self.token))
+        lines = f"{self.user}:{proofs[0]}:admin\nci:{proofs[1]}:reader\n"
+        write_private(self._directory / "users", lines.encode())
         return {
             "listeners": "http://127.0.0.1:0, https://127.0.0.1:0",
             "listeners.https.ssl.keystore.type": "PKCS12",

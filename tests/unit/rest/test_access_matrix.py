@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fastapi import APIRouter
 
+from deploy.local.certificates import write_private
 from mm2py.config.rest import Exposure
 from mm2py.secret import Secret
 from rest.access.callers import Role
@@ -55,7 +56,7 @@ def worker(tmp_path: Path) -> Guarded:
     users = tmp_path / "users"
     lines = [f"{name}:{hash_token(Secret(token(name)))}:{role}" for name, role in USERS.items()]
     lines += [f"{name}-AB:{hash_token(Secret(token(f'{name}-AB')))}:{role}:A->B" for name, role in USERS.items()]
-    users.write_text("\n".join(lines))
+    write_private(users, "\n".join(lines).encode())
     return guarded(Exposure.USERS, users=users)
 
 
