@@ -203,17 +203,9 @@ def _servers(
 ) -> list[tuple[Server, socket.socket, ServerTls | None]]:
     """Return a server for each listener, with what stands before the routes there."""
 
-    def stale(why: str) -> None:
-        log.warning("security.stale", why=why)
-
-    users = None if settings.users_file is None else UsersFile(settings.users_file, stale)
+    users = None if settings.users_file is None else users_of(settings.users_file, log)
     authentication = None if users is None else Authentication(users, clock, log)
     token = LocalToken(settings.token_file, clock, log)
-    if users is not None:
-        try:
-            users.current()
-        except UsersUnusable as error:
-            log.error("rest.users_refused", why=str(error), effect="no user is let in until it is mended")
     now = [listener.without_port for listener in settings.listeners]
     if [now[number] if number < len(now) else "" for number, _ in options.sockets] != options.listeners:
         raise ConfigError(
@@ -222,7 +214,7 @@ def _servers(
         )
     bound = [(settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets]
     own = [socket.gethostname(), *(listener.host for listener, _ in bound), *settings.hosts]
-    limits = limits_of(_most_descriptors(), len(bound))
+    limits = limits_of(most_descriptors(), len(bound))
     servers = []
     for listener, opened in bound:
         gate = Gate(
@@ -239,7 +231,17 @@ def _servers(
     return servers
 
 
-def _most_descriptors() -> int:
+def users_of(path: Path, log: FilteringBoundLogger) -> UsersFile:
+    """Return the users of a file. A file that cannot be used yet is logged, and is read again with each request."""
+    users = UsersFile(path, lambda why: log.warning("security.stale", why=why))
+    try:
+        users.current()
+    except UsersUnusable as error:
+        log.error("rest.users_refused", why=str(error), effect="no user is let in until it is mended")
+    return users
+
+
+def most_descriptors() -> int:
     """Let this process open as many files as it may, and return how many that are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MOST if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MOST)

@@ -17,8 +17,8 @@ from mm2py.clock import Clock
 from mm2py.rest_token import PROVEN_USER, TokenUnusable, token_at, token_path
 from mm2py.secret import Secret
 from rest.access.authentication import unauthorized
-from rest.access.callers import ANONYMOUS_READER, Caller, Role, User
-from rest.access.failures import FREE, Failures
+from rest.access.callers import ANONYMOUS_READER, Caller, Role, User, network_of
+from rest.access.failures import Failures, is_told
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """All other methods take the token, those included that no route has today."""
@@ -66,8 +66,8 @@ class LocalToken:
         )
 
     def _tell_failure(self, address: str) -> None:
-        count = self._failures.failed(address, self._clock.monotonic())
-        if count <= FREE + 1 or count % 100 == 0:
+        count = self._failures.failed(network_of(address), self._clock.monotonic())
+        if is_told(count):
             self._log.warning("rest.login_failed", address=address, in_a_row=count)
 
 

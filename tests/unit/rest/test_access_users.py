@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import os
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -20,14 +21,17 @@ from starlette.responses import Response
 
 from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import Exposure
+from mm2py.logs import make_logger
 from mm2py.secret import Secret
 from rest.access import authentication as authentication_module
 from rest.access.authentication import user_of_certificate
-from rest.access.callers import Role
+from rest.access.callers import Caller, Role, User
 from rest.access.failures import ADDRESSES_MOST, Failures
 from rest.access.hashes import BadHash, PasswordHash, hash_password, hash_token, parse_password_hash, parse_token_hash
-from rest.access.roles import READS
+from rest.access.roles import READS, Requires
 from rest.access.users import UsersUnusable, parse_users, refuse_writable
+from rest.errors import RestError
+from rest.server import users_of
 from tests.fakes.rest_services import Guarded, guarded
 
 PASSWORD = hash_password(Secret("päss:word"))
@@ -173,6 +177,9 @@ def test_a_users_file_that_others_may_write_is_refused_and_the_users_of_before_s
 
 def test_a_users_file_that_others_may_write_lets_nobody_in_from_the_start(users: Path) -> None:
     users.chmod(0o646)
+    text = io.StringIO()
+    users_of(users, make_logger("info", "json", text))
+    assert "rest.users_refused" in text.getvalue() and f"chmod go-w {users}" in text.getvalue()
     answer = guarded(Exposure.USERS, users=users).client().get("/connectors", headers=bearer(TOKEN))
     assert answer.status_code == 503 and "chmod go-w" in answer.json()["message"]
 

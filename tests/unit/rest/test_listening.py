@@ -24,6 +24,7 @@ from rest.access import listening
 from rest.access.crowd import Limits
 from rest.access.gate import HEAD_MAX_BYTES
 from rest.access.listening import Server, make_server
+from rest.server import DESCRIPTORS_MOST, most_descriptors
 from tests.fakes.rest_services import guarded
 
 GET = b"GET /connectors HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -289,6 +290,17 @@ def test_a_connection_that_does_not_begin_its_tls_in_time_ends(
             assert (await asyncio.to_thread(listener.ask, listener.context()))[0] == "200"
 
     asyncio.run(story())
+
+
+def test_the_process_may_open_as_many_files_as_its_hard_limit_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MOST if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MOST)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        assert most_descriptors() == wanted
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (wanted, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_without_a_free_descriptor_closes_who_waits_and_serves_on(
