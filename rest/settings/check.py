@@ -15,7 +15,9 @@ from mm2py.config import keys
 from mm2py.config.flow_properties import contradicted, new_name, stored_keys
 from mm2py.config.settings import BadValue, Key, Status, boolean, strings
 from mm2py.connector import Flow, Kind
+from mm2py.errors import ConfigError
 from mm2py.secret import HIDDEN, is_hidden, may_be_address, may_hold_secret, setting_within, shown_key
+from mm2py.topics.filters import PatternList
 from rest.models import ConfigInfo, ConfigKey, ConfigsReport, ConfigValue
 
 PACKAGE: Final = "org.apache.kafka.connect.mirror"
@@ -23,6 +25,15 @@ OF_CONNECT: Final = ("name", "connector.class", "source.cluster.alias", "target.
 """What Connect's clients send beside the settings; it has to be what it is."""
 GROUPS: Final = ("Common", "mm2py")
 _NUMBERS_WITHOUT_DEFAULT: Final = (keys.TASKS_MAX, keys.BYTES_PER_SECOND_MAX, keys.FETCH_PARTITION_MAX_BYTES)
+_PATTERNS: Final = (
+    keys.TOPICS,
+    keys.TOPICS_EXCLUDE,
+    keys.GROUPS,
+    keys.GROUPS_EXCLUDE,
+    keys.CONFIG_PROPERTIES_EXCLUDE,
+    keys.COPY_MODE_PASS_TOPICS,
+    keys.COPY_MODE_REPACK_TOPICS,
+)
 SWITCHES: Final = {
     Kind.SOURCE: keys.ENABLED,
     Kind.CHECKPOINT: keys.EMIT_CHECKPOINTS_ENABLED,
@@ -105,9 +116,14 @@ def _wrong(key: Key[Any], value: str) -> str:
     if key.refuses(value):
         return f"not supported: {key.note}"
     try:
-        key.kind(value)
+        read = key.kind(value)
+        if key in _PATTERNS:
+            PatternList(key.name, read)
     except BadValue as error:
         return str(error)
+    except ConfigError as error:
+        why = error.what.removeprefix(f"{key.name}: ").rstrip(".")
+        return f"not a list of patterns that mm2py has: {why}. {error.remedy}".rstrip()
     return ""
 
 

@@ -293,16 +293,18 @@ def test_a_worker_started_with_apply_makes_all_others_run_by_its_file() -> None:
     run(scenario())
 
 
-def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_starts() -> None:
+@pytest.mark.parametrize("topics", ["(", "(?:a{3000}){3000}"])
+def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_starts(topics: str) -> None:
     async def scenario() -> None:
         world = World(9)
         worker = FlowWorker(world, "w1", {"topics": "one"})
         before = await worker.start()
         stored = await stored_in(world)
-        await (await log_of(world, "operator")).write(of({"topics": "("}, stored), instead_of=stored)
+        await (await log_of(world, "operator")).write(of({"topics": topics}, stored), instead_of=stored)
         await asyncio.sleep(5)
         assert worker.settings is before and worker.heard == []
-        assert "config.unusable" in world.log_text.getvalue()
+        (told,) = (line for line in world.log_text.getvalue().splitlines() if "config.unusable" in line)
+        assert f"topics: pattern '{topics}' (entry 1 of 1)" in told and "mm2py apply FILE" in told
         with pytest.raises(StoredConfigUnusable, match="mm2py apply FILE"):
             await FlowWorker(world, "w2", {"topics": "one"}).start(runners=("w1",))
 

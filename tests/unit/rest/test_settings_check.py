@@ -57,3 +57,12 @@ def test_a_name_that_mirror_maker_dropped_counts_as_its_new_one() -> None:
     report = validated(Kind.SOURCE, {"topic.blacklist": "a"})
     assert report.error_count == 0
     assert [one.value.value for one in report.configs if one.value.name == "topics.exclude"] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["topics", "topics.exclude", "groups", "groups.exclude", "config.properties.exclude"])
+def test_a_pattern_that_costs_gigabytes_is_named_with_its_setting_and_the_limit(name: str) -> None:
+    found = check(FLOW, Kind.SOURCE, {name: "orders,(?:a{3000}){3000}"})
+    assert "'(?:a{3000}){3000}' (entry 2 of 2)" in found.errors[name] and "300,000" in found.errors[name]
+    (told,) = (info for info in validated(Kind.SOURCE, {name: "(?:a{3000}){3000}"}).configs if info.value.name == name)
+    assert told.value.errors and told.value.value is None
+    assert check(FLOW, Kind.SOURCE, {name: "orders,[a-z]{40}"}).errors == {}

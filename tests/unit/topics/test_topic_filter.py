@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import time
+import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +16,8 @@ from mm2py.errors import ConfigError
 from mm2py.topics import filters, topic_configs
 from mm2py.topics.filters import PatternList, PatternTooSlow, TopicFilter
 from mm2py.topics.topic_configs import ConfigPropertyFilter
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
@@ -265,3 +270,69 @@ def test_no_text_makes_the_parser_fail_otherwise_than_by_refusing(pattern: str) 
 def test_no_syntax_makes_the_parser_fail_otherwise_than_by_refusing(pattern: str) -> None:
     with contextlib.suppress(ConfigError, PatternTooSlow):
         PatternList("topics", [pattern]).matches("aa")
+
+
+NESTED_PLUS = "(?:" * 48 + "a" + "+)+" + ")+" * 47
+"""Each ``+`` around another doubles what is built, and no count stands in it."""
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        ["(?:a{3000}){3000}"],  # 17 characters took 36 s and 2,350 MB
+        [NESTED_PLUS],
+        ["(?:" * 14 + "a" + "){2}" * 14],  # 2,000 MB
+        ["(?:" * 20 + "a" + "){1,}" * 20],
+        ["(?:(?:a|b){200}|[a-z]{900}){1000}"],
+        ["(?i:" * 10 + "[a-z]" + "){9}" * 10],
+        ["(?:a{9000}){9}"] * 1 + [f"(?:a{{9000}}){{9}}{number}" for number in range(9)],  # each alone would do
+        ["a" * 300_001],
+        [f"orders-{number:06d}" for number in range(30_000)],
+        ["()" * 20_000],  # 21 s
+    ],
+)
+def test_what_would_cost_seconds_or_gigabytes_is_refused_before_it_is_compiled(
+    entries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters.regex, "compile", lambda *_: pytest.fail("it was compiled"))
+    start = time.process_time()
+    with pytest.raises(ConfigError) as refused:
+        PatternList("topics", entries)
+    assert time.process_time() - start < 2
+    assert refused.value.what.startswith("topics: pattern '") and f"of {len(entries)})" in refused.value.what
+    assert "smaller counts, or fewer and shorter entries" in refused.value.remedy
+    assert any(limit in refused.value.what for limit in ("300,000", "1,000 empty groups"))
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [f"team-{number % 40:02d}.orders-of-the-customers.v{number:04d}.events-of-today" for number in range(5_000)],
+        [rf"team-{number}\.(?:orders|bills)-[a-z0-9]{{1,40}}.*" for number in range(2_000)],
+        ["[a-z]{1,249}", "[a-z]{10000}", "(?:[a-z]{3}-){10}x"],
+        [r"(?:[a-z]+\.)+orders", "(?:a+b+)+"],
+    ],
+)
+def test_lists_of_realistic_size_pass_and_their_memory_is_small(entries: list[str]) -> None:
+    tracemalloc.start()
+    try:
+        topics = PatternList("topics", entries)
+        assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    finally:
+        tracemalloc.stop()
+    assert not topics.matches("none-of-them!")
+
+
+def test_nothing_but_the_filters_compiles_a_pattern_that_is_not_written_in_the_source() -> None:
+    """One place bounds patterns from outside. Elsewhere a pattern is a text of the source, or is escaped."""
+    compiles = {"compile", "match", "fullmatch", "search", "findall", "finditer", "split", "sub", "subn"}
+    escaped = {"mm2py/shared_settings/flow_owner.py", "mm2py/kafka/producer/fencing.py"}
+    found = set()
+    for path in [path for package in ("mm2py", "connectors", "rest") for path in (ROOT / package).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="re" | "regex"), attr=name), args=[first, *_]):
+                    if name in compiles and not isinstance(first, ast.Constant | ast.JoinedStr):
+                        found.add(str(path.relative_to(ROOT)))
+    assert found == {*escaped, "mm2py/topics/filters.py"}
