@@ -2,6 +2,10 @@
 
 Spark's own settings and its page show what a session was given, so no secret goes there: tasks get the path of the
 settings file. Spark's own rule for what it masks (``spark.redaction.regex``) stays as it is.
+
+Every user of this machine may connect to loopback. So a local session serves no page, and lets in only a process that
+knows the secret of the session. Spark makes that secret and keeps it in its memory: a secret that is given by name
+stands on the command line of its Java process.
 """
 
 from __future__ import annotations
@@ -39,9 +43,10 @@ def no_pyspark() -> SparkMissing:
 def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, str] = NO_SETTINGS) -> SparkSession:
     """Return the session of this process, as it is, or a new one.
 
-    A new one with a local master listens on loopback only, its page too, and runs this Python; JAVA_HOME,
-    PYSPARK_PYTHON and SPARK_LOCAL_IP of this process are set for that, the last one unless it is set. With another
-    master PYSPARK_PYTHON is left to the caller, as executors have paths of their own.
+    A new one with a local master listens on loopback only, takes no connection without its secret, has no page unless
+    ``settings`` ask for it, and runs this Python; JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process are set
+    for that, the last one unless it is set. With another master PYSPARK_PYTHON is left to the caller, as executors have
+    paths of their own, and what it asks of those who connect is left to its operator.
 
     Args:
         name: what Spark's page shows.
@@ -62,7 +67,13 @@ def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, 
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # the only one that Spark's page heeds
-        chosen = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+        chosen = {
+            "spark.driver.host": LOOPBACK,
+            "spark.driver.bindAddress": LOOPBACK,
+            "spark.ui.enabled": "false",
+        }
+        if not master.startswith("local-cluster["):  # where Spark wants a secret by name, which `ps` would show
+            chosen["spark.authenticate"] = "true"
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**chosen, **settings}.items():
         builder = builder.config(key, value)

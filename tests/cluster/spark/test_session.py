@@ -49,11 +49,19 @@ def test_another_thread_finds_the_session_too(spark: SparkSession) -> None:
         assert thread.submit(open_session, "another").result() is spark
 
 
+def test_a_local_session_asks_for_its_secret_and_has_no_page(spark: SparkSession) -> None:
+    """Every user of this machine may connect to loopback, and nothing that Spark serves there asked for anything."""
+    assert spark.sparkContext.uiWebUrl is None
+    conf = spark.sparkContext.getConf()
+    assert conf.get("spark.authenticate") == "true"
+    assert conf.get("spark.authenticate.secret") is None, "Spark makes it; given by name it stands on a command line"
+
+
 LISTENS = """
 import os
 from pathlib import Path
 from mm2py.backfill.session import open_session
-session = open_session("listens", master="local[1]", settings={"spark.ui.port": "0"})
+session = open_session("listens", master="local[1]", settings={"spark.ui.enabled": "true", "spark.ui.port": "0"})
 java = Path("/proc", str(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()))
 links = {os.readlink(one) for one in (java / "fd").iterdir() if one.is_symlink()}
 for family in ("tcp", "tcp6"):
