@@ -84,9 +84,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument(
         "--parquet",
         type=folder_of,
-        default=Path(),
         metavar="DIR",
-        help="keep the results of all ranges there; none: do not keep them; default: the current directory",
+        help="keep the results of all ranges there; default: none, they are not kept",
     )
     parser.add_argument("--dry-run", action="store_true", help="only print the plan")
     way = parser.add_mutually_exclusive_group()

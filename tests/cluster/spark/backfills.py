@@ -35,7 +35,7 @@ def backfill(file: Path, *arguments: str, settings: Mapping[str, str] | None = N
         "".join(f"{name} {value}\n" for name, value in {"spark.ui.enabled": "false", **(settings or {})}.items())
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "mm2py", "backfill", str(file), FLOW, *arguments],
+        [sys.executable, "-m", "mm2py", "backfill", str(file), FLOW, *arguments, "--parquet", str(file.parent)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

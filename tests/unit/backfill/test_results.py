@@ -43,7 +43,7 @@ def ledger_of(*entries: Entry, start: int = 0) -> Ledger:
 
 
 def test_results_go_to_the_current_directory_if_nothing_else_is_said() -> None:
-    assert parse_arguments(["f", "A->B"]).parquet == Path()
+    assert parse_arguments(["f", "A->B"]).parquet is None, "nothing is left in the current directory unasked"
     assert parse_arguments(["f", "A->B", "--parquet", "/results"]).parquet == Path("/results")
     assert parse_arguments(["f", "A->B", "--parquet", "none"]).parquet is None
     assert folder_of("./none") == Path("none")
