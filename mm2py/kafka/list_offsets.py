@@ -40,7 +40,7 @@ class OffsetAnswer:
 async def list_offsets(
     brokers: Brokers,
     leaders: Leaders,
-    when: int,
+    when: int | Mapping[TopicPartition, int],
     *,
     leader_epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     read_committed: bool = False,
@@ -50,7 +50,8 @@ async def list_offsets(
 
     Args:
         leaders: the leader of each partition; partitions without one are left out of the answer.
-        when: one of the two, or a time in ms: the answer is the first record of that time or later.
+        when: one of the two, or a time in ms, or one for each partition: the answer is the first record of that time or
+            later.
         leader_epochs: an answer counts under this epoch only; under another one the leader refuses to tell.
         read_committed: ``LATEST`` is where the first open transaction begins.
         skip_silent: partitions whose leader does not answer are left out, and nothing is raised for them.
@@ -120,12 +121,18 @@ def chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
 
 
 def _request(
-    keys: Sequence[TopicPartition], when: int, leader_epochs: Mapping[TopicPartition, int], *, read_committed: bool
+    keys: Sequence[TopicPartition],
+    when: int | Mapping[TopicPartition, int],
+    leader_epochs: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
 ) -> messages.ListOffsetsRequest:
     by_topic: dict[str, list[messages.ListOffsetsPartition]] = {}
     for key in keys:
         asked = messages.ListOffsetsPartition(
-            partition_index=i32(key[1]), current_leader_epoch=i32(leader_epochs.get(key, -1)), timestamp=i64(when)
+            partition_index=i32(key[1]),
+            current_leader_epoch=i32(leader_epochs.get(key, -1)),
+            timestamp=i64(when if isinstance(when, int) else when[key]),
         )
         by_topic.setdefault(key[0], []).append(asked)
     return messages.ListOffsetsRequest(

@@ -10,7 +10,7 @@ import contextlib
 import io
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -422,7 +422,7 @@ class SourceInquiry:
         keys = [(topic.name, number) for topic in self._topics for number in topic.partitions]
         return keys if self.selected is None else [key for key in keys if key not in self.ends]
 
-    async def first_since(self, keys: Collection[TopicPartition], since_ms: int) -> dict[TopicPartition, OffsetAnswer]:
+    async def first_since(self, since_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAnswer]:
         """Return the first record of each partition that is not older; those of which nothing is told are left out."""
         leaders = {
             (topic.name, number): part.leader for topic in self._topics for number, part in topic.partitions.items()
@@ -430,7 +430,7 @@ class SourceInquiry:
         found: dict[TopicPartition, OffsetAnswer] = {}
 
         async def ask() -> None:
-            asked = {key: leaders[key] for key in keys if leaders.get(key) is not None}
+            asked = {key: leaders[key] for key in since_ms if leaders.get(key) is not None}
             found.update(await list_offsets(self._source.brokers, asked, since_ms, skip_silent=True))
 
         await self._source.why_not("asking for the age of records that wait", ask)

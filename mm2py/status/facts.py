@@ -83,6 +83,8 @@ class FlowFacts:
     """Entries of ``topics`` that match nothing, by what the source shows to the user who asks."""
     standing: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     """Partitions of which records wait, and whose position does not move; with the time at which each moved last."""
+    waiting_since_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Timestamps of the oldest records that wait, of the partitions of which that is known."""
     consumer_groups: ConsumerGroupsReport | None = None
     """None: the flow emits no checkpoints, or see ``consumer_groups_unread``."""
     consumer_groups_unread: str = ""

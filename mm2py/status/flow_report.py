@@ -268,6 +268,8 @@ class TopicReport:
     """How many it has."""
     lag: int | None
     """Summed over the partitions whose lag is known; None if there are none."""
+    lag_s: float | None
+    """The age of the oldest record that waits, by its timestamp. 0: none waits. None: that is not known."""
     unknown: int
     """Partitions whose end or position is not known."""
     not_started: int
@@ -340,9 +342,20 @@ class _Lag:
     unknown: int = 0
     not_started: int = 0
     ahead: int = 0
+    since_ms: int | None = None
+    """The timestamp of the oldest record that waits."""
+    undated: int = 0
+    """Partitions of which records wait, and it is not known since when."""
+
+    def seconds(self, now_ms: int) -> float | None:
+        if not self.known or self.unknown or self.undated:
+            return None
+        return 0.0 if self.since_ms is None else max(0.0, (now_ms - self.since_ms) / 1000)
 
 
-def topics_of(facts: FlowFacts, state: GroupState | None, seen: FlowCircumstances) -> tuple[TopicReport, ...]:
+def topics_of(
+    facts: FlowFacts, state: GroupState | None, seen: FlowCircumstances, now_ms: int
+) -> tuple[TopicReport, ...]:
     """Return a report for each topic that is, or should be, copied; those that need an operator come first.
 
     Args:
@@ -418,6 +431,7 @@ def topics_of(facts: FlowFacts, state: GroupState | None, seen: FlowCircumstance
                 topic,
                 count,
                 lag.records if lag.known or not count else None,
+                lag.seconds(now_ms),
                 lag.unknown,
                 lag.not_started,
                 lag.ahead,
@@ -479,6 +493,10 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
             continue
         lag.known += 1
         lag.records += end - begin
+        if end > begin:
+            since_ms = facts.waiting_since_ms.get(key)
+            lag.undated += since_ms is None
+            lag.since_ms = min(filter(None, (lag.since_ms, since_ms)), default=None)
         lag.not_started += position is None and end > facts.starts.get(key, end)
     return lag
 
@@ -574,6 +592,8 @@ class FlowReport:
     """Tasks without a worker; 0 while no worker of the group runs at all."""
     lag: int | None
     """In offsets, summed over what is known; None if nothing is."""
+    lag_s: float | None
+    """The age of the oldest record that waits in any topic. 0: none waits. None: that is not known."""
     lag_is_partial: bool
     """Some partitions are not in ``lag``."""
     lag_as_of_ms: int | None
@@ -651,9 +671,11 @@ def flow_report(
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         causes,
     )
-    topics = topics_of(facts, state if copied else None, seen)
+    topics = topics_of(facts, state if copied else None, seen, now_ms)
     whole = most_urgent_first(of_cause(cause) for cause in causes.get("", ()))
     known = [topic.lag for topic in topics if topic.lag is not None]
+    ages = [topic.lag_s for topic in topics if topic.lag_s is not None]
+    is_partial = any(topic.unknown for topic in topics) or bool(facts.source_unread)
     parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
     unread = tuple(filter(None, (*parts, facts.consumer_groups_unread)))
 
@@ -673,7 +695,8 @@ def flow_report(
         facts.settings.tasks_max,
         work.unowned[flow] if work is not None else 0,
         sum(known) if known or not unread else None,
-        any(topic.unknown for topic in topics) or bool(facts.source_unread),
+        max(ages, default=0.0) if len(ages) == len(topics) and not is_partial else None,
+        is_partial,
         _as_of_ms(facts, whole),
         tuple(whole),
         tuple(_notes(facts, topics, whole)),

@@ -40,7 +40,7 @@ from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.mm2_inquiry import Mm2Inquiry
-from mm2py.status.movement import SETTLE_S, Movement, late_after_ms, waits_since_lately
+from mm2py.status.movement import SETTLE_S, Movement, late_after_ms, waiting_since_ms, waits_since_lately
 
 SETTLE_AGAIN_S: Final = 1.0
 """How often a position that may stand still is looked at."""
@@ -206,6 +206,7 @@ class FlowInquiry:
             self._look_at_movement()
             await self._settle()
             standing = await self._standing()
+            waiting_since_ms = await self._waiting_since_ms()
         return FlowFacts(
             self._shown,
             positions=self._target.positions,
@@ -213,6 +214,7 @@ class FlowInquiry:
             standstills=self._target.standstills,
             unmatched=tuple(self._source.unmatched),
             standing=standing,
+            waiting_since_ms=waiting_since_ms,
             selected=self._source.selected,
             left_out=self._source.left_out,
             starts=self._source.starts,
@@ -251,7 +253,7 @@ class FlowInquiry:
         if not found:
             return found
         since_ms = now_ms - late_after_ms(positions, timeout_ms)
-        first = await self._source.first_since([*found][:AGES_MOST], since_ms)
+        first = await self._source.first_since(dict.fromkeys([*found][:AGES_MOST], since_ms))
         begins = {
             key: positions[key].next_source if key in positions else self._source.starts.get(key) for key in first
         }
@@ -262,6 +264,21 @@ class FlowInquiry:
             and waits_since_lately(begin, one.offset, one.timestamp_ms, now_ms=now_ms)
         }
         return {key: moved_ms for key, moved_ms in found.items() if key not in young}
+
+    async def _waiting_since_ms(self) -> Mapping[TopicPartition, int]:
+        positions = {} if self._target.positions_unread else self._target.positions
+        ends = self._source.ends
+        newest_ms = {
+            key: at.newest_ms
+            for key, at in positions.items()
+            if at.newest_ms is not None and at.next_source < ends.get(key, 0)
+        }
+        first = await self._source.first_since({key: newest_ms[key] + 1 for key in [*newest_ms][:AGES_MOST]})
+        return {
+            key: since_ms
+            for key, one in first.items()
+            if (since_ms := waiting_since_ms(positions[key].next_source, one.offset, one.timestamp_ms)) is not None
+        }
 
     async def _settle(self) -> None:
         """Look again at positions that may stand still, for as long as it takes to tell."""

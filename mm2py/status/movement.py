@@ -38,6 +38,17 @@ def waits_since_lately(begin: int, first: int, timestamp_ms: int, *, now_ms: int
     return first <= begin and timestamp_ms <= now_ms + AHEAD_MS
 
 
+def waiting_since_ms(begin: int, first: int, timestamp_ms: int) -> int | None:
+    """Return the time of the oldest record that waits behind a position; None: timestamps do not tell it.
+
+    Args:
+        begin: the next source offset to be copied.
+        first: the first source offset that is younger than the newest record that was copied, and its timestamp. Before
+            the position it shows that timestamps are not in order.
+    """
+    return timestamp_ms if first >= begin else None
+
+
 class _Seen(NamedTuple):
     position: int | None
     since_s: float

@@ -189,7 +189,7 @@ def _more_told(count: int, shown_by: str = "--all") -> str:
 
 
 def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
-    lag = "?" if flow.lag is None else _number(flow.lag)
+    lag = "?" if flow.lag is None else f"{_number(flow.lag)}{_age(flow.lag_s)}"
     yield f"lag {lag}{' and what is not known' if flow.lag_is_partial and flow.lag is not None else ''}"
     if group is not None and group.runs:
         most = "" if flow.tasks_max is None else f" of at most {flow.tasks_max}"
@@ -205,6 +205,11 @@ def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
     yield f"{len(flow.open_gaps)} open gap{'' if len(flow.open_gaps) == 1 else 's'}"
     if flow.gaps_passed:
         yield f"{flow.gaps_passed} that need no operator"
+
+
+def _age(lag_s: float | None) -> str:
+    """Return for how long the oldest record waits; nothing where none waits, or that is not known."""
+    return f" ({lag_s:,.0f} s)" if lag_s else ""
 
 
 def _version(applied: AppliedReport) -> str:
@@ -236,7 +241,7 @@ def _topic_row(topic: TopicReport, group: GroupReport | None, *, is_silent: bool
             notes.append(f"{said.reason}{where}")
     if is_silent and topic.newest_ms is not None:
         notes.append(f"last record copied is of {time_text(topic.newest_ms)}")
-    lag = "?" if topic.lag is None else _number(topic.lag)
+    lag = "?" if topic.lag is None else f"{_number(topic.lag)}{_age(topic.lag_s)}"
     return topic.topic, _number(topic.partitions), lag, ", ".join(owners) or "-", ", ".join(notes)
 
 

@@ -240,6 +240,7 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
         scene = Scene(2, tmp_path)
         await scene.copy("orders", [b"0", b"1", b"2"], partitions=2)
         scene.source.append("orders", 1, [b"3", b"4"])
+        await asyncio.sleep(5)
         await scene.form_group(("orders", 0), ("orders", 1), topics={"orders": 2})
         async with scene.beating(W1, W2):
             asked = scene.target.counts["request DescribeConfigs"]
@@ -264,6 +265,7 @@ def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Pa
             2,
             0,
         )
+        assert 5 <= flow["lag_s"] == flow["topics"][0]["lag_s"] < 10, "the first of the two records that wait"
         assert [(task["member"], task["partitions"]) for task in flow["tasks"]] == [(W1, 1), (W2, 1)]
         (topic,) = flow["topics"]
         assert (topic["topic"], topic["partitions"], topic["lag"]) == ("orders", 2, 2)

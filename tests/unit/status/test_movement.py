@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import StoredPosition
-from mm2py.status.movement import AHEAD_MS, SETTLE_S, Movement, waits_since_lately
+from mm2py.status.movement import AHEAD_MS, SETTLE_S, Movement, waiting_since_ms, waits_since_lately
 
 KEY: TopicPartition = ("orders", 0)
 TIMEOUT_MS = 30_000
@@ -82,3 +82,11 @@ def test_records_that_came_within_the_time_out_make_no_partition_stand() -> None
     assert waits_since_lately(9, 7, NOW_MS - 1000, now_ms=NOW_MS)
     assert not waits_since_lately(6, 7, NOW_MS - 1000, now_ms=NOW_MS), "the record at 6 is older, and waits"
     assert not waits_since_lately(7, 7, NOW_MS + AHEAD_MS + 1, now_ms=NOW_MS), "a clock that is ahead tells nothing"
+
+
+def test_what_waits_is_as_old_as_the_first_record_after_the_position_that_is_younger_than_what_was_copied() -> None:
+    assert waiting_since_ms(10, 10, 5_000) == 5_000
+    assert waiting_since_ms(10, 12, 5_000) == 5_000, (
+        "the offsets between are markers, or have the time of the last copy"
+    )
+    assert waiting_since_ms(10, 7, 5_000) is None, "timestamps are not in order"

@@ -639,7 +639,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         " unfenced unread",
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
-        " lag_as_of_ms lag_is_partial not_copied notes open_gaps refused settings tasks tasks_max topics unowned"
+        " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps refused settings tasks tasks_max topics unowned"
         " unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
@@ -652,7 +652,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "drift": "file setting stored text",
         "guarantee": "level reasons",
         "task": "bytes_per_s link member partitions waiting",
-        "topic": "ahead is_gone lag newest_ms not_copied not_listed not_started open_gaps owners partitions topic"
+        "topic": "ahead is_gone lag lag_s newest_ms not_copied not_listed not_started open_gaps owners partitions topic"
         " unknown unowned waiting",
         "not_copied": "partitions reason remedy since_ms waits_for_operator why",
         "gap": "at_ms done first_offset kind last_offset partition position text topic topic_id",
@@ -727,3 +727,22 @@ def test_watch_takes_seconds_or_none() -> None:
 def test_what_cannot_be_understood_is_refused(arguments: list[str]) -> None:
     with pytest.raises(ConfigError):
         parse_arguments(arguments)
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_waits_and_null_where_that_is_not_known() -> None:
+    positions = {(topic, 0): StoredPosition(10) for topic in ("busy", "late", "still", "undated")}
+    ends = {("busy", 0): 11, ("late", 0): 99, ("still", 0): 10, ("undated", 0): 12}
+    since_ms = {("busy", 0): NOW_MS - 400, ("late", 0): NOW_MS - 125_000}
+    extra: dict[str, Any] = {"positions": positions, "ends": ends, "waiting_since_ms": since_ms}
+    known = reported(of_flow(selected=dict.fromkeys(("busy", "late", "still"), 1), **extra), at_ms=NOW_MS)
+    (flow,) = known.flows
+    assert {topic.topic: topic.lag_s for topic in flow.topics} == {"busy": 0.4, "late": 125.0, "still": 0.0}
+    assert flow.lag_s == 125.0
+    assert "lag 90 (125 s)" in text_of(known) and "89 (125 s)" in text_of(known)
+    unknown = reported(of_flow(selected=dict.fromkeys(("busy", "undated"), 1), **extra), at_ms=NOW_MS)
+    (flow,) = unknown.flows
+    assert {topic.topic: topic.lag_s for topic in flow.topics} == {"busy": 0.4, "undated": None}
+    assert (flow.lag, flow.lag_s) == (3, None)
+    assert "lag 3\n" in text_of(unknown) or "lag 3," in text_of(unknown)
+    (silent,) = reported(of_flow(selected=None, **(extra | {"ends": {}, "waiting_since_ms": {}})), at_ms=NOW_MS).flows
+    assert silent.lag_s is None
