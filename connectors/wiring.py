@@ -116,7 +116,14 @@ def make_herder(
                 file,
                 config_log,
                 current,
-                owner=OwnerWatch(settings, config_log, to.brokers, gated, **parts),
+                owner=OwnerWatch(
+                    settings,
+                    config_log,
+                    to.brokers,
+                    gated,
+                    source_id=functools.partial(_source_id, group, flow, copying),
+                    **parts,
+                ),
                 apply=apply,
                 log=log,
             ),
@@ -153,6 +160,13 @@ def make_herder(
     )
 
 
+def _source_id(group: Group, flow: Flow, copying: _Copying) -> str | None:
+    """Return the id of a flow's source cluster: what its group has agreed on, else what this worker has seen."""
+    member = group.member
+    agreed = None if member is None or not member.takes_part else member.ownership(flow).source_cluster
+    return agreed or copying.source_id
+
+
 class _Copying:
     """Makes the source connectors of one flow, attempt after attempt."""
 
@@ -163,6 +177,8 @@ class _Copying:
         self._running: SourceConnector | None = None
         self._runs_for: Member | None = None
         self._ended: set[int] = set()
+        self.source_id: str | None = None
+        """The id of the source cluster, when it has answered and may be this flow's."""
         self._unsettled: Member | None = None
         """The last member in whose name something was sent that has no answer."""
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
@@ -231,6 +247,7 @@ class _Copying:
 
         source_id, target_id = await asyncio.gather(identify(source, "source"), identify(target, "target"))
         refuse_wrong_source(settings.flow, settings.group, source_id, target_id, there=ownership.source_cluster)
+        self.source_id = source_id
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
         """Let parts of the running connector take new settings up."""

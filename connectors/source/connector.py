@@ -213,6 +213,7 @@ class SourceConnector:
         discovery = Discovery(
             context,
             prepared.source_id,
+            prepared.target_id,
             task,
             starting_offsets,
             gaps=gaps,
@@ -236,7 +237,7 @@ class SourceConnector:
         if self._parts is not None and not self._draining and not self._context.ranges:  # a backfill is no member
             now_s = self._clock.monotonic()
             causes = self._parts.task.standstills.causes(now_s)
-            for topic, cause in self._parts.discovery.causes().items():
+            for topic, cause in self._parts.discovery.causes():
                 causes.setdefault(topic, []).insert(0, cause)
             if (waiting := self._why_waiting(now_s)) is not None:
                 causes.setdefault("", []).insert(0, waiting)
@@ -427,7 +428,8 @@ class SourceConnector:
         yield from partition_parts(partitions, self._clock.monotonic())
 
     def _not_copied(self, parts: _Parts) -> tuple[tuple[str, int, int], ...]:
-        topics = Counter(cause.reason for cause in parts.discovery.causes().values())
+        causes = parts.discovery.causes()
+        topics = Counter(cause.reason for topic, cause in causes if topic or cause.reason != Reason.RING)
         partitions = parts.task.standstills.counts(self._clock.monotonic())
         return tuple((why, topics[why], partitions.get(why, 0)) for why in sorted({*topics, *partitions}))
 

@@ -193,6 +193,34 @@ class Undecided(TopicRefused):
         super().__init__(f"Topic {topic} of {flow} is refused: {error.what}", remedy=error.remedy)
 
 
+class WouldComeBack(TopicRefused):
+    """Another flow leads back and keeps names: its records of this topic would come back to where they came from."""
+
+    def __init__(
+        self, flow: Flow, topic: str, reverse: str, why: str = "", remedy: str = "", *, has_begun: bool = True
+    ) -> None:
+        """Make one.
+
+        Args:
+            reverse: the other flow and its group.
+            why: the topic may be copied when this is over: the other flow has not ended.
+            has_begun: the other flow has copied the topic; else both would begin.
+        """
+        what = f"flow {reverse} copies it from {flow.target} to {flow.source} under the same name"
+        if not has_begun:
+            what = f"flow {reverse} selects it too, and leads from {flow.target} to {flow.source} under the same name"
+        exclude = "Exclude it from one of the two flows."
+        turn = (
+            f" To turn the direction round, stop the workers of flow {reverse}, and set the offsets of this flow to the"
+            f" end of {topic} on {flow.source} (PATCH /connectors/{flow}.MirrorSourceConnector/offsets)."
+        )
+        super().__init__(
+            f"Topic {topic} of {flow} is refused: {what}. Its records would come back"
+            + (f", and {why}." if why else "."),
+            remedy=remedy or exclude + (turn if has_begun else ""),
+        )
+
+
 def _short(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:60]}..."
 

@@ -57,6 +57,9 @@ class Owner:
     """The write_ids of lost claims before it. Readers that see only one of these before it, take this one instead."""
     takes_over: str = ""
     """The group that had the flow before, until it is known that no member which joined it meanwhile runs the flow."""
+    source_cluster: str = ""
+    """The id of the cluster that the flow copies from: aliases differ from file to file. Empty: not known yet, or an
+    earlier version has written the claim."""
 
     def follows(self, current: Owner | None) -> bool:
         """Whether it counts behind the claim that counts so far."""
@@ -76,6 +79,7 @@ def encode_owner(owner: Owner) -> bytes:
         "mm2py": owner.written_by,
         "over": list(owner.over),
         "takes_over": owner.takes_over,
+        "source_cluster": owner.source_cluster,
     }
     return dump(fields)
 
@@ -110,6 +114,7 @@ def decode_owner(value: bytes, topic: str) -> Owner:
         _text(fields, "mm2py"),
         tuple(over[-LOST_MOST:]),
         _text(fields, "takes_over"),
+        _text(fields, "source_cluster"),
     )
 
 

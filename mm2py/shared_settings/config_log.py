@@ -327,14 +327,16 @@ class ConfigLog(ConfigTable):
             )
             self._is_ensured = True
 
-    async def claim(self, group: str, *, instead_of: Owner | None, takes_over: str = "") -> Owner | None:
+    async def claim(
+        self, group: str, *, instead_of: Owner | None, takes_over: str = "", source_cluster: str = ""
+    ) -> Owner | None:
         """Claim the flow for a group, if the claim that the caller has read still counts. Returns the one that counts.
 
         The story: groups g and h find the owner dead at once. g's claim comes first. h's names the same claim as the
         one before it, so it does not count for any reader. h reads that, and writes g's claim again behind its own.
 
         Args:
-            takes_over: see ``Owner``.
+            takes_over: see ``Owner``; likewise ``source_cluster``.
         Returns: None, if the topic was deleted meanwhile; ask again.
         Raises: as ``write``. Cancelling may leave it claimed or not.
         """
@@ -344,17 +346,32 @@ class ConfigLog(ConfigTable):
             if records.current != instead_of:
                 return records.current
             write_id, now_ms = self._new_write_id(), self._clock.wall_ms()
-            ours = Owner(group, self._worker, now_ms, write_id, written_by=__version__, takes_over=takes_over)
+            ours = Owner(
+                group,
+                self._worker,
+                now_ms,
+                write_id,
+                written_by=__version__,
+                takes_over=takes_over,
+                source_cluster=source_cluster,
+            )
             await self._put_owner(writer, records.next(ours))
             await self._put_owner_back(writer)
             return self.records.owner.current
 
     async def complete_claim(self, owner: Owner) -> None:
         """Write a claim again, if it still counts: what it takes over is known to be over. Raises: as ``claim``."""
+        await self._write_again(owner, lambda claim: replace(claim, takes_over=""))
+
+    async def name_source(self, owner: Owner, source_cluster: str) -> None:
+        """Write a claim again, if it still counts, with the id of the flow's source cluster. Raises: as ``claim``."""
+        await self._write_again(owner, lambda claim: replace(claim, source_cluster=source_cluster))
+
+    async def _write_again(self, owner: Owner, change: Callable[[Owner], Owner]) -> None:
         async with self._writing:
             writer = await self._ensure()
             if self.records.owner.current == owner:
-                await self._put_owner(writer, replace(self.records.owner.put_back(), takes_over=""))
+                await self._put_owner(writer, change(self.records.owner.put_back()))
 
     async def restore_owner(self, owner: Owner) -> None:
         """Write the claim that counts again, where it is gone or a claim that does not count stands behind it.

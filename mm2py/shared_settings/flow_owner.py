@@ -253,16 +253,23 @@ class OwnerWatch:
         brokers: Brokers,
         gated: Brokers,
         *,
+        source_id: Callable[[], str | None],
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``brokers`` are those of the target, which are only read; what changes it goes through ``gated``."""
+        """Make one.
+
+        Args:
+            brokers: those of the target, which are only read; what changes it goes through ``gated``.
+            source_id: returns the id of the source cluster, once this worker may store something.
+        """
         self._settings = settings
         self._flow = settings.flow
         self._group = settings.group
         self._config_log = config_log
         self._brokers = brokers
+        self._source_id = source_id
         self._clock = clock
         self._rng = rng
         self._log = log
@@ -315,7 +322,10 @@ class OwnerWatch:
         takes_over = "" if owner is None else owner.group
         if free.previous is not None:
             await self._fence(free.previous)
-        claimed = await self._config_log.claim(self._group, instead_of=owner, takes_over=takes_over)
+        source_cluster = self._source_id() or ""
+        claimed = await self._config_log.claim(
+            self._group, instead_of=owner, takes_over=takes_over, source_cluster=source_cluster
+        )
         if claimed is not None and claimed.group == self._group:
             self._log.info("flow.claimed", group=self._group, instead_of=takes_over or None)
 
@@ -379,7 +389,8 @@ class OwnerWatch:
                 return
 
     async def keep(self) -> None:
-        """Look at what was read of the owner: write this group's claim again if it is gone.
+        """Look at what was read of the owner: write this group's claim again if it is gone, or does not name the
+        source cluster, as that of an earlier version.
 
         Raises:
             OwnerLost: another group has claimed the flow.
@@ -391,3 +402,6 @@ class OwnerWatch:
         if self._known is not None and (records.current is None or records.is_covered):
             self._log.warning("flow.owner_restored", group=self._group)
             await self._config_log.restore_owner(self._known)
+        source_id, current = self._source_id(), self._config_log.records.owner.current
+        if source_id and current is not None and current.group == self._group and current.source_cluster != source_id:
+            await self._config_log.name_source(current, source_id)

@@ -385,7 +385,9 @@ def topics_of(
         count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
         is_gone = facts.selected is not None and topic not in facts.selected
         has_causes = bool(seen.causes.get(topic))
-        if is_gone:  # or only the user who asks may not see it
+        if any(cause.reason == Reason.RING for cause in seen.causes.get(topic, ())):
+            lag = _Lag()  # it is left out, as if by the settings
+        elif is_gone:  # or only the user who asks may not see it
             lag = _Lag(unknown=count if has_causes or (topic in listed and topic not in gaps) else 0)
         elif facts.selected is None and (has_causes or topic in gaps):
             lag = _Lag(unknown=count)  # its last known end is older than the silence

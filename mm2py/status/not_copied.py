@@ -83,6 +83,8 @@ class Reason(StrEnum):
     OWN_TOPIC = "own-topic"
     INTERNAL = "internal"
     CYCLE = "cycle"
+    RING = "ring"
+    """A flow that leads back from the target has made it; found by the ids of clusters, where names do not tell."""
     EXCLUDED = "excluded"
     NOT_INCLUDED = "not-included"
 
@@ -115,6 +117,7 @@ _SORTS: Final[Mapping[Sort, frozenset[Reason]]] = {
             Reason.OWN_TOPIC,
             Reason.INTERNAL,
             Reason.CYCLE,
+            Reason.RING,
             Reason.EXCLUDED,
             Reason.NOT_INCLUDED,
         }
@@ -335,6 +338,8 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     knows_better = seen.left_out is None and any(one.waits_for_operator for one in stored)
     if seen.selected is False and not knows_better:  # workers may have other rights
         return (_not_selected(seen),)
+    if ring := tuple(one for one in whole if one.reason is Reason.RING):
+        return ring
     if whole and not seen.listed:
         return tuple(whole)
     if seen.conflict and not seen.listed:

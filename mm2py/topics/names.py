@@ -395,7 +395,7 @@ def rings(
             after
             for after in policies
             if flow.target == after.source
-            and not _sees_hops(policies[flow], policies[after])
+            and not sees_hops(policies[flow], policies[after])
             and not _have_no_topic_in_common(flow, after, policies, topics)
         ]
         for flow in policies
@@ -418,7 +418,8 @@ def _shortest_way_back(start: Flow, following: Mapping[Flow, Sequence[Flow]]) ->
     return []
 
 
-def _sees_hops(entering: ReplicationPolicy, leaving: ReplicationPolicy) -> bool:
+def sees_hops(entering: ReplicationPolicy, leaving: ReplicationPolicy) -> bool:
+    """Return whether the flow that leaves a cluster sees in a name where the flow that enters it comes from."""
     keeps_names = isinstance(entering, IdentityReplicationPolicy) or isinstance(leaving, IdentityReplicationPolicy)
     return not keeps_names and entering.separator == leaving.separator
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
 from mm2py.status.not_copied import NotCopied, Reason
-from rest.reports.lag import Looks, lag_of, sum_of
+from rest.reports.lag import Lag, Looks, lag_of, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks) -
     if topic.is_copied:
         return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, topic)
     first = topic.not_copied[0]
+    if first.reason is Reason.RING:
+        lag = Lag(None, None, None, "")
     return TopicCopy(
         topic.topic,
         remote,

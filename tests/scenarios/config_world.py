@@ -115,7 +115,7 @@ class FlowWorker:
             self.file,
             config_log,
             CurrentSettings(None, None),
-            owner=OwnerWatch(settings, config_log, world.target, world.target, **parts),
+            owner=OwnerWatch(settings, config_log, world.target, world.target, source_id=lambda: None, **parts),
             apply=self._apply,
             log=world.log,
         )

@@ -164,7 +164,8 @@ class Process:
         self.under_way: list[asyncio.Task[None]] = []
         self.budget = MemoryBudget(world.memory_max_bytes)
         self._world = world
-        self._clusters = clusters
+        self.file = file
+        self.clusters = clusters
         self._through = through
         self._text = LogStream(world.log_text)
         self._frozen_at_s: float | None = None
@@ -187,7 +188,7 @@ class Process:
 
     def _connect(self, flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
         self._wires += 1
-        wire = Wire(self, self._clusters[cluster.alias], f"{self.number} {self._wires}", timeout_s)
+        wire = Wire(self, self.clusters[cluster.alias], f"{self.number} {self._wires}", timeout_s)
         brokers = self._through(wire)
 
         async def identify() -> str | None:
@@ -248,7 +249,7 @@ class Process:
         """End the worker as kill -9 does: what it has sent may still arrive."""
         if self.is_up:
             self.incarnation.die(asyncio.get_running_loop())
-            for cluster in self._clusters.values():
+            for cluster in self.clusters.values():
                 cluster.hang_up(f"{self.number} ")
 
     @property

@@ -8,7 +8,7 @@ undisturbed. A topic that must not be copied is refused with a remedy, and looke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from connectors.source.assigned_partitions import AssignedPositions
@@ -17,6 +17,7 @@ from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
 from connectors.source.discovery.missing_topics import HIDDEN_WHY, MissingTopics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
+from connectors.source.discovery.rings import Rings
 from connectors.source.discovery.starting_offsets import Pair, StartingOffsets
 from connectors.source.gap_keeper import GapKeeper, positions_of
 from connectors.source.notices import RefusedConfigs, RefusedTopics
@@ -63,6 +64,7 @@ class Discovery:
         self,
         context: FlowContext,
         source_id: str | None,
+        target_id: str | None,
         task: SourceTask,
         starting_offsets: StartingOffsets,
         *,
@@ -86,6 +88,7 @@ class Discovery:
         self._clock = context.clock
         self._log = context.log
         self._missing = MissingTopics(context)
+        self.rings = Rings(context, target_id, starting_offsets.positions)
         self._passed_over: set[str] = set()
         """Topics that the source showed in the last round, and that are not to be copied."""
         self._holds_at = 0
@@ -106,7 +109,9 @@ class Discovery:
         """
         self._refuse_another_source()
         wanted = self._select(metadata)
-        self._refused.keep([name for name in metadata.topics if name not in self._passed_over])
+        refused = await self._leave_out_rings(metadata, wanted)
+        self._refused.keep([name for name in metadata.topics if name not in self._passed_over or name in refused])
+        self._refused.note(refused)
         copied = {name for name, _ in self._starting_offsets.positions}
         await self._missing.look(metadata, copied | self._ownership.listed.keys())
         await self._drop_vanished(metadata)
@@ -125,10 +130,13 @@ class Discovery:
         """Return which topics are not copied, or not wholly, and why."""
         return self._refused.shown()
 
-    def causes(self) -> dict[str, Cause]:
-        """Return why topics are not copied that are refused, or that the source does not show."""
-        missing = self._missing.causes() if self._ownership.is_coordinator else {}
-        return missing | self._refused.causes()
+    def causes(self) -> Iterator[tuple[str, Cause]]:
+        """Yield by topic why topics are not copied that are refused, left out, or that the source does not show."""
+        refused = self._refused.causes()
+        yield from refused.items()
+        if self._ownership.is_coordinator:
+            yield from ((name, cause) for name, cause in self._missing.causes().items() if name not in refused)
+            yield from self.rings.causes()
 
     @property
     def held(self) -> int:
@@ -187,6 +195,18 @@ class Discovery:
                 self._refused.note({name: Undecided(self._flow, name, error)})
         self._note_held(held)
         return wanted
+
+    async def _leave_out_rings(
+        self, metadata: ClusterMetadata, wanted: dict[str, TopicMetadata]
+    ) -> dict[str, TopicRefused]:
+        """Leave out what came from the target, or may have come from there. Return what of it this worker refuses."""
+        await self.rings.look(metadata, wanted, again=self._clock.monotonic() >= self._look_again_at_s)
+        for name in {*self.rings.copies, *self.rings.refused} & wanted.keys():
+            del wanted[name]
+            self._passed_over.add(name)
+        mine = {name for name, _ in self._ownership.mine()}
+        is_coordinator = self._ownership.is_coordinator
+        return {name: error for name, error in self.rings.refused.items() if is_coordinator or name in mine}
 
     def _note_held(self, held: dict[str, str]) -> None:
         new = held.keys() - self._held.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -39,7 +40,18 @@ def test_a_claim_is_read_as_it_was_written() -> None:
         "mm2py": "0.1.0",
         "over": [],
         "takes_over": "",
+        "source_cluster": "",
     }
+
+
+def test_a_claim_names_the_source_cluster_and_an_earlier_version_reads_it() -> None:
+    """A reader ignores fields that it does not know; an earlier version has written no such field."""
+    owner = replace(claim("mm2py", "a"), source_cluster="id-of-A")
+    assert decode_owner(encode_owner(owner), TOPIC) == owner
+    fields = json.loads(encode_owner(owner))
+    assert fields["readable_from"] == 1
+    del fields["source_cluster"]
+    assert decode_owner(json.dumps({**fields, "later": 1}).encode(), TOPIC) == claim("mm2py", "a")
 
 
 def test_of_two_claims_that_name_the_same_one_before_them_the_first_counts() -> None:
