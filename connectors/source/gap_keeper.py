@@ -18,6 +18,7 @@ from connectors.source.context import FlowContext
 from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.operators_starts import OperatorsStart
 from connectors.source.discovery.starting_offsets import StartingOffsets
+from connectors.source.going_on import DOCS, requests
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.stored_gaps import StoredGaps
 from mm2py.kafka.cluster import TopicMetadata
@@ -182,14 +183,23 @@ class GapKeeper(StoredGaps):
             return
 
     def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
-        """Return the remedy. ``--allow-recopy`` is used only where the position does not fit any more."""
-        at = f"{self._flow}:{part.source_topic}"
-        accept = f"Let it go on with mm2py gaps FILE accept '{at}:{part.partition}'"
-        if kind is GapKind.TRUNCATED:
-            return f"{accept}, or restart with --allow-recopy '{at}' to copy the topic once more."
+        """Return the remedy. What goes on behind the present copy comes first; ``--allow-recopy`` is used only where
+        the position does not fit any more, and named only where the copy holds nothing else."""
+        topic, number, flow = part.source_topic, part.partition, self._flow
+        accept = f"mm2py gaps FILE accept '{flow}:{topic}:{number}'"
         if kind is GapKind.TARGET_TRUNCATED:
-            return f"{accept}, or set on.target.loss=recopy to copy it once more."
-        return f"{accept}."
+            return (
+                f"Copy what was lost behind what is there: {requests(flow, topic, number)}. N is one less than"
+                f" what mm2py translate FILE '{flow}' --topic {topic} --partition {number} --reverse --offset END"
+                f" answers; END is where the remote partition ends. See {DOCS}. Or leave it out: {accept}."
+            )
+        again = ""
+        if kind is GapKind.TRUNCATED and topic != part.target_topic:
+            again = (
+                f" If the source topic was made anew, restart with --allow-recopy '{flow}:{topic}' instead:"
+                " it is copied from its first record on."
+            )
+        return f"Let it go on with {accept}.{again}"
 
     def _note(self, gap: Gap) -> None:
         self._context.metrics.count_gap(self._flow, gap.topic, gap.kind)

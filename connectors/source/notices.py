@@ -143,7 +143,8 @@ class RefusedTopics:
             if name not in refused and self._refused.pop(name, None) is not None:
                 self._log.info("topic.accepted", topic=name)
         for name, error in refused.items():
-            if str(self._refused.get(name)) != str(error):
+            before = self._refused.get(name)
+            if before is None or before.what != error.what:  # a remedy names offsets, which move
                 shared = {"reason": str(_reason(error))}
                 self._notices.say(error.event, name, level="error", detail=error.what, shared=shared, why=str(error))
             self._refused[name] = error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from connectors.source.going_on import DOCS, behind_what_is_there, requests
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 
@@ -97,24 +98,36 @@ class TopicRefused(Mm2Error):
 class TargetNotEmpty(TopicRefused):
     """It is not known which records of the remote topic are ours: copying could repeat or mix records."""
 
-    def __init__(self, flow: Flow, topic: str, remote: str, partitions: Iterable[int]) -> None:
-        shown = sorted(partitions)
+    def __init__(self, flow: Flow, topic: str, remote: str, ends: Mapping[int, int]) -> None:
+        """``ends``: where those remote partitions end, by number."""
+        shown = sorted(ends)
+        if remote == topic:
+            keep = "Do not delete it: it may hold records that are nowhere else. "
+            last = f" If it holds other records than {topic} on {flow.source}, let topics.exclude leave it out."
+        else:
+            keep = ""
+            last = (
+                f" If none of the records there came from {topic}, pass --allow-recopy '{flow}:{topic}' to each worker:"
+                " it is copied from its first record on, behind what is there."
+            )
         super().__init__(
             f"Topic {topic} of {flow} is refused: no position is stored for partition(s) {_few(shown)}, "
             f"and {remote} on {flow.target} is not empty there.",
-            remedy=f"Delete {remote} to start afresh, or pass --allow-recopy '{flow}:{topic}' to each worker to copy"
-            " everything once more behind what is there.",
+            remedy=keep + behind_what_is_there(flow, topic, remote, shown[0], ends[shown[0]]) + last,
         )
 
 
 class Recreated(TopicRefused):
     """A topic is not the one that its stored position is of."""
 
-    def __init__(self, flow: Flow, topic: str, what: str) -> None:
+    def __init__(self, flow: Flow, topic: str, remote: str, what: str, *, partition: int = 0) -> None:
+        """``partition``: one that is meant."""
         super().__init__(
             f"Topic {topic} of {flow} is refused: {what}, so the stored position means nothing.",
-            remedy=f"Pass --allow-recopy '{flow}:{topic}' to copy the topic once more from its start, or accept its"
-            f" gaps: mm2py gaps FILE accept '{flow}:{topic}'.",
+            remedy=f"If {remote} on {flow.target} holds its records already, go on behind them:"
+            f" {requests(flow, topic, partition)}; likewise for each partition. N is the offset of the last"
+            f" record on {flow.source} that is there: see {DOCS}. Otherwise mm2py gaps FILE accept '{flow}:{topic}'"
+            " copies it from its first record on.",
         )
 
 

@@ -23,6 +23,7 @@ from mm2py.cli.command import (
     CommandParser,
     Connected,
     Write,
+    confirm,
     connect,
     exit_of_plan,
     say,
@@ -129,9 +130,9 @@ def run(arguments: Sequence[str]) -> int:
     flows = [*configuration.flows, *file.flows_switched_off()]
     for error in configuration.refused.values():
         say(str(error))
-    confirm = _confirm if sys.stdin.isatty() else None
+    ask = confirm if sys.stdin.isatty() else None
     code = asyncio.run(
-        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=confirm)
+        apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=ask)
     )
     return EXIT_FAILED if configuration.refused and code != EXIT_USAGE else code
 
@@ -272,13 +273,6 @@ def _version(stored: FlowConfig | None) -> str:
     if stored.by is Writer.MM2:
         return " (written by MirrorMaker 2)"
     return f" (version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)})"
-
-
-def _confirm(question: str) -> bool:
-    """Ask on a terminal."""
-    sys.stdout.write(f"{question} [y/N] ")
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def connect_target(settings: FlowSettings, rng: random.Random) -> Connected:

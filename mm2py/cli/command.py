@@ -127,6 +127,18 @@ def flow_of(file: SettingsFile, name: str) -> FlowSettings:
     raise ConfigError(f"{file.path} enables no flow {wanted}.", remedy=f"Set {wanted}.enabled=true.")
 
 
+def with_flow(file: SettingsFile, name: str) -> SettingsFile:
+    """Return a file that enables a flow. If this one switches it off, all others are switched off instead.
+
+    The story: B took over from A. Now A is back, and the file enables only the way back. Where B->A begins on B, only
+    the ledger of A->B tells. With both of them enabled, the identity policy would refuse them as a ring.
+    Raises: ConfigError, as ``SettingsFile.configuration``.
+    """
+    wanted, found = parse_flow(name), file.configuration()
+    is_there = wanted in found.refused or any(settings.flow == wanted for settings in found.flows)
+    return file if is_there else file.alone(wanted)
+
+
 def source_topic(settings: FlowSettings, topic: str, *, is_reverse: bool) -> str:
     """Return the name on the source of a topic. With ``is_reverse`` it may be given by its name on the target.
 
@@ -197,6 +209,13 @@ def write_out(text: str) -> None:
     """Write to standard output."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def confirm(question: str) -> bool:
+    """Ask on a terminal."""
+    sys.stdout.write(f"{question} [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def say(text: str) -> None:

@@ -118,7 +118,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         action="extend",
         default=[],
         metavar="A->B:TOPIC",
-        help="copy a topic once more from its start although its remote topic is not empty; give it to each worker",
+        help="copy a topic once more from its start although its remote topic is not empty, so that records may come "
+        "twice; give it to each worker. The refusal of the topic says how to go on behind what is there instead",
     )
     parser.add_argument(
         supervisor.APPLY_OPTION,

@@ -29,6 +29,7 @@ from mm2py.cli.command import (
     flow_of,
     number_up_to,
     source_topic,
+    with_flow,
     within_deadline,
     write_out,
 )
@@ -106,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
         Mm2Error: as of ``parse_arguments``, ``flow_of``; or a cluster does not tell.
     """
     options = parse_arguments(arguments)
-    file = read_settings_file(options.file, None)
+    file = with_flow(read_settings_file(options.file, None), options.flow)
     settings = flow_of(file, options.flow)
     tell: Write = write_out
     if options.json:

@@ -20,6 +20,7 @@ from mm2py.cli.command import (
     flow_of,
     number_up_to,
     source_topic,
+    with_flow,
     write_out,
 )
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
@@ -81,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
         Mm2Error: as of ``parse_arguments``, ``flow_of``; or a cluster does not tell.
     """
     options = parse_arguments(arguments)
-    file = read_settings_file(options.file, None)
+    file = with_flow(read_settings_file(options.file, None), options.flow)
     settings = flow_of(file, options.flow)
     unread, reports = asyncio.run(_ask(file, settings, options))
     code = exit_code_of(reports, unread)

@@ -138,6 +138,16 @@ class SettingsFile:
         entries = {**self.properties.entries, key: Entry("true", key, 0)}
         return replace(self, properties=replace(self.properties, entries=entries))
 
+    def alone(self, flow: Flow) -> SettingsFile:
+        """Return the same file with this flow enabled and no other: so that two directions form no ring.
+
+        Raises: ConfigError, as ``configuration``.
+        """
+        found = self.configuration()
+        others = [f"{other}.{keys.ENABLED.name}" for other in (*(one.flow for one in found.flows), *found.refused)]
+        entries = {**self.properties.entries, **{key: Entry("false", key, 0) for key in others}}
+        return replace(self, properties=replace(self.properties, entries=entries)).switching_on(flow)
+
 
 def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFile:
     """Read a file, and what its config providers have; arguments as of ``load_configuration``.

@@ -193,7 +193,8 @@ class ConnectorOffsets:
         """Return what is to be stored. Raises: OffsetsInvalid, if a partition is absent or ends before."""
         settings = self._settings
         names = sorted({name for name, _ in wanted})
-        upstreams = (await fetch_metadata(self._clusters.source, names)).topics
+        source = await fetch_metadata(self._clusters.source, names)
+        upstreams = source.topics
         remotes = (await fetch_metadata(self._target, sorted(map(settings.remote_topic, names)))).topics
         ends = await self._ends(wanted, upstreams)
         positions: dict[TopicPartition, StoredPosition | None] = {}
@@ -210,7 +211,7 @@ class ConnectorOffsets:
             at = offset + 1
             position = operators_position(
                 at,
-                source_cluster=None if known is None else known.source_cluster,
+                source_cluster=source.cluster_id,
                 source_topic_id=upstream.topic_id,
                 target_topic_id=None if remote is None or remote.error_code else remote.topic_id,
                 behind=known if known is not None and _skips(known, position_at=at, upstream=upstream) else None,

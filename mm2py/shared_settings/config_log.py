@@ -177,7 +177,7 @@ class ConfigTable:
             raise ConfigsUnusable(
                 self.topic,
                 f"it has {len(topic.partitions)} partitions, and Kafka Connect wants one, too",
-                remedy="Delete it, and let mm2py make it; or name another one by config.storage.topic.",
+                remedy="Name another one by config.storage.topic.",
             )
         if topic.topic_id != self._topic_id:
             self._topic_id = topic.topic_id  # recreated: what was read is of another topic

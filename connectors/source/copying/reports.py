@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from connectors.source.context import FlowContext
+from connectors.source.going_on import requests
 from mm2py.connector import TopicStatus
 from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.copied_partition import NOT_STORED, CopiedPartition
@@ -20,6 +21,7 @@ from mm2py.replication.copying.states import Reconciling, Stopped, Waiting
 from mm2py.replication.planning.steps import PASS_REFUSED
 from mm2py.status.not_copied import Reason, reason_of
 
+OUT_OF_ORDER: Final = "target.out_of_order"
 SOURCE_DENIED: Final = "source.denied"
 TARGET_DENIED: Final = "target.denied"
 
@@ -46,13 +48,18 @@ class Reports:
             self._count_denied(part, report)
             return
         way_out = {}
-        if isinstance(part.copier.state, Stopped):
-            remedy = f"Restart with --allow-recopy '{self._flow}:{part.source_topic}' to copy it once more."
-            way_out = {"remedy": remedy}
+        if report.event == OUT_OF_ORDER:
+            way_out = {"remedy": self._again_from(part)}
         elif isinstance(part.copier.state, Waiting) and part.copier.is_blocked:
             way_out = {"reason": str(reason_of(report.event))}
         write = self._log.error if report.severe else self._log.warning
         write(report.event, topic=part.source_topic, partition=part.partition, why=report.text, **way_out)
+
+    def _again_from(self, part: CopiedPartition) -> str:
+        """Return how to send once more what the target may have lost, and nothing before that."""
+        at = part.copier.position.source_offset
+        way = requests(self._flow, part.source_topic, part.partition, at)
+        return f"Send it again: {way}. Records that are stored from source offset {at} on come twice."
 
     def _count_denied(self, part: CopiedPartition, report: Report) -> None:
         """Log a missing right once for all partitions of a topic that one answer refuses.

@@ -448,7 +448,7 @@ class Discovery:
         if done in {Done.STOPPED, Done.KEPT}:
             self._gaps.met_topic(kind, name, self._positions_of(name), why)
         if done is Done.STOPPED:
-            self._refused.note({name: Recreated(self._flow, name, why)})
+            self._refused.note({name: Recreated(self._flow, name, self._context.settings.remote_topic(name), why)})
 
     def _positions_of(self, name: str) -> dict[int, StoredPosition]:
         found = positions_of(name, self._starting_offsets)

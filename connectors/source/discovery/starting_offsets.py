@@ -288,7 +288,8 @@ class StartingOffsets:
             for key in stale:
                 del self.positions[key]
         else:
-            refused[name] = Recreated(self._flow, name, next(iter(stale.values()))[1])
+            (_, number), (_, what) = next(iter(stale.items()))
+            refused[name] = Recreated(self._flow, name, remote.name, what, partition=number)
 
     async def refuse_filled(
         self, partitions: Mapping[TopicPartition, Pair], refused: dict[str, TopicRefused]
@@ -304,15 +305,15 @@ class StartingOffsets:
         }
         leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
         bounds = await find_bounds(self._target, leaders)
-        filled: dict[str, list[int]] = {}
+        filled: dict[str, dict[int, int]] = {}
         undecided: set[TopicPartition] = set()
         for at, (name, _) in asked.items():
             if at not in bounds:
                 undecided.add((name, at[1]))
             elif bounds[at][1] > bounds[at][0]:
-                filled.setdefault(name, []).append(at[1])
-        for name, numbers in filled.items():
-            refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), numbers)
+                filled.setdefault(name, {})[at[1]] = bounds[at][1]
+        for name, ends in filled.items():
+            refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), ends)
         return undecided
 
     def refuse_unplaced(self, partitions: Iterable[TopicPartition], refused: dict[str, TopicRefused]) -> bool:

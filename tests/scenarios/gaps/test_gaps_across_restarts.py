@@ -98,7 +98,7 @@ def test_a_lost_copy_that_stopped_its_partition_is_copied_again_after_a_change_o
     async def scenario() -> None:
         world = World(2)
         await lost_and_grown_again(world)
-        assert "or set on.target.loss=recopy to copy it once more." in world.log_text.getvalue()
+        assert "translate FILE 'A->B' --topic orders --partition 0 --reverse --offset END" in world.log_text.getvalue()
         world.rewrite_file(RECOPY)
         async with world.worker():
             await until(lambda: texts(world)[10:] == numbers(0, 10))

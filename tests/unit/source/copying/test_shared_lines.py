@@ -41,7 +41,7 @@ def test_each_refused_topic_has_its_reason_in_the_log_also_in_a_shared_line() ->
     stream = io.StringIO()
     flow, names = parse_flow("A->B"), [f"t{number:02}" for number in range(OWN_LINES_MOST + 3)]
     RefusedTopics(make_logger("info", "text", stream), VirtualClock()).note(
-        {name: TargetNotEmpty(flow, name, f"A.{name}", [int(name[1:])]) for name in names}
+        {name: TargetNotEmpty(flow, name, f"A.{name}", {int(name[1:]): 1}) for name in names}
     )
     for name in names:
         assert f"Topic {name} of A->B is refused: no position is stored for partition(s) {int(name[1:])}" in (

@@ -1,0 +1,47 @@
+"""How an operator lets a flow go on behind what a remote topic holds already: the requests, in words. Pure.
+
+MirrorMaker 2 copies everything once more where it finds no position. A remote topic may hold records that are nowhere
+else: so nothing here deletes, and copying again is never the first way. docs/offsets.md explains the steps.
+"""
+
+from __future__ import annotations
+
+import json
+
+from mm2py.connector import Flow, Kind
+
+DOCS = "docs/offsets.md, 'Going on behind what is there'"
+
+
+def requests(flow: Flow, topic: str, partition: int, next_offset: int | None = None) -> str:
+    """Return the requests that set where a partition goes on.
+
+    Args:
+        next_offset: the source offset where it is to go on; None: the operator finds it out, and writes N.
+    """
+    last = {None: "N", 0: None}.get(next_offset, (next_offset or 0) - 1)
+    offset = None if last is None else {"offset": last}
+    entry = {"partition": {"cluster": flow.source, "topic": topic, "partition": partition}, "offset": offset}
+    body = json.dumps({"offsets": [entry]}, separators=(",", ":")).replace('"N"', "N")
+    connector = f"/connectors/{flow}.{Kind.SOURCE}"
+    return f"PUT {connector}/stop, PATCH {connector}/offsets with {body}, PUT {connector}/resume"
+
+
+def behind_what_is_there(flow: Flow, topic: str, remote: str, partition: int, target_end: int) -> str:
+    """Return how to go on behind a remote topic that holds records of which no position is stored.
+
+    Args:
+        partition: one of the partitions; the others are done likewise.
+        target_end: where its remote partition ends.
+    """
+    # Under one name on both sides, what is there may have gone from here to the source: that flow's ledger tells.
+    is_same = remote == topic
+    asked = f"'{Flow(flow.target, flow.source)}'" if is_same else f"'{flow}'"
+    back = "" if is_same else " --reverse"
+    return (
+        f"Go on behind what is there: {requests(flow, topic, partition)}; likewise for each partition. Then mm2py"
+        f" rebuild-ledger FILE '{flow}' --topic {topic}. N is the offset of the last record on {flow.source} that is"
+        f" there: one less than what mm2py translate FILE {asked} --topic {topic} --partition {partition} --offset"
+        f" {target_end}{back} answers, or as GET /connectors/NAME/offsets says at the Kafka Connect that has copied it."
+        f" See {DOCS}."
+    )
