@@ -12,7 +12,8 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, State
-from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.records.connector_config import FlowConfig
+from mm2py.shared_settings.config_log import ConfigLog, Lost
 
 RENEW_EVERY_S: Final = 5.0
 HEEDED_AFTER_S: Final = 5.0
@@ -21,6 +22,16 @@ HEEDED_AFTER_S: Final = 5.0
 
 class NotHeld(Mm2Error):
     """A backfill cannot be begun, resumed or abandoned as it stands."""
+
+
+class SettingsChanged(Mm2Error):
+    """Another writer has changed the stored settings since the operator was asked."""
+
+    def __init__(self, backfill_id: str) -> None:
+        super().__init__(
+            f"Another writer has changed the settings meanwhile: backfill {backfill_id} has stored none.",
+            remedy="Start it again, and look what it would store.",
+        )
 
 
 def refuse_living_driver(backfill: Backfill, now_ms: int) -> None:
@@ -77,6 +88,18 @@ class Hold:
         except NotHeld as error:
             await self.end(State.STOPPED, str(error))
             raise
+
+    async def select(self, wanted: FlowConfig, *, instead_of: FlowConfig) -> None:
+        """Store settings that select the topics for the flow. Workers read the hold first: it stands before them.
+
+        Raises:
+            NotHeld: another driver has ended or resumed the backfill.
+            SettingsChanged: nothing was stored.
+            Others as ``ConfigLog.write``. Then, as when cancelled, they may be stored all the same.
+        """
+        await self._refuse_taken()
+        if isinstance(await self._config_log.write(wanted, instead_of=instead_of), Lost):
+            raise SettingsChanged(self.backfill.id)
 
     async def keep(self) -> None:
         """Say again and again that the driver lives, until cancelled.

@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,14 +26,17 @@ from mm2py.backfill.pipeline.expressions import SESSION_SETTINGS, Expressions
 from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
 from mm2py.backfill.plan import MB, make_plan
 from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, keep
+from mm2py.backfill.selection import Selection, selection_of
 from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey
 from mm2py.cli import backfill_task
 from mm2py.cli.backfill_arguments import Arguments, parse_arguments, where_of
-from mm2py.cli.backfill_printout import Progress, plan_text, result_text
+from mm2py.cli.backfill_printout import Progress, plan_text, result_text, selection_lines
 from mm2py.cli.command import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    confirm,
     connect,
     flow_of,
     say,
@@ -47,12 +51,14 @@ from mm2py.kafka.cluster import Cluster, fetch_metadata, until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import parse
-from mm2py.login import host_name, login_name
+from mm2py.login import author_here, host_name, login_name
 from mm2py.records.backfill_record import ID_CHARS, Backfill, Range, State
 from mm2py.records.connector_config import encode_flow
 from mm2py.records.source_offset import StoredPosition
 from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged_or_file
+from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.backfill_report import progress_of
 
 if TYPE_CHECKING:
@@ -121,6 +127,8 @@ class _Driver:
             gated_alone(target, self._clock), settings, worker="mm2py backfill", clock=self._clock, rng=rng
         )
         self._survey = Survey(settings, source, target)
+        self._selection: Selection | None = None
+        """What selects topics that only the file selects so far."""
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -153,6 +161,7 @@ class _Driver:
         expressions = Expressions(options.where, options.select)
         topics = list(dict.fromkeys(options.topics)) or await self._new_topics()
         refuse_held(topics, list(self._configs.records.backfills.values()))
+        await self._look_at_selection(topics)
         asked = Asked(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
         slots = slots_of(options.master)
         work = self._survey.look(asked, slots=slots, bytes_per_second_max=self._bytes_per_second_max)
@@ -177,11 +186,58 @@ class _Driver:
         )
         if not options.json or options.dry_run:
             write_out(plan_text(plan, str(self._settings.flow), expressions, as_json=options.json))
+        self._show_selection()
         if options.dry_run:
             if expressions:
                 await self._check_expressions(backfill)
             return EXIT_DONE
+        if (code := self._confirm()) is not None:
+            return code
         return await self._copy(backfill, plan.bytes_an_offset)
+
+    # Topics that only the file selects
+
+    async def _look_at_selection(self, topics: Sequence[str]) -> None:
+        """Find out whether settings have to be stored that select topics, and go by them.
+
+        Raises: ConfigError, Mm2IsRunning, FlowOfAnotherGroup: they must not be stored.
+        """
+        stored = self._configs.config
+        self._selection = selection_of(stored, self._file, self._by_file, topics, settings=self._settings)
+        if self._selection is not None:
+            await self._refuse_others()
+            self._settings = self._selection.settings
+            self._survey = Survey(self._settings, self._source, self._target)
+
+    async def _refuse_others(self) -> None:
+        """Raises: Mm2IsRunning, FlowOfAnotherGroup; see ``mm2py apply``."""
+        await until_answered(lambda: look_for_mm2(self._settings, self._target), rng=self._rng)
+        await refuse_another_group(self._settings, self._configs, self._target, clock=self._clock, rng=self._rng)
+
+    def _show_selection(self) -> None:
+        if self._selection is not None:
+            tell = say if self._options.json else lambda text: write_out(f"{text}\n")
+            for line in selection_lines(str(self._settings.flow), self._selection):
+                tell(line)
+
+    def _confirm(self) -> int | None:
+        """Ask whether the selection is to be stored. Returns the exit code, if it is not."""
+        if self._selection is None or self._options.yes:
+            return None
+        if self._options.json or not sys.stdin.isatty():
+            say("Nothing was stored: without a terminal, or with --json, --yes is needed.")
+            return EXIT_USAGE
+        if confirm("Store this, and copy?"):
+            return None
+        write_out("Nothing was stored.\n")
+        return EXIT_DONE
+
+    async def _select(self, hold: Hold) -> None:
+        """Let the workers select the topics, which they leave alone by now. Raises: as ``Hold.select``."""
+        if self._selection is not None:
+            await self._refuse_others()  # one may have been started while the operator was asked
+            author = author_here(f"mm2py backfill {hold.backfill.id}")
+            await hold.select(replace(self._selection.wanted, author=author), instead_of=self._selection.stored)
 
     async def _check_expressions(self, backfill: Backfill) -> None:
         """Raises: ConfigError, if an expression cannot be used."""
@@ -243,6 +299,10 @@ class _Driver:
         others = [one for one in self._configs.records.backfills.values() if one.id != backfill.id]
         refuse_held(list(backfill.topics), others)
         self._refuse_strangers(backfill, await self._survey.positions())
+        await self._look_at_selection(sorted(backfill.topics))  # its driver may have died before that was stored
+        self._show_selection()
+        if (code := self._confirm()) is not None:
+            return code
         resumed = replace(backfill, run=backfill.run + 1, state=State.COPYING, by=driver_name())
         work = self._survey.bytes_an_offset(sorted(backfill.topics))
         size = await within_deadline(self._settings.flow.source, work, "looking at the topics")
@@ -277,6 +337,7 @@ class _Driver:
                 await self._survey.refuse_copied(list(backfill.topics), positions)
             else:
                 self._refuse_strangers(backfill, positions)
+            await self._select(hold)
             if not self._options.json:
                 write_out(f"Backfill {backfill.id}: the workers of {self._settings.flow} wait with these topics.\n")
         except NotHeld:
@@ -365,7 +426,8 @@ class _Driver:
     def _orders(self, backfill: Backfill, at_once: int) -> list[TaskOrder]:
         """Return the orders of all tasks; ``at_once`` of them divide the rate."""
         path = self._options.file.absolute()  # a mounted secret is a link, and leads elsewhere on each machine
-        ranges, config = backfill.ranges(), self._configs.config
+        ranges = backfill.ranges()
+        config = self._configs.config if self._selection is None else self._selection.wanted
         most = self._bytes_per_second_max
         return [
             TaskOrder(

@@ -32,6 +32,7 @@ class Arguments(argparse.Namespace):
     max_mb_per_second: int | None
     parquet: Path | None
     dry_run: bool
+    yes: bool
     resume: str | None
     abandon: str | None
     json: bool
@@ -47,8 +48,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py backfill",
         description="Copies the history of topics with Spark, exactly once, while the workers of the flow wait with "
         "these topics; then they go on at the exact next record. Exit codes: 0 copied, or only planned (--dry-run), or "
-        "abandoned; 1 it failed: resume it, or abandon it; 2 wrong file or arguments; 130 stopped: the workers copy "
-        "the rest.",
+        "abandoned, or the answer was N; 1 it failed: resume it, or abandon it; 2 wrong file or arguments, or a topic "
+        "has to be selected, and there is neither a terminal to ask on nor --yes; 130 stopped: the workers copy the "
+        "rest.",
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
@@ -88,6 +90,11 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         help="keep the results of all ranges there; default: none, they are not kept",
     )
     parser.add_argument("--dry-run", action="store_true", help="only print the plan")
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="do not ask before topics are selected that only FILE selects; needed where there is no terminal",
+    )
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--resume", metavar="ID", help="go on with a backfill whose driver has died, or that failed")
     way.add_argument("--abandon", metavar="ID", help="end a backfill: the workers copy the rest")

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mm2py.backfill.pipeline.expressions import Expressions
 from mm2py.backfill.plan import MB, PartitionFacts, Plan
+from mm2py.backfill.selection import Selection
 from mm2py.clock import Clock
 from mm2py.secret import printable
 
@@ -20,6 +21,14 @@ SHOWN_MOST: Final = 40
 BAR_CHARS: Final = 30
 RATE_OVER: Final = 10
 """The rate that is shown is that of so many looks."""
+
+
+def selection_lines(flow: str, selection: Selection) -> list[str]:
+    """Return what will be stored for the workers, and how the file differs besides."""
+    lines = [f"{flow}: stored for all workers, behind the hold:", *(f"  {change}" for change in selection.added)]
+    if selection.left:
+        lines += ["  not stored, though FILE says it:", *(f"    {change}" for change in selection.left)]
+    return [printable(line) for line in lines]
 
 
 def plan_text(plan: Plan, flow: str, expressions: Expressions, *, as_json: bool) -> str:

@@ -315,6 +315,7 @@ class ConfigWatch:
             Others as ``ConfigLog.looks``, ``ConfigLog.write`` and ``changed``.
         """
         await self._owner.keep()
+        self._heed_requests(asked)  # a hold comes before the settings that select its topics
         await self._heed(self._config_log.config, changed)
         async for is_changed in self._looks():
             await self._owner.keep()

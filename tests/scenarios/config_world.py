@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,8 @@ class FlowWorker:
         self.file = file_of(settings)
         self.settings: FlowSettings | None = None
         self.heard: list[tuple[int, frozenset[str], float]] = []
+        self.told: list[type] = []
+        """Of what kind each thing was that it was told, in this order."""
         self.watch: ConfigWatch | None = None
         self.source = asyncio.Event()
         """Set: the source answers."""
@@ -100,7 +102,11 @@ class FlowWorker:
         self._apply = apply
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, *, runners: tuple[str, ...] = ()) -> FlowSettings | None:
+    async def start(
+        self, *, runners: tuple[str, ...] = (), settled: Callable[[ConfigLog], Awaitable[None]] | None = None
+    ) -> FlowSettings | None:
+        """``settled`` does something before the worker follows what is stored."""
+
         async def others(*, for_sure: bool) -> Collection[str]:
             return runners
 
@@ -121,8 +127,10 @@ class FlowWorker:
         )
         await self.watch.settle(others, ready)
         self.settings = self.watch.current.settings
+        if settled is not None:
+            await settled(config_log)
         self._task = asyncio.get_running_loop().create_task(
-            self.watch.run(self._changed, lambda _: None), name=self.name
+            self.watch.run(self._changed, lambda asked: self.told.append(type(asked))), name=self.name
         )
         return self.settings
 
@@ -138,4 +146,5 @@ class FlowWorker:
 
     def _changed(self, settings: FlowSettings | None, news: Follow) -> None:
         self.settings = settings
+        self.told.append(type(news))
         self.heard.append((news.config.version, news.touched, self.world.clock.monotonic()))

@@ -25,7 +25,7 @@ from tests.checker.traffic import Traffic
 from tests.cluster.cleaned_topics import NEVER_CLEANED, cleaned_topic
 from tests.cluster.copies import add_partitions, assert_copied, make_topic, new_topic, now_ms
 from tests.cluster.judged_offsets import Flow
-from tests.cluster.kafka_client import new_name, write
+from tests.cluster.kafka_client import new_name, values, write
 from tests.cluster.loads import PARTITIONS, Loads
 from tests.cluster.running import Mm2py, wait_until
 from tests.cluster.spark.backfills import (
@@ -343,3 +343,38 @@ def test_an_executor_that_is_killed_and_a_second_attempt_beside_a_slow_one_repea
         run.wait_for_event("topics.copying")
         loads.wait_for_copies(target_cluster, run, 2_000)
     judge(loads, target_cluster, run)
+
+
+def test_a_topic_that_only_the_file_selects_is_held_first_and_then_selected_alone(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    """Without a terminal nothing is stored before --yes. A worker that runs begins no record of it before the seam."""
+    live, late = new_topic(source_cluster, new_name("live"), 1), new_topic(source_cluster, new_name("late"), 2)
+    history = [b"%d" % number for number in range(500)]
+    for number in range(2):
+        write(source_cluster, late, history, partition=number)
+    write(source_cluster, live, [b"1"])
+    run = worker(source_cluster, target_cluster, [live])
+    file = tmp_path / "mm2.properties"
+    topics = f"A->B.topics={live}"
+    with run:
+        run.wait_for_event("topics.copying")
+        assert topics in run.file.read_text().replace(" ", "")
+        file.write_text(f"{run.file.read_text()}\nA->B.topics={live},{late}\nA->B.offset.lag.max=77\n")
+        with backfill(file, "--topics", late, "--master", "local[2]") as process:
+            output = finished(process, 2)
+        assert f"  topics: '{live}' -> '{live},{late}'" in output
+        assert "not stored, though FILE says it:\n    offset.lag.max: (default) -> '77'" in output
+        assert "Nothing was stored: " in output
+        assert not run.events("config.changed")
+        with backfill(file, "--topics", late, "--master", "local[2]", "--yes") as process:
+            output = finished(process)
+        assert_results(output, [late])
+        run.wait_for_event("topic.held", topic=late)
+        write(source_cluster, late, [b"behind"])
+        run.wait_until(lambda: values(target_cluster, f"A.{late}")[-1:] == [b"behind"], "the worker goes on")
+        assert values(target_cluster, f"A.{late}") == [*history, b"behind"]
+        assert values(target_cluster, f"A.{late}", [1]) == history
+        (found,) = run.events("config.changed")
+        assert "offset.lag.max" not in str(found)
+        assert run.terminate() == 0

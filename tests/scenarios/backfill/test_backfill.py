@@ -11,20 +11,26 @@ from typing import Any
 import pytest
 
 from connectors.backfill.attempt import Attempt, CopiedRange
+from mm2py.backfill.hold import Hold, SettingsChanged
 from mm2py.backfill.results import counted_by_ledger
+from mm2py.backfill.selection import selection_of
 from mm2py.connector import Side
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import BrokerId, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.metrics.snapshot import FlowSnapshot
-from mm2py.records.backfill_record import Backfill, Range, State, process_of
+from mm2py.records.backfill_record import Backfill, Holds, Range, State, backfill_key, process_of
+from mm2py.records.connector_config import FLOW_KEY, Writer
+from mm2py.shared_settings.config_log import ConfigLog, Written
+from mm2py.shared_settings.flow_config import Follow, changed
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.network_model import frozen
-from tests.scenarios.config_world import log_of
+from tests.scenarios.config_world import TOPIC, FlowWorker, log_of
 from tests.scenarios.process import Process
 from tests.scenarios.shared_world import SharedWorld, run
+from tests.scenarios.world import World
 
 ID = "0badcafe"
 HISTORY = 40
@@ -284,3 +290,102 @@ def test_an_attempt_that_runs_on_after_its_backfill_was_abandoned_is_fenced(seed
         await asyncio.gather(attempt, return_exceptions=True)
 
     run(scenario(), seed)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_topic_that_is_selected_behind_its_hold_is_begun_by_no_worker_before_the_seam(seed: int) -> None:
+    """t0 stands in the file of the command alone. Workers lose the target for a while at any time, or start late."""
+
+    async def scenario() -> None:
+        world, chance = SharedWorld(seed, extra={**PASS, "topics": "t1"}), random.Random(seed)
+        world.make_topics(2, 2)
+        world.write("t0", HISTORY)
+        workers = [world.start() for _ in range(2)]
+        await world.until(lambda: copied(world, "t1") > 0)
+        file = world.file({"topics": "t1,t0", "bytes.per.second.max": "9"})
+        (by_file,) = file.configuration().flows
+        config_log = await log_of(world, "driver")
+        await config_log.read_patiently(config_log.rng)
+        stored = config_log.config
+        selection = selection_of(stored, file, by_file, ["t0"], settings=world.settings)
+        assert selection is not None
+        assert [str(one) for one in selection.added] == ["topics: 't1' -> 't1,t0'"]
+        assert [one.name for one in selection.left] == ["bytes.per.second.max"], "named, and not stored"
+        ranges = ranges_of(world, "t0")
+
+        async def disturb() -> None:
+            await asyncio.sleep(chance.random() * 6)
+            one = chance.choice(workers)
+            one.cut_off_from.add("B")
+            await asyncio.sleep(chance.random() * 12)
+            one.cut_off_from.discard("B")
+            world.start()
+
+        disturbing = asyncio.ensure_future(disturb())
+        hold = Hold(config_log, backfill_of(ranges), world.clock)
+        await hold.begin()
+        await hold.select(selection.wanted, instead_of=selection.stored)
+        world.settings = selection.settings
+        keys = [record.key for record in world.target.records(TOPIC, 0)]
+        assert keys.index(backfill_key(ID)) < max(at for at, key in enumerate(keys) if key == FLOW_KEY)
+        assert copied(world, "t0") == 0
+        await asyncio.sleep(chance.random() * 10)
+        await attempt_of(world, ranges, 0).run(32 << 20)
+        at_seam = copied(world, "t0")
+        world.write("t0", 5)
+        await disturbing
+        await asyncio.sleep(8)
+        assert copied(world, "t0") == at_seam, "a worker has begun the topic"
+        await hold.end(State.DONE)
+        await world.until(lambda: copied(world, "t0") > at_seam, within_s=20)
+        await world.finish()
+
+    run(scenario(), seed)
+
+
+def test_a_selection_that_another_writer_has_overtaken_is_not_stored() -> None:
+    async def scenario() -> None:
+        world = SharedWorld(1, extra={"topics": "t1"})
+        world.make_topics(2, 1)
+        world.start()
+        await world.until(lambda: copied(world, "t1") > 0)
+        file = world.file({"topics": "t1,t0"})
+        (by_file,) = file.configuration().flows
+        config_log, other = await log_of(world, "driver"), await log_of(world, "other")
+        await config_log.read_patiently(config_log.rng)
+        await other.read_patiently(other.rng)
+        selection = selection_of(config_log.config, file, by_file, ["t0"], settings=world.settings)
+        assert selection is not None
+        hold = Hold(config_log, backfill_of(ranges_of(world, "t0")), world.clock)
+        await hold.begin()
+        theirs = changed(other.config, {**selection.stored.properties, "topics": "t1,t7"}, Writer.APPLY)
+        assert isinstance(await other.write(theirs, instead_of=other.config), Written)
+        with pytest.raises(SettingsChanged):
+            await hold.select(selection.wanted, instead_of=selection.stored)
+        assert config_log.config is not None
+        assert config_log.config.properties["topics"] == "t1,t7"
+
+    run(scenario())
+
+
+def test_a_worker_that_reads_hold_and_selection_at_once_heeds_the_hold_first() -> None:
+    """It has read both between deciding what to run and following it, as where it completes a claim meanwhile."""
+
+    async def scenario() -> None:
+        world = World(1)
+        worker, driver = FlowWorker(world, "w1", {"topics": "t1"}), await log_of(world, "driver")
+
+        async def both(config_log: ConfigLog) -> None:
+            await driver.read_patiently(driver.rng)
+            await driver.write_backfill(backfill_of({("t0", 0): Range(0, 9)}))
+            stored = driver.config
+            wanted = changed(stored, {"enabled": "true", "topics": "t1,t0"}, Writer.APPLY)
+            assert isinstance(await driver.write(wanted, instead_of=stored), Written)
+            await config_log.read_patiently(config_log.rng)
+
+        await worker.start(settled=both)
+        await asyncio.sleep(2)
+        assert worker.told == [Holds, Follow]
+        await worker.stop()
+
+    run(scenario())
