@@ -29,8 +29,9 @@ from mm2py.kafka.security.settings import TlsSettings
 from mm2py.kafka.security.tls import Tls, make_server_context
 from rest.access.callers import network_of
 from rest.access.crowd import Crowd, Limits
-from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App, Send
+from rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
 from rest.errors import error_body
+from rest.uniform import Send
 
 FIRST_BYTE_MOST_S: Final = 10.0
 """Of a connection with TLS."""
