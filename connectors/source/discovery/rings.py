@@ -115,11 +115,12 @@ class Rings:
             await self._read(alias, metadata)
 
         await for_each(aliases, read, at_once=READS_AT_ONCE, name=f"{self.context.flow}: flows that lead back")
-        self.copies, self.refused = {}, {}
+        copies: dict[str, ReverseFlow] = {}
+        refused: dict[str, TopicRefused] = {}
         for one in self._records.values():
             if one.reverse is not None:
-                await self._judge(one, one.reverse, wanted)
-        self._seen = seen
+                await self._judge(one, one.reverse, wanted, copies, refused)
+        self.copies, self.refused, self._seen = copies, refused, seen  # together: others read them meanwhile
         self._say()
 
     def causes(self) -> Iterator[tuple[str, Cause]]:
@@ -176,7 +177,15 @@ class Rings:
 
     # Judge
 
-    async def _judge(self, found: _Records, reverse: ReverseFlow, wanted: Mapping[str, TopicMetadata]) -> None:
+    async def _judge(
+        self,
+        found: _Records,
+        reverse: ReverseFlow,
+        wanted: Mapping[str, TopicMetadata],
+        copies: dict[str, ReverseFlow],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        """Add to ``copies`` and ``refused`` what must not be copied because of one flow that leads back."""
         behind: list[str] = []
         found.meets = False
         for number, (name, topic) in enumerate(wanted.items(), 1):
@@ -185,15 +194,15 @@ class Rings:
             origin = origin_of(name, reverse)
             found.meets = found.meets or (origin is Origin.UNKNOWN and reverse.selects(name))
             if origin is Origin.COPY:
-                self.copies[name] = reverse
+                copies[name] = reverse
             elif origin is Origin.UNKNOWN and self._behind.get(name) != reverse:
                 match self._verdict(found, reverse, topic):
                     case Verdict.COPY_BEHIND:
                         behind.append(name)
                     case Verdict.BACK:
-                        self.refused[name] = self._would_come_back(name, reverse)
+                        refused[name] = self._would_come_back(name, reverse)
                     case Verdict.BOTH:
-                        self.refused[name] = self._would_come_back(name, reverse, has_begun=False)
+                        refused[name] = self._would_come_back(name, reverse, has_begun=False)
                     case Verdict.COPY:
                         pass
         if not behind:
@@ -201,7 +210,7 @@ class Rings:
         why, remedy = await self._why_not_ended(reverse)
         for name in behind:
             if why:
-                self.refused[name] = self._would_come_back(name, reverse, why=why, remedy=remedy)
+                refused[name] = self._would_come_back(name, reverse, why=why, remedy=remedy)
             else:
                 self._behind[name] = reverse
 
