@@ -19,10 +19,11 @@ def requests(flow: Flow, topic: str, partition: int, next_offset: int | None = N
     Args:
         next_offset: the source offset where it is to go on; None: the operator finds it out, and writes N.
     """
-    last = {None: "N", 0: None}.get(next_offset, (next_offset or 0) - 1)
-    offset = None if last is None else {"offset": last}
+    offset: dict[str, object] | None = {"offset": "N"}
+    if next_offset is not None:
+        offset = {"offset": next_offset - 1} if next_offset else None  # as Connect: that of the last record
     entry = {"partition": {"cluster": flow.source, "topic": topic, "partition": partition}, "offset": offset}
-    body = json.dumps({"offsets": [entry]}, separators=(",", ":")).replace('"N"', "N")
+    body = json.dumps({"offsets": [entry]}, separators=(",", ":")).replace('"offset":"N"', '"offset":N')
     connector = f"/connectors/{flow}.{Kind.SOURCE}"
     return f"PUT {connector}/stop, PATCH {connector}/offsets with {body}, PUT {connector}/resume"
 

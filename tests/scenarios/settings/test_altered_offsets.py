@@ -26,6 +26,7 @@ from mm2py.records.source_offset import SourcePartition, StoredPosition, decode_
 from mm2py.replication.positions import read_positions
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.cluster_inquiry import GroupInquiry, Side
+from mm2py.status.offset_inquiry import Question, ask_where
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.config_world import FLOW, TOPIC
 from tests.scenarios.gate import Request
@@ -348,5 +349,48 @@ def test_nothing_is_stored_of_checkpoints_and_heartbeats_and_that_is_said() -> N
             assert "mm2py keeps none" in await offsets(world).alter(kind, wanted)
             assert "mm2py keeps none" in await offsets(world).reset(kind)
         assert end == [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
+
+    run(scenario())
+
+
+def test_a_copy_that_has_lost_its_end_gets_what_is_missing_behind_what_is_there_as_its_remedy_says() -> None:
+    async def scenario() -> None:
+        world = await stopped_world()
+        await direct(world, TargetState.STARTED)
+        for _ in range(3):  # three batches
+            world.write("t0")
+            await world.until(world.is_copied, within_s=20)
+            await asyncio.sleep(2)
+        world.target.truncate("A.t0", 0, 11)
+        end = world.target.partition("A.t0", 0).log.end_offset
+        assert end == 11
+        world.write("t0")
+        await world.until(lambda: any(one.said("target.truncated") for one in world.processes), within_s=60)
+        (event,) = (event for one in world.processes for event in one.said("target.truncated"))
+        assert "translate FILE 'A->B' --topic t0 --partition 0 --reverse --offset END" in event["remedy"]
+        assert "recopy" not in event["remedy"]
+        (answer,) = await ask_where(
+            world.settings, Question(("t0", 0), [end], True), world.source, world.target, world.log
+        )
+        assert (answer.other_offset, answer.is_exact) == (end, True)
+        await held(world, TargetState.STOPPED, within_s=60)
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, end - 1)))
+        await resumed_and_copied(world)
+        assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)
+        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+
+    run(scenario())
+
+
+def test_an_offset_that_is_set_counts_for_the_cluster_that_is_the_source_now() -> None:
+    """The source was replaced by another cluster with the same records: its topics are refused until that."""
+
+    async def scenario() -> None:
+        world = await stopped_world()
+        world.source.cluster_id = "another"
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 9)))
+        topic = (await fetch_metadata(world.target, [world.settings.offsets_topic])).topics
+        found, _ = await read_positions(world.target, topic[world.settings.offsets_topic], FLOW.source)
+        assert found["t0", 0].source_cluster == "another"
 
     run(scenario())

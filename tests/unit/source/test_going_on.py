@@ -24,8 +24,8 @@ def body_in(text: str, last: str) -> object:
 def test_the_request_sets_where_the_partition_goes_on(at: int) -> None:
     wanted = read_offsets(body_in(requests(FLOW, "idt", 3, at), "N"), Kind.SOURCE, FLOW.source)
     assert wanted == {("idt", 3): at - 1 if at else None}
-    wanted = read_offsets(body_in(requests(FLOW, "idt", 3), "7"), Kind.SOURCE, FLOW.source)
-    assert wanted == {("idt", 3): 7}
+    wanted = read_offsets(body_in(requests(FLOW, "N", 3), "7"), Kind.SOURCE, FLOW.source)
+    assert wanted == {("N", 3): 7}
 
 
 def test_a_topic_of_the_same_name_is_never_to_be_deleted_or_copied_again() -> None:
