@@ -133,7 +133,7 @@ test-native: venv ## the tests of native/, where cargo is, and again those of ba
 	fi; \
 	exit $$failed
 
-fuzz: venv ## damaged reads, planned with the compiled core and without it: hours, goes on where it stopped (ARGS="--seconds 60")
+fuzz: venv ## damaged reads, planned with the compiled core and without it: hours, goes on where it stopped; damaged replies of a broker: minutes (ARGS="--target messages")
 	@$(PY) -m tests.fuzz $(ARGS)
 
 # pyenv's python3.13 runs only if that version is chosen; elsewhere the variable means nothing.

@@ -39,6 +39,8 @@ CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""
 AVOIDED_S = 30.0
 """How long a broker that did not answer is not asked for what other brokers can tell as well."""
+PARTITIONS_AT_ONCE: Final = 1000
+"""After the metadata of so many, other tasks run: those of 100,000 partitions take a quarter of a second."""
 WAITING_REPORT_S: Final = 5.0
 """How often it is logged that something still waits."""
 
@@ -96,8 +98,31 @@ async def fetch_metadata(
     return ClusterMetadata(
         cluster_id=reply.cluster_id,
         brokers={BrokerId(broker.node_id): (broker.host, broker.port) for broker in reply.brokers},
-        topics={str(topic.name): _topic_metadata(topic) for topic in reply.topics if topic.name is not None},
+        topics=await _topics_of(reply),
     )
+
+
+async def _topics_of(reply: messages.MetadataResponse) -> dict[str, TopicMetadata]:
+    """Return the topics of a reply by name; other tasks run now and then, as there may be very many."""
+    found: dict[str, TopicMetadata] = {}
+    count = 0
+    for topic in reply.topics:
+        partitions: dict[int, PartitionMetadata] = {}
+        for part in topic.partitions:
+            partitions[int(part.partition_index)] = PartitionMetadata(
+                partition=int(part.partition_index),
+                leader=BrokerId(part.leader_id) if part.leader_id >= 0 else None,
+                leader_epoch=int(part.leader_epoch),
+                error_code=int(part.error_code),
+            )
+            if (count := count + 1) % PARTITIONS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if topic.name is not None:
+            name = str(topic.name)
+            found[name] = TopicMetadata(name, topic.topic_id, int(topic.error_code), topic.is_internal, partitions)
+        if (count := count + 1) % PARTITIONS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 async def until_answered(
@@ -165,24 +190,6 @@ async def reach(
     if reported:
         log.info("cluster.reached")
     return answer
-
-
-def _topic_metadata(topic: messages.MetadataResponseTopic) -> TopicMetadata:
-    return TopicMetadata(
-        name=str(topic.name),
-        topic_id=topic.topic_id,
-        error_code=int(topic.error_code),
-        is_internal=topic.is_internal,
-        partitions={
-            int(part.partition_index): PartitionMetadata(
-                partition=int(part.partition_index),
-                leader=BrokerId(part.leader_id) if part.leader_id >= 0 else None,
-                leader_epoch=int(part.leader_epoch),
-                error_code=int(part.error_code),
-            )
-            for part in topic.partitions
-        },
-    )
 
 
 def _who_is_there() -> messages.MetadataRequest:

@@ -12,7 +12,7 @@ for the right to commit, and commits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ from mm2py.errors import for_each
 from mm2py.kafka import admin, messages
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_MEMBER_ID
-from mm2py.kafka.errors import BrokerRefused, CorruptReply, Reaction, reaction_to
+from mm2py.kafka.errors import BrokerRefused, CorruptReply, Reaction, ReplyTooLarge, reaction_to
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
 
@@ -132,17 +132,27 @@ async def committed_offsets(
         else:
             by_coordinator.setdefault(coordinator, []).append(group)
 
+    async def ask_about(some: Sequence[str], coordinator: BrokerId) -> None:
+        request = messages.OffsetFetchRequest(
+            groups=tuple(messages.OffsetFetchRequestGroup(group_id=GroupId(group), topics=None) for group in some),
+            require_stable=False,
+        )
+        try:
+            reply = await ask(brokers, coordinator, request, messages.OffsetFetchResponse, channel=channel)
+        except ReplyTooLarge:
+            if len(some) == 1:
+                raise
+            for half in chunks(some, -(-len(some) // 2)):
+                await ask_about(half, coordinator)
+            return
+        answers = {str(answer.group_id): _commits(answer) for answer in reply.groups}
+        if answers.keys() != set(some):
+            raise CorruptReply(f"Broker {coordinator}", f"{len(answers)} answers about {len(some)} groups")
+        found.update(answers)
+
     async def ask_about_those_of(coordinator: BrokerId) -> None:
         for some in chunks(by_coordinator[coordinator], GROUPS_A_REQUEST):
-            request = messages.OffsetFetchRequest(
-                groups=tuple(messages.OffsetFetchRequestGroup(group_id=GroupId(group), topics=None) for group in some),
-                require_stable=False,
-            )
-            reply = await ask(brokers, coordinator, request, messages.OffsetFetchResponse, channel=channel)
-            answers = {str(answer.group_id): _commits(answer) for answer in reply.groups}
-            if answers.keys() != set(some):
-                raise CorruptReply(f"Broker {coordinator}", f"{len(answers)} answers about {len(some)} groups")
-            found.update(answers)
+            await ask_about(some, coordinator)
 
     await for_each(by_coordinator, ask_about_those_of, at_once=BROKERS_AT_ONCE, name="reading commits")
     return found

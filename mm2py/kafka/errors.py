@@ -148,6 +148,19 @@ class CorruptReply(KafkaError):
         )
 
 
+class ReplyTooLarge(KafkaError):
+    """A reply holds more than a worker takes in at once. The connection is closed."""
+
+    retriable = True
+
+    def __init__(self, broker: str, api: str, how_large: str) -> None:
+        super().__init__(
+            f"{broker} answered {api} with {how_large}.",
+            remedy="Check that this is a broker of yours. If it is, withdraw DESCRIBE on what mm2py does not copy: a"
+            " broker names only what mm2py may see. mm2py asks again.",
+        )
+
+
 class UnsupportedVersion(KafkaError):
     """The broker and mm2py share no version of an API."""
 

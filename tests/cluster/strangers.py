@@ -7,6 +7,7 @@ with strangers() as ports:
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import struct
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 HOST: Final = "127.0.0.1"
+API_VERSIONS: Final = 18
 
 
 def _answers(text: bytes) -> Callable[[socket.socket], None]:
@@ -38,6 +40,47 @@ def _says_nothing(client: socket.socket) -> None:
         pass
 
 
+def _broker(content: Callable[[int], bytes]) -> Callable[[socket.socket], None]:
+    """Answer each request with what ``content`` returns for its API, behind the correlation id."""
+
+    def serve(client: socket.socket) -> None:
+        stream = client.makefile("rb")
+        while head := stream.read(4):
+            request = stream.read(int.from_bytes(head))
+            answer = request[4:8] + content(int.from_bytes(request[:2]))
+            client.sendall(struct.pack(">i", len(answer)) + answer)
+
+    return serve
+
+
+def _endless(_: int) -> bytes:
+    """35 bytes that announce an array of 2^32 - 1 elements."""
+    return b"\0\0" + b"\xff\xff\xff\xff\x0f" + bytes(20)
+
+
+def _metadata_of(partitions: int) -> Callable[[int], bytes]:
+    """A broker whose metadata have one topic with so many partitions."""
+    ranges = b"".join(struct.pack(">hhhB", api, 0, 20, 0) for api in range(70))
+
+    @functools.cache
+    def content(api: int) -> bytes:
+        if api == API_VERSIONS:
+            return b"\0\0\x47" + ranges + bytes(4) + b"\0"
+        rows = b"".join(struct.pack(">hiiiI", 0, number, -1, 0, 0x01010100) for number in range(partitions))
+        topic = b"\0\0\5vast" + bytes(15) + b"\1\0" + _uvarint(partitions + 1) + rows + bytes(5)
+        return b"\0" + bytes(4) + b"\1\2H" + bytes(4) + b"\2" + topic + b"\0"
+
+    return content
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
 def _answers_another_request(client: socket.socket) -> None:
     request = client.recv(4096)
     (correlation_id,) = struct.unpack(">i", request[8:12])
@@ -52,6 +95,8 @@ KINDS: Final[Mapping[str, Callable[[socket.socket], None]]] = {
     "silent": _says_nothing,
     "huge": _answers(struct.pack(">i", 2**31 - 1) + b"x" * 1000),
     "confused": _answers_another_request,
+    "endless": _broker(_endless),
+    "crowded": _broker(_metadata_of(660_000)),
 }
 
 

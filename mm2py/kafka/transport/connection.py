@@ -17,12 +17,13 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from kio.schema.request_header.v2.header import RequestHeader
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_writer
 from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
@@ -32,6 +33,7 @@ from mm2py.kafka.errors import (
     CorruptReply,
     KafkaError,
     NotKafka,
+    ReplyTooLarge,
     RequestTimedOut,
     UnsupportedVersion,
 )
@@ -39,13 +41,20 @@ from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequ
 from mm2py.kafka.security.access import Access, Session
 from mm2py.kafka.security.sasl import Conversation
 from mm2py.kafka.transport import wire
+from mm2py.kafka.transport.entities import TooManyValues, read_entity
 from mm2py.kafka.transport.fetch_session import FetchSession, SessionFetch, outside
 from mm2py.kafka.transport.wire import Frame, FrameMemory
 
 MAX_FRAME_BYTES: Final = 128 << 20
-"""Larger than any reply to what we ask (a fetch: ``max_bytes`` or one batch); checked before memory is taken."""
-MAX_FIRST_FRAME_BYTES: Final = 1 << 20
-"""Until the peer has proved to be a Kafka broker, it is trusted with less."""
+"""Larger than any fetch reply that we ask for (``max_bytes`` or one batch); checked before memory is taken."""
+MAX_MESSAGE_BYTES: Final = 32 << 20
+"""Of every other reply. The metadata of 100,000 partitions with five replicas and long names has half of it."""
+LARGE_REPLY_BYTES: Final = 64 << 10
+"""Replies without records that are larger are read in a thread: one of 8 MB takes a third of a second.
+
+A smaller one holds the event loop for 10 ms at most."""
+MAX_FIRST_FRAME_BYTES: Final = LARGE_REPLY_BYTES
+"""Until the peer has proved to be a Kafka broker, it is trusted with less. Versions and SASL take a kilobyte or two."""
 
 WAKE_BYTES: Final = 64 << 10
 """A large frame is received in pieces of so much.
@@ -64,6 +73,9 @@ its own, and a request as a whole was copied twice, as it is and encrypted."""
 _LOW_WATER: Final = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
 """Only Linux is asked: there it is tested that the end of a connection is noticed at once, too."""
 
+_LARGE_REPLIES: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large replies")
+"""They are read one after the other, whichever cluster sent them: only one at a time takes the memory for it."""
+
 _HEAD: Final = struct.Struct(">ihhi")
 _TLS_ALERT: Final = b"\x15\x03"
 
@@ -72,6 +84,7 @@ _TLS_ALERT: Final = b"\x15\x03"
 class _Pending:
     correlation_id: int
     reply: asyncio.Future[Frame]
+    max_bytes: int
 
 
 class FrameStream(asyncio.BufferedProtocol):
@@ -143,7 +156,8 @@ class FrameStream(asyncio.BufferedProtocol):
     def _start_frame(self) -> None:
         size = int.from_bytes(self._length, "big", signed=True)
         self._filled = 0
-        if 4 <= size <= self.max_frame_bytes:
+        limit = min(self.max_frame_bytes, self._pending[0].max_bytes if self._pending else MAX_FIRST_FRAME_BYTES)
+        if 4 <= size <= limit:
             if size > WAKE_BYTES and self.received_bytes >= WAKE_AT_ONCE_BYTES:
                 self._wake_at(WAKE_BYTES)
             self.received_bytes += 4 + size
@@ -151,7 +165,7 @@ class FrameStream(asyncio.BufferedProtocol):
         elif self.max_frame_bytes == MAX_FIRST_FRAME_BYTES:
             self.abort(NotKafka(self.peer, _guess_protocol(bytes(self._length), self.protocol), self.protocol))
         else:
-            self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {self.max_frame_bytes}"))
+            self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {limit}"))
 
     def _wake_at(self, size: int) -> None:
         """Let the event loop be woken when so much has come, or the connection has ended."""
@@ -220,7 +234,15 @@ class FrameStream(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         return not self._pending
 
-    def send(self, api_key: int, version: int, body: Sequence[wire.Part], *, flexible: bool) -> asyncio.Future[Frame]:
+    def send(
+        self,
+        api_key: int,
+        version: int,
+        body: Sequence[wire.Part],
+        *,
+        flexible: bool,
+        max_reply_bytes: int = MAX_MESSAGE_BYTES,
+    ) -> asyncio.Future[Frame]:
         """Send one request; the future gets the whole reply frame, correlation id included."""
         if not self.is_open or self._transport is None:
             raise self._why or BrokerUnreachable(self.peer, "the connection is closed")
@@ -230,7 +252,7 @@ class FrameStream(asyncio.BufferedProtocol):
         size = 8 + len(client) + sum(map(len, body))
         head = _HEAD.pack(size, api_key, version, correlation_id)
         reply: asyncio.Future[Frame] = self._loop.create_future()
-        self._pending.append(_Pending(correlation_id, reply))
+        self._pending.append(_Pending(correlation_id, reply, max_reply_bytes))
         self.sent_bytes += 4 + size
         if self._is_tls:
             self._unsent.extend(tls_pieces([head + client, *body]))
@@ -270,7 +292,6 @@ def _guess_protocol(first_bytes: bytes, protocol: str) -> str:
 
 _UNKNOWN_CODE: Final = re.compile(r"(-?\d+) is not a valid ErrorCode")
 
-T = TypeVar("T")
 VersionRanges = Mapping[int, tuple[int, int]]
 
 
@@ -326,10 +347,13 @@ class Connection:
                     request, self._version("Produce", wire.PRODUCE_KEY, wire.PRODUCE_VERSIONS)
                 )
                 await self._quota.wait()
-                sent = self._send(wire.PRODUCE_KEY, version, wire.encode_produce(request, version))
+                body = wire.encode_produce(request, version)
+                sent = self._stream.send(wire.PRODUCE_KEY, version, body, flexible=True)
                 names = wire.names_by_id(request)
                 frame = await self._within(timeout_s, "Produce", sent)
-                reply = self._read("Produce", lambda: wire.decode_produce(frame, _after_header(frame), version, names))
+                asked = wire.partition_count(request)
+                with self._reading("Produce"):
+                    reply = wire.decode_produce(frame, _after_header(frame), version, names, asked=asked)
                 self._quota.told(reply.throttle_ms / 1000)
                 return reply
             case _:
@@ -362,9 +386,12 @@ class Connection:
         if self._session is not None:  # once more: of a request that is sent again, time has passed since the first
             await self._session.ensure()
         await self._quota.wait()
-        answer = self._send(wire.FETCH_KEY, version, wire.encode_fetch(request, version, sent))
+        body = wire.encode_fetch(request, version, sent)
+        answer = self._stream.send(wire.FETCH_KEY, version, body, flexible=True, max_reply_bytes=MAX_FRAME_BYTES)
         frame = await self._within(timeout_s, "Fetch", answer)
-        reply = self._read("Fetch", lambda: wire.decode_fetch(frame, _after_header(frame), version, names))
+        with self._reading("Fetch"):
+            asked = wire.partition_count(request)
+            reply = wire.decode_fetch(frame, _after_header(frame), version, names, asked=asked)
         self._quota.told(reply.throttle_ms / 1000)
         return reply
 
@@ -374,10 +401,18 @@ class Connection:
         self._version(api, int(request.__api_key__), (version, version))
         reply_type = messages.REPLY_TO[type(request)]
         await self._quota.wait()
-        sent = self._send(int(request.__api_key__), version, [encode(request)], flexible=_flexible(request))
-        frame = bytes(await self._within(timeout_s, api, sent))
-        old_header = not reply_type.__flexible__
-        reply = self._read(api, lambda: entity_reader(reply_type)(frame, 4 if old_header else _after_header(frame))[0])
+        key, flexible = int(request.__api_key__), _flexible(request)
+        sent = self._stream.send(key, version, [encode(request)], flexible=flexible)
+        frame = await self._within(timeout_s, api, sent)
+
+        def read() -> Payload:
+            return read_entity(reply_type, bytes(frame), _after_header(frame) if reply_type.__flexible__ else 4)
+
+        with self._reading(api):
+            if len(frame) <= LARGE_REPLY_BYTES:
+                reply = read()
+            else:
+                reply = await asyncio.get_running_loop().run_in_executor(_LARGE_REPLIES, read)
         if (pause := getattr(reply, "throttle_time", None)) is not None:
             self._quota.told(pause.total_seconds())
         return reply
@@ -401,11 +436,6 @@ class Connection:
         lifetime_s = await access.authenticate(self.peer, conversation, ask)
         self._session = access.session(lifetime_s, again)
 
-    def _send(
-        self, key: int, version: int, body: Sequence[wire.Part], *, flexible: bool = True
-    ) -> asyncio.Future[Frame]:
-        return self._stream.send(key, version, body, flexible=flexible)
-
     async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[Frame]) -> Frame:
         """Wait on total time, not on silence: a broker that drips one byte a second must not hold us.
 
@@ -420,15 +450,17 @@ class Connection:
             self._stream.abort(error)
             raise error from None
 
-    def _read(self, api: str, decode: Callable[[], T]) -> T:
+    @contextmanager
+    def _reading(self, api: str) -> Iterator[None]:
+        """Close the connection if its bytes cannot be read."""
         try:
-            return decode()
-        except KafkaError:
-            raise
+            yield
         except Exception as error:
             if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio reads no reply with an error younger than itself
                 raise self._refused(api, int(unknown[1])) from error
-            reason = CorruptReply(self.peer, f"{type(error).__name__}: {error}")
+            reason: KafkaError = CorruptReply(self.peer, f"{api}: {str(error) or type(error).__name__}")
+            if isinstance(error, TooManyValues):
+                reason = ReplyTooLarge(self.peer, api, str(error))
             self._stream.abort(reason)
             raise reason from error
 

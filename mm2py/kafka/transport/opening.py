@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiohappyeyeballs import start_connection
-from kio.serial import entity_reader
 
 from mm2py import __version__
 from mm2py.kafka import messages
@@ -32,6 +31,7 @@ from mm2py.kafka.errors import (
 )
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.connection import MAX_FRAME_BYTES, Connection, FrameStream, VersionRanges, encode
+from mm2py.kafka.transport.entities import read_entity
 from mm2py.kafka.transport.wire import FrameMemory
 
 PATIENCE_S: Final = 0.5
@@ -272,10 +272,10 @@ async def _learn_versions(stream: FrameStream) -> VersionRanges:
     if int.from_bytes(frame[4:6], "big", signed=True) != 0:
         raise UnsupportedVersion(stream.peer, "ApiVersions", wanted="3", offered="older ones only")
     try:
-        answer, _ = entity_reader(messages.ApiVersionsResponse)(frame, 4)  # this one reply keeps the old header
+        answer = read_entity(messages.ApiVersionsResponse, frame, 4)  # this one reply keeps the old header
         return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
     except Exception as error:
-        why = f"its first reply cannot be read ({type(error).__name__})"
+        why = f"its first reply cannot be read: {str(error) or type(error).__name__}"
         raise NotKafka(stream.peer, why, stream.protocol) from error
 
 

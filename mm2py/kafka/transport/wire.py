@@ -260,12 +260,14 @@ def encode_produce(request: ProduceRequest, version: int) -> list[Part]:
 class _Reader:
     """Reads a frame from ``position`` on; every length is checked against the frame before it is used."""
 
-    __slots__ = ("end", "position", "view")
+    __slots__ = ("allowance", "end", "position", "view")
 
-    def __init__(self, view: memoryview, position: int) -> None:
+    def __init__(self, view: memoryview, position: int, allowance: int = 0) -> None:
+        """``allowance``: how many elements it may have whose number is no choice of ours, in all."""
         self.view = view
         self.position = position
         self.end = len(view)
+        self.allowance = allowance
 
     def take(self, size: int) -> memoryview:
         start = self.position
@@ -299,12 +301,26 @@ class _Reader:
                 return value
             shift += 7
 
-    def array_length(self, *, least_size: int) -> int:
-        """Length of a compact array (0 for null); refused when the rest of the frame cannot hold that many."""
+    def array_length(self, *, least_size: int, most: int | None = None) -> int:
+        """Length of a compact array (0 for null); refused when the rest of the frame cannot hold that many.
+
+        Args:
+            most: how many we asked for; None: their number is no choice of ours, and counts against the allowance.
+        """
         length = max(0, self.uvarint() - 1)
         if length * least_size > self.end - self.position:
             raise Malformed(f"{length} elements announced in {self.end - self.position} bytes")
+        if most is None:
+            self.spend(length)
+        elif length > most:
+            raise Malformed(f"{length} elements announced, {most} were asked for")
         return length
+
+    def spend(self, count: int) -> None:
+        """Take so many elements from the allowance."""
+        self.allowance -= count
+        if self.allowance < 0:
+            raise Malformed("more elements than such a reply can have")
 
     def compact_string(self) -> str | None:
         length = self.uvarint()
@@ -320,7 +336,9 @@ class _Reader:
             self.position += 1
             return {}
         found = {}
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        self.spend(count)
+        for _ in range(count):
             tag = self.uvarint()
             found[tag] = self.take(self.uvarint())
         return found
@@ -337,21 +355,34 @@ class _Reader:
         return name
 
 
-def decode_fetch(frame: bytearray | memoryview, position: int, version: int, names: NamesById) -> FetchReply:
+SPARE_ELEMENTS: Final = 10_000
+"""Of a reply: aborted transactions that end beyond the read, tags of later versions."""
+ABORTED_BYTES: Final = 2 * 61 + 17
+"""What an aborted transaction takes in a read, at the least: a batch, its marker and its entry in the list."""
+RECORD_ERRORS_MOST: Final = 200_000
+"""More than a batch of a megabyte has records."""
+
+
+def decode_fetch(
+    frame: bytearray | memoryview, position: int, version: int, names: NamesById, *, asked: int
+) -> FetchReply:
     """Return the reply whose body starts at ``position``; record batches are views of ``frame``.
 
+    Args:
+        asked: about how many partitions the broker was asked.
     Raises:
         Malformed: the bytes are not a fetch reply of this version.
     """
-    reader = _Reader(memoryview(frame), position)
+    reader = _Reader(memoryview(frame), position, SPARE_ELEMENTS + len(frame) // ABORTED_BYTES)
     by_id = version >= FIRST_WITH_TOPIC_IDS
     throttle_ms = reader.int32()
     error_code = reader.int16()
     session_id = reader.int32()
     partitions: list[FetchedPartition] = []
-    for _ in range(reader.array_length(least_size=3)):
+    for _ in range(reader.array_length(least_size=3, most=asked)):
         name = reader.topic(by_id=by_id, names=names)
-        partitions += [_fetched_partition(reader, name) for _ in range(reader.array_length(least_size=37))]
+        count = reader.array_length(least_size=37, most=asked - len(partitions))
+        partitions += [_fetched_partition(reader, name) for _ in range(count)]
         reader.tags()
     reader.tags()
     return FetchReply(
@@ -391,18 +422,23 @@ def _epoch_end(raw: memoryview) -> tuple[int, int]:
     return epoch, end_offset
 
 
-def decode_produce(frame: bytearray | memoryview, position: int, version: int, names: NamesById) -> ProduceReply:
+def decode_produce(
+    frame: bytearray | memoryview, position: int, version: int, names: NamesById, *, asked: int
+) -> ProduceReply:
     """Return the reply whose body starts at ``position``.
 
+    Args:
+        asked: how many partitions were written to.
     Raises:
         Malformed: the bytes are not a produce reply of this version.
     """
-    reader = _Reader(memoryview(frame), position)
+    reader = _Reader(memoryview(frame), position, RECORD_ERRORS_MOST)
     by_id = version >= FIRST_WITH_TOPIC_IDS
     partitions: list[ProducedPartition] = []
-    for _ in range(reader.array_length(least_size=3)):
+    for _ in range(reader.array_length(least_size=3, most=asked)):
         name = reader.topic(by_id=by_id, names=names)
-        partitions += [_produced_partition(reader, name) for _ in range(reader.array_length(least_size=33))]
+        count = reader.array_length(least_size=33, most=asked - len(partitions))
+        partitions += [_produced_partition(reader, name) for _ in range(count)]
         reader.tags()
     throttle_ms = reader.int32()
     reader.tags()
@@ -424,6 +460,10 @@ def _produced_partition(reader: _Reader, topic: str) -> ProducedPartition:
     reader.tags()
     text = "; ".join(filter(None, [message, *reasons[:3]])) or None
     return ProducedPartition(topic, partition, error_code, base_offset, append_time_ms, log_start, text)
+
+
+def partition_count(request: FetchRequest | ProduceRequest) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
 
 
 def names_by_id(request: FetchRequest | ProduceRequest) -> NamesById:

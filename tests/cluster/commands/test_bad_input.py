@@ -82,6 +82,8 @@ def test_strangers_and_dead_clusters_are_named_again_and_again_and_the_good_flow
         "silent": "does not answer as a Kafka broker: it accepts connections but says nothing within 10 s.",
         "huge": "does not answer as a Kafka broker: it begins with the bytes 7fffffff.",
         "confused": "sent a reply that cannot be read: reply to request 1, which is not the oldest one open.",
+        "endless": "does not answer as a Kafka broker: its first reply cannot be read: 4294967295 announced,",
+        "crowded": "answered Metadata with more than 3,000,000 values.",
     }
     with strangers() as ports:
         properties = one_way_properties(source_cluster, target_cluster, topics=topic)

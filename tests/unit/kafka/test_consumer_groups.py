@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mm2py.kafka import error_codes
+from mm2py.kafka import error_codes, messages
 from mm2py.kafka.admin import COORDINATORS_A_REQUEST
 from mm2py.kafka.consumer_groups import (
     COMMITS_A_REQUEST,
@@ -22,7 +22,7 @@ from mm2py.kafka.consumer_groups import (
     list_groups,
     refused_groups,
 )
-from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, CorruptReply, Reaction, RequestTimedOut
+from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, CorruptReply, Reaction, ReplyTooLarge, RequestTimedOut
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import VirtualClock, run_virtual
@@ -151,6 +151,34 @@ def test_ten_thousand_groups_take_few_requests() -> None:
     assert cluster.counts["request FindCoordinator"] == 10_000 / COORDINATORS_A_REQUEST
     coordinated = [sum(cluster.coordinator_of(group) == node for group in groups) for node in cluster.nodes]
     assert cluster.counts["request OffsetFetch"] == sum(-(-count // GROUPS_A_REQUEST) for count in coordinated)
+
+
+def test_commits_that_are_too_many_for_one_reply_are_asked_for_by_fewer_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = [f"group-{number}" for number in range(50)]
+
+    async def scenario(cluster: ClusterModel) -> None:
+        send, sizes = cluster.send, []
+
+        async def limited(broker: Any, request: Any, *, channel: str = "control") -> Any:
+            if isinstance(request, messages.OffsetFetchRequest):
+                sizes.append(len(request.groups))
+                if sizes[-1] > most:
+                    raise ReplyTooLarge("a broker", "OffsetFetch", "more than it may have")
+            return await send(broker, request, channel=channel)
+
+        monkeypatch.setattr(cluster, "send", limited)
+        for group in groups:
+            cluster.groups.commit(group, {("t", 0): (1, "")})
+        most = 15
+        assert await committed_offsets(cluster, groups) == {group: {("t", 0): Commit(1)} for group in groups}
+        assert sizes == [50, 25, 13, 12, 25, 13, 12]
+        most = 0
+        with pytest.raises(ReplyTooLarge):
+            await committed_offsets(cluster, groups)
+
+    run(scenario, nodes=1)
 
 
 def test_it_takes_few_requests_to_ask_which_groups_may_not_be_committed_for() -> None:

@@ -272,7 +272,8 @@ def test_a_fetch_reply_is_read_as_others_wrote_it(version: int, data: st.DataObj
     reply = data.draw(fetch_replies(version))
     by_id, topic_names = asked_for(reply)
     frame = written(reply)
-    ours = wire.decode_fetch(frame, HEAD, version, by_id)
+    asked = sum(max(1, len(topic.partitions)) for topic in reply.responses)
+    ours = wire.decode_fetch(frame, HEAD, version, by_id, asked=asked)
     assert ours.error_code == reply.error_code
     assert ours.throttle_ms == reply.throttle_time // datetime.timedelta(milliseconds=1)
     assert ours.size_bytes == len(frame)
@@ -316,7 +317,8 @@ def test_a_fetch_reply_is_read_as_others_wrote_it(version: int, data: st.DataObj
 def test_a_produce_reply_is_read_as_others_wrote_it(version: int, data: st.DataObject) -> None:
     reply = data.draw(produce_replies(version))
     by_id, topic_names = asked_for(reply)
-    ours = wire.decode_produce(written(reply), HEAD, version, by_id)
+    asked = sum(max(1, len(topic.partition_responses)) for topic in reply.responses)
+    ours = wire.decode_produce(written(reply), HEAD, version, by_id, asked=asked)
     assert ours.throttle_ms == reply.throttle_time // datetime.timedelta(milliseconds=1)
     epoch = datetime.datetime.fromtimestamp(0, datetime.UTC)
     theirs = [
@@ -353,7 +355,7 @@ def test_a_produce_reply_is_read_as_others_wrote_it(version: int, data: st.DataO
 
 def test_fetched_batches_are_writable_views_of_the_frame_that_came() -> None:
     frame = bytearray(fetch_frame(b"some batch"))
-    (part,) = wire.decode_fetch(frame, HEAD, 12, {}).partitions
+    (part,) = wire.decode_fetch(frame, HEAD, 12, {}, asked=1).partitions
     part.records[0:4] = b"SOME"
     assert frame.count(b"SOME batch") == 1
 
@@ -396,7 +398,7 @@ DECODERS: list[tuple[str, Decode, bytes]] = [
     *(
         (
             f"fetch {version}",
-            lambda frame, version=version: wire.decode_fetch(frame, HEAD, version, NAMES),
+            lambda frame, version=version: wire.decode_fetch(frame, HEAD, version, NAMES, asked=2),
             fetch_frame(b"x" * 70, version),
         )
         for version in FETCH
@@ -404,7 +406,7 @@ DECODERS: list[tuple[str, Decode, bytes]] = [
     *(
         (
             f"produce {version}",
-            lambda frame, version=version: wire.decode_produce(frame, HEAD, version, NAMES),
+            lambda frame, version=version: wire.decode_produce(frame, HEAD, version, NAMES, asked=2),
             produce_frame(version),
         )
         for version in PRODUCE
@@ -446,12 +448,12 @@ def test_noise_is_read_or_malformed_and_nothing_else(decode: Decode, frame: byte
 def test_a_count_that_the_frame_cannot_hold_is_refused_before_anything_is_made_for_it(announced: int) -> None:
     body = struct.pack(">ihi", 0, 0, 0) + wire.uvarint(announced + 1)
     with pytest.raises(Malformed, match=r"elements announced in 8 bytes"):
-        wire.decode_fetch(bytearray(b"\0" * HEAD + body + b"\0" * 8), HEAD, 12, {})
+        wire.decode_fetch(bytearray(b"\0" * HEAD + body + b"\0" * 8), HEAD, 12, {}, asked=2**40)
 
 
 def test_a_topic_that_was_not_requested_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"topic id .*7 was not asked for"):
-        wire.decode_fetch(bytearray(fetch_frame(b"", 13)), HEAD, 13, {uuid.UUID(int=8): "other"})
+        wire.decode_fetch(bytearray(fetch_frame(b"", 13)), HEAD, 13, {uuid.UUID(int=8): "other"}, asked=1)
 
 
 @given(st.integers(0, 2**32 - 1))
