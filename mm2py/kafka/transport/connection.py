@@ -50,7 +50,8 @@ MAX_FRAME_BYTES: Final = 128 << 20
 MAX_MESSAGE_BYTES: Final = 32 << 20
 """Of every other reply. The metadata of 100,000 partitions with five replicas and long names has half of it."""
 LARGE_REPLY_BYTES: Final = 64 << 10
-"""Replies without records that are larger are read in a thread: one of 8 MB takes a third of a second.
+"""Replies without records that are larger are read in a thread: one of 8 MB takes a third of a second. The event loop
+runs beside the walk; it waits while kio makes the objects, 0.1 s at most (``VALUES_MAX``).
 
 A smaller one holds the event loop for 10 ms at most."""
 MAX_FIRST_FRAME_BYTES: Final = LARGE_REPLY_BYTES

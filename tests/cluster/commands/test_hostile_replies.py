@@ -1,4 +1,4 @@
-"""A source whose broker lies about sizes: the worker copies on, and REST and ``mm2py status`` answer."""
+"""A source whose broker lies about sizes: the worker copies on, and REST and ``mm2py status`` answer. B83."""
 
 from __future__ import annotations
 

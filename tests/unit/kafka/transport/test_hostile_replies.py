@@ -1,4 +1,4 @@
-"""A stranger at a broker's port answers with counts and sizes: its connection ends, and the event loop goes on."""
+"""A stranger at a broker's port answers with counts and sizes: its connection ends, and the event loop goes on. B83."""
 
 from __future__ import annotations
 
