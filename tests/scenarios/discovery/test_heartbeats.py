@@ -133,7 +133,7 @@ def test_more_replicas_than_brokers_are_logged_once_with_the_setting_that_fixes_
             await asyncio.sleep(3600)
         (line,) = lines(world, "heartbeats.waiting")
         assert "INVALID_REPLICATION_FACTOR" in line
-        assert "Set heartbeats.topic.replication.factor to what the cluster can hold" in line
+        assert "Set heartbeats.topic.replication.factor (3) to what the cluster can hold" in line
         assert "records are copied all the same" in line
 
     run_virtual(scenario(), limit_s=7200)

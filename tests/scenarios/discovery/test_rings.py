@@ -156,7 +156,8 @@ class Ring(World):
             cluster.append(topic, 0, [Record(value=value.encode())])
 
     def topics(self, cluster: ClusterModel) -> set[str]:
-        return {name for name in cluster.topics if not is_own_topic(name)}
+        aliases = {alias for process in self.processes for alias in process.clusters}
+        return {name for name in cluster.topics if not is_own_topic(name, aliases=aliases)}
 
     async def until(self, reached: Callable[[], bool]) -> None:
         try:

@@ -216,11 +216,11 @@ def test_records_that_expired_after_the_last_copied_one_are_reported_after_a_kil
 def test_a_quarantined_record_after_the_stored_position_is_not_counted_as_copied() -> None:
     async def scenario() -> None:
         world, source, _ = make(19, on_poison_record="quarantine", sync_topic_configs_enabled="false")
-        world.source.configure_topic("orders", {"message.timestamp.after.max.ms": str(1 << 62)})
         source.fill(10)
         gate = Gate(is_position)
         async with world.worker(through=gate):
             await all_copied(world)
+            world.source.configure_topic("orders", {"message.timestamp.after.max.ms": str(1 << 62)})
             await asyncio.sleep(3)
             source.fill(10)
             world.source.append("orders", 0, [Record(b"poison", timestamp_ms=4_000_000_000_000)])
