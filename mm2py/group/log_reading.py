@@ -16,8 +16,10 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from mm2py.errors import Mm2Error
-from mm2py.records.batch import MAGIC, BatchHeader, CorruptBatch, Record, crc_is_right, read_header, read_records, split
+from mm2py.records.batch import MAGIC, BatchHeader, Record, crc_is_right, read_header, read_records, split
+from mm2py.records.compression import DecodeBudget
 from mm2py.records.control_record import ControlRecord, Snapshot
+from mm2py.records.varints import CorruptBatch
 
 
 class Place(NamedTuple):
@@ -86,11 +88,15 @@ def _fault(header: BatchHeader, place: Place, is_first: bool, highest_epoch: int
     return ""
 
 
+_BUDGET: Final = DecodeBudget(input_bytes=16 << 20, output_bytes=16 << 20, records=20_000)
+"""Members write 500 records and 256 KB in one batch. Every reader must have the same budget."""
+
+
 def _records_of(batch: memoryview, header: BatchHeader, offset: int) -> list[Read]:
     epoch = header.partition_leader_epoch
     time_ms = header.max_timestamp_ms if header.is_log_append_time else None
     try:
-        found = read_records(batch)
+        found = read_records(batch, _BUDGET)
     except Mm2Error as error:
         return [Read(offset, epoch, time_ms, None, error.what)]
     return [Read(record.offset, epoch, time_ms, record) for record in found if record.offset >= offset]

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from crc32c import crc32c
 
 from mm2py.errors import Mm2Error
-from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Bytes, Codec, compress, decompress
+from mm2py.records.compression import WHOLE_BUDGET, Bytes, Codec, DecodeBudget, compress
+from mm2py.records.varints import CorruptBatch, read_varint, read_varlong, varint
 
 if TYPE_CHECKING:
     from mm2py.compiled_core import Core
@@ -61,16 +62,6 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCE_MODULUS: Final = 1 << 31
 INT64_MAX: Final = (1 << 63) - 1
-
-
-class CorruptBatch(Mm2Error):
-    """The bytes are not what a record batch looks like."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__(
-            f"This is not a whole record batch: {detail}.",
-            remedy="Compare with what kafka-dump-log.sh shows for the segment.",
-        )
 
 
 class NotPassable(Mm2Error):
@@ -322,21 +313,53 @@ def build_batch(
     )
 
 
-def read_records(batch: Bytes, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> list[Record]:
+def decoded(header: BatchHeader, batch: Bytes, budget: DecodeBudget = WHOLE_BUDGET) -> bytes | bytearray:
+    """Return the records of exactly one batch, decompressed.
+
+    Raises:
+        BatchOverBudget, UnknownCodec, CompressedDataCorrupt: as ``DecodeBudget.decompress`` does.
+    """
+    return budget.decompress(header.codec, memoryview(batch)[HEADER_BYTES:], records=header.record_count)
+
+
+def read_records(batch: Bytes, budget: DecodeBudget = WHOLE_BUDGET) -> list[Record]:
+    """Return the records of exactly one batch of magic 2: see ``each_record``. A record takes some 400 bytes."""
+    return list(each_record(batch, budget))
+
+
+def each_record(batch: Bytes, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[Record]:
     """Return the records of exactly one batch of magic 2, control records too (``BatchHeader.is_control`` tells them).
 
+    The batch is decompressed by the call. Each record is made when it is asked for, so one at a time is in memory.
     Header keys that are not UTF-8 come back with surrogate escapes, so that ``build_batch`` writes them as they were.
 
     Raises:
-        CorruptBatch: checksum, header or records are not right.
-        UnknownCodec, DecompressionBomb, CompressedDataCorrupt: as ``decompress`` does.
+        CorruptBatch: checksum, header or records are not right; the last is found on the way.
+        BatchOverBudget, UnknownCodec, CompressedDataCorrupt: as ``DecodeBudget.decompress`` does.
+    """
+    header = read_sound_header(batch)
+    return records_in(header, decoded(header, batch, budget))
+
+
+def read_sound_header(batch: Bytes) -> BatchHeader:
+    """Return the header of exactly one batch of magic 2.
+
+    Raises:
+        CorruptBatch: checksum or header are not right.
     """
     header = read_header(batch)
     if header.magic != MAGIC or header.size_bytes != len(batch) or not crc_is_right(batch):
         raise CorruptBatch("magic, length or checksum is wrong")
-    body = bytes(decompress(header.codec, memoryview(batch)[HEADER_BYTES:], max_bytes=max_bytes))
-    records: list[Record] = []
-    position = 0
+    return header
+
+
+def records_in(header: BatchHeader, data: bytes | bytearray) -> Iterator[Record]:
+    """Yield the records of a batch that is ``decoded``.
+
+    Raises:
+        CorruptBatch: they are not right.
+    """
+    body, position = bytes(data), 0
     try:
         for _ in range(header.record_count):
             size, position = read_varint(body, position)
@@ -360,72 +383,11 @@ def read_records(batch: Bytes, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> li
             timestamp_ms = (
                 header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + timestamp_delta
             )
-            records.append(Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers))
+            yield Record(header.base_offset + offset_delta, timestamp_ms, key, value, headers)
     except IndexError as error:
         raise CorruptBatch("its records end too early") from error
     if position != len(body):
         raise CorruptBatch(f"{len(body) - position} bytes follow its last record")
-    return records
-
-
-# zigzag varints
-
-
-def varint(value: int) -> bytes:
-    """Return ``value``, of 32 or 64 bits, as a zigzag varint."""
-    rest = (value << 1) ^ (value >> 63)
-    if rest < 0x80:
-        return bytes((rest,))
-    if rest < 0x4000:
-        return bytes((rest & 0x7F | 0x80, rest >> 7))
-    encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
-    return bytes(encoded)
-
-
-def read_varint(body: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the 32 bit number at ``position`` and the position after it.
-
-    Raises:
-        CorruptBatch: it is longer than 32 bits can be.
-        IndexError: ``body`` ends before it does.
-    """
-    raw, position = read_raw(body, position)
-    if raw > 0xFFFFFFFF:
-        raise CorruptBatch("a number in a record exceeds 32 bits")
-    return (raw >> 1) ^ -(raw & 1), position
-
-
-def read_varlong(body: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the 64 bit number at ``position`` and the position after it. Raises as ``read_varint`` does."""
-    raw, position = read_raw(body, position)
-    return (raw >> 1) ^ -(raw & 1), position
-
-
-def read_raw(body: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the number at ``position`` before its zigzag is undone, and the position after it."""
-    low = body[position]
-    if low < 0x80:
-        return low, position + 1
-    high = body[position + 1]
-    if high < 0x80:
-        return low & 0x7F | high << 7, position + 2
-    raw = shift = 0
-    while True:
-        byte = body[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise CorruptBatch("a number in a record exceeds 64 bits")
-    if raw >> 64:
-        raise CorruptBatch("a number in a record exceeds 64 bits")
-    return raw, position
 
 
 def _sized(data: bytes | None) -> bytes:
@@ -442,6 +404,7 @@ def _read_sized(body: bytes, position: int) -> tuple[bytes | None, int]:
     return body[position:end], end
 
 
+_MARKER_BUDGET: Final = DecodeBudget(input_bytes=64 << 10, output_bytes=64 << 10)
 ABORT = 0
 """Type of the control record that ends an aborted transaction; 1 commits, others (leader changes, ...) end nothing."""
 
@@ -471,7 +434,7 @@ class AbortedTransactions:
 
         Raises:
             CorruptBatch: it cannot be told what the marker says, and a transaction of its producer is open.
-            UnknownCodec, DecompressionBomb, CompressedDataCorrupt: likewise.
+            BatchOverBudget, UnknownCodec, CompressedDataCorrupt: likewise.
         """
         self._advance(last_offset)
         if producer_id in self._open and control_type(batch) == ABORT:
@@ -487,12 +450,12 @@ def control_type(batch: memoryview) -> int | None:
 
     Raises:
         CorruptBatch: its first record's key is not a control record's.
-        UnknownCodec, DecompressionBomb, CompressedDataCorrupt: its record cannot be decompressed.
+        BatchOverBudget, UnknownCodec, CompressedDataCorrupt: its record cannot be decompressed.
     """
-    records = read_records(batch)
-    if not records:
+    first = next(each_record(batch, _MARKER_BUDGET), None)
+    if first is None:
         return None
-    key = records[0].key
+    key = first.key
     if key is None or len(key) < 4 or key[0] & 0x80:
         raise CorruptBatch("a control record has no version and type in its key")
     return int.from_bytes(key[2:4], "big", signed=True)

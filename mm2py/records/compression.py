@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -20,6 +21,12 @@ Bytes = bytes | bytearray | memoryview
 
 DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
 """The default limit of one batch: 64 times Kafka's default for a whole compressed batch."""
+RECORD_WORK_BYTES: Final = 32
+"""To look at a record takes as long as to decode so many bytes."""
+LIGHT_WORK_BYTES: Final = 1 << 20
+"""No more is decoded in one step of the event loop. It takes some 10 ms, or 50 without the compiled core."""
+RECORDS_MAX: Final = 1 << 20
+"""Of one batch: as many as 10 MB of records of 10 bytes are. Brokers take batches of 10 million in a few kilobytes."""
 
 
 class Codec(IntEnum):
@@ -53,14 +60,73 @@ class CompressedDataCorrupt(Mm2Error):
         )
 
 
-class DecompressionBomb(Mm2Error):
+class BatchOverBudget(Mm2Error):
+    """Decoding the batch would take more than a batch may take. It was not decoded."""
+
+
+class DecompressionBomb(BatchOverBudget):
     """Decompressed, the data would exceed the limit. Nothing beyond the limit was allocated."""
 
     def __init__(self, codec: Codec, *, compressed_bytes: int, limit_bytes: int) -> None:
         super().__init__(
             f"{compressed_bytes} bytes compressed with {codec.name.lower()} hold more than {limit_bytes} bytes.",
-            remedy="Look for the producer of this batch; raise the limit if the data is legitimate.",
+            remedy=_OVER_BUDGET_REMEDY,
         )
+
+
+_OVER_BUDGET_REMEDY: Final = "Look for the producer of this batch, and let it send smaller batches."
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeBudget:
+    """What decoding one batch may take. Time and memory follow: they are proportional to these three at most.
+
+    A batch that need not be decoded passes, whatever it holds. One that exceeds its budget is at fault like a damaged
+    one: its partition waits for an operator, and no other does.
+    """
+
+    input_bytes: int = DECOMPRESSED_MAX_BYTES
+    """Of the batch as it was fetched."""
+    output_bytes: int = DECOMPRESSED_MAX_BYTES
+    """Of its records, decompressed."""
+    records: int = RECORDS_MAX
+
+    def check(self, input_bytes: int, records: int) -> None:
+        """Check what is known of a batch before it is decompressed.
+
+        Raises:
+            BatchOverBudget: that exceeds the budget.
+        """
+        if input_bytes > self.input_bytes:
+            what = f"A batch of {input_bytes} bytes is larger than the {self.input_bytes} that are decoded."
+        elif records > self.records:
+            what = f"A batch of {records} records has more than the {self.records} that are decoded."
+        else:
+            return
+        raise BatchOverBudget(what, remedy=_OVER_BUDGET_REMEDY)
+
+    def within(self, work_bytes: int) -> DecodeBudget:
+        """Return the smaller budget of a batch that takes no more work than so many bytes do."""
+        return DecodeBudget(
+            min(self.input_bytes, work_bytes),
+            min(self.output_bytes, work_bytes),
+            min(self.records, work_bytes // RECORD_WORK_BYTES),
+        )
+
+    def decompress(self, codec: int, data: Bytes, *, records: int) -> bytes | bytearray:
+        """Return what ``data`` holds, which is said to be so many records.
+
+        Raises:
+            BatchOverBudget: it exceeds the budget.
+            UnknownCodec, CompressedDataCorrupt: as ``decompress`` does.
+        """
+        self.check(len(data), records)
+        return decompress(codec, data, max_bytes=self.output_bytes)
+
+
+WHOLE_BUDGET: Final = DecodeBudget()
+LIGHT_BUDGET: Final = WHOLE_BUDGET.within(LIGHT_WORK_BYTES)
+"""Of a batch that is decoded on the event loop."""
 
 
 def decompress(codec: int, data: Bytes, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes | bytearray:
@@ -114,24 +180,39 @@ def compress(codec: int, data: Bytes) -> Bytes:
 _GZIP_WBITS: Final = 31
 
 
+_MEMBER_BYTES: Final = 1 << 10
+"""Of what follows the first member, so much is handed to the next one at first."""
+
+
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
-    members: list[bytes] = []
+    """Decompress members one after another, in time proportional to their bytes.
+
+    The story: zlib copies what it was given behind the end of a member. Each of 50,000 members of one byte was given
+    all that followed, so a batch of 1 MB held the event loop for a second, and one of 8 MB for a minute.
+    """
+    view = memoryview(data)
+    plain: list[bytes] = []
     room = max_bytes
-    rest: Bytes = data
-    while rest or not members:
+    position = 0
+    while position < len(view) or not position:
         member = zlib.decompressobj(wbits=_GZIP_WBITS)
-        try:
-            plain = member.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise CompressedDataCorrupt(Codec.GZIP, str(error)) from error
-        if len(plain) > room:
-            raise DecompressionBomb(Codec.GZIP, compressed_bytes=len(data), limit_bytes=max_bytes)
-        if not member.eof:
-            raise CompressedDataCorrupt(Codec.GZIP, "it ends before its last block")
-        room -= len(plain)
-        members.append(plain)
-        rest = member.unused_data
-    return members[0] if len(members) == 1 else b"".join(members)
+        taken = len(view) if not position else _MEMBER_BYTES
+        while not member.eof:
+            piece = view[position : position + taken]
+            try:
+                part = member.decompress(piece, room + 1)
+            except zlib.error as error:
+                raise CompressedDataCorrupt(Codec.GZIP, str(error)) from error
+            room -= len(part)
+            if room < 0:
+                raise DecompressionBomb(Codec.GZIP, compressed_bytes=len(data), limit_bytes=max_bytes)
+            plain.append(part)
+            position += len(piece)
+            if position >= len(view) and not member.eof:
+                raise CompressedDataCorrupt(Codec.GZIP, "it ends before its last block")
+            taken *= 2
+        position -= len(member.unused_data)
+    return plain[0] if len(plain) == 1 else b"".join(plain)
 
 
 # snappy

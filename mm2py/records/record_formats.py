@@ -23,20 +23,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from mm2py.records.batch import (
-    CODEC_MASK,
-    HEADER_BYTES,
-    INT64_MAX,
-    LOG_APPEND_TIME,
-    LOG_OVERHEAD_BYTES,
-    NO_TIMESTAMP,
-    CorruptBatch,
-    read_raw,
-    read_varint,
-    read_varlong,
-    varint,
-)
-from mm2py.records.compression import Bytes, Codec, decompress, repair_lz4_header_checksum
+from mm2py.records.batch import CODEC_MASK, HEADER_BYTES, INT64_MAX, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, NO_TIMESTAMP
+from mm2py.records.compression import WHOLE_BUDGET, Bytes, Codec, DecodeBudget, repair_lz4_header_checksum
+from mm2py.records.varints import CorruptBatch, read_raw, read_varint, read_varlong, varint
 
 
 class RecordBody(NamedTuple):
@@ -305,24 +294,26 @@ def read_message(buffer: Bytes, position: int, end: int) -> tuple[Message, int]:
     return Message(offset, magic, attributes & CODEC_MASK, timestamp_ms, log_append_time, key, value), message_end
 
 
-def unwrap(wrapper: Message, *, max_bytes: int) -> Iterator[Message]:
+def unwrap(wrapper: Message, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[Message]:
     """Yield the messages inside a compressed one, with absolute offsets and the timestamps that consumers see.
 
     Raises:
         CorruptMessage: the inner message set cannot be read.
-        UnknownCodec, DecompressionBomb, CompressedDataCorrupt: as ``decompress`` does.
+        BatchOverBudget, UnknownCodec, CompressedDataCorrupt: as ``DecodeBudget.decompress`` does.
     """
     if wrapper.value is None:
         raise CorruptMessage("a compressed message has no value")
     compressed: Bytes = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         compressed = repair_lz4_header_checksum(compressed)
-    content = bytes(decompress(wrapper.codec, compressed, max_bytes=max_bytes))
+    content = bytes(budget.decompress(wrapper.codec, compressed, records=0))  # how many there are, nothing says
     if not content:
         raise CorruptMessage("a compressed message holds no message")
     base_offset = wrapper.offset - _last_offset(content) if wrapper.magic == 1 else 0
-    position = 0
+    position = count = 0
     while position < len(content):
+        count += 1
+        budget.check(0, count)
         message, position = read_message(content, position, len(content))
         if message.codec != Codec.NONE or message.magic != wrapper.magic:
             raise CorruptMessage("a compressed message holds one that is compressed again or of another magic")

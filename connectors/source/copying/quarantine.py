@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from functools import partial
 from typing import Final
 
 from connectors.source.context import FlowContext
@@ -29,6 +30,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import Poison
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Outgoing, TargetRules
+from mm2py.replication.reading.beside_loop import planned_by
 from mm2py.topics.acls import reader_beyond
 from mm2py.topics.names import QUARANTINED_MAX_BYTES, quarantine
 
@@ -173,7 +175,8 @@ class Quarantine:
         if code:
             raise BrokerRefused(what, code)
         for found in reply.partitions:
-            planned = plan(
+            make = partial(
+                plan,
                 found.records,
                 wanted_offset=offset,
                 read_committed=False,
@@ -181,6 +184,7 @@ class Quarantine:
                 rules=_ANY_SIZE,
                 cut_until=offset + 1,
             )
+            planned = await planned_by(make)
             step = planned.steps[0] if planned.steps else None
             if isinstance(step, Outgoing) and step.first_offset == offset:
                 return read_records(step.data)[0]

@@ -25,9 +25,10 @@ from mm2py.records.batch import (
     HEADER_BYTES,
     NO_TIMESTAMP,
     BatchHeader,
+    decoded,
     read_records,
 )
-from mm2py.records.compression import DECOMPRESSED_MAX_BYTES, Codec, decompress
+from mm2py.records.compression import Codec
 from mm2py.records.record_formats import CorruptMessage, read_message, unwrap
 from mm2py.replication.planning.record_merge import NOT_TAKEN_APART
 
@@ -216,10 +217,9 @@ class _Decoded(NamedTuple):
 
 def _records(header: BatchHeader, batch: memoryview) -> tuple[Sequence[Any], int]:
     """Return the records of a batch, and their size in bytes."""
-    body = batch[HEADER_BYTES:]
     plain = batch
     if header.codec != Codec.NONE:
-        data = decompress(header.codec, body, max_bytes=DECOMPRESSED_MAX_BYTES)
+        data = decoded(header, batch)
         joined = bytearray(batch[:HEADER_BYTES])
         joined[ATTRIBUTES_AT] &= ~CODEC_MASK
         joined += data
@@ -235,7 +235,7 @@ def _records(header: BatchHeader, batch: memoryview) -> tuple[Sequence[Any], int
 def _old_records(data: memoryview) -> tuple[Sequence[_Decoded], int]:
     """Return the records of a message of magic 0 or 1, which may hold others."""
     message, _ = read_message(data, 0, len(data))
-    inner = [message] if message.codec == Codec.NONE else [*unwrap(message, max_bytes=DECOMPRESSED_MAX_BYTES)]
+    inner = [message] if message.codec == Codec.NONE else [*unwrap(message)]
     kind = int(message.log_append_time)
     found = [_Decoded(one.offset, one.timestamp_ms, kind, one.key, one.value) for one in inner]
     return found, sum(len(one.key or b"") + len(one.value or b"") for one in found)

@@ -23,11 +23,11 @@ from mm2py.records.batch import (
     TRANSACTIONAL,
     AbortedTransactions,
     BatchHeader,
-    CorruptBatch,
     crc_is_right,
     read_header,
     split,
 )
+from mm2py.records.varints import CorruptBatch
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
 
 FETCH_BYTES: Final = 4 << 20

@@ -10,8 +10,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from mm2py.backfill.verifying.places import kept_places
 from mm2py.backfill.verifying.ranges import ComparedRange
-from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, NewRecord, assemble, read_header, read_records
-from mm2py.records.compression import Codec, decompress
+from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, NewRecord, assemble, decoded, read_header, read_records
+from mm2py.records.compression import Codec
 from mm2py.replication.planning.record_merge import NOT_TAKEN_APART
 from mm2py.replication.planning.steps import Outgoing
 
@@ -58,7 +58,7 @@ def plain(data: memoryview | bytearray) -> memoryview | bytearray:
         return data
     header = read_header(data)
     return assemble(
-        decompress(header.codec, memoryview(data)[HEADER_BYTES:]),
+        decoded(header, data),
         codec=Codec.NONE,
         record_count=header.record_count,
         base_timestamp_ms=header.base_timestamp_ms,

@@ -24,8 +24,9 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import FetchedPartition, TopicPartition
 from mm2py.offsets.partition_ledger import TopicId
-from mm2py.records.batch import CorruptBatch, read_header, split
+from mm2py.records.batch import read_header, split
 from mm2py.records.quarantined import NotQuarantined, Quarantined, decode
+from mm2py.records.varints import CorruptBatch
 from mm2py.replication.gap_log import GapTable
 from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.ledger_table import LedgerTable

@@ -52,6 +52,8 @@ class CopiedPartition:
     """What the last read brought for each offset; 0 before the first."""
     merged_read_bytes: int | None = None
     """How many bytes become one merged batch; reads bring multiples of it. None: the last read was not merged."""
+    is_heavy: bool = False
+    """The last plan of it took more than one step of the event loop may: the next one is made beside it at once."""
     log_end: int = 0
     """The end of the source log at the last read, including records that an open transaction hides from readers."""
     active_at_s: float = -math.inf

@@ -204,9 +204,15 @@ NO_GAPS: Final = Gaps()
 
 REPORT_QUARANTINED: Final = 1000
 """The first of adjacent records in quarantine is reported, and one in so many of a partition."""
+_LEAVE_OUT: Final = (
+    " Find the producer that wrote it. To leave the batch out, stop the source connector, alter the offset of the"
+    " partition to {last_offset}, and resume it. Until then it is tried again every 30 seconds."
+)
 _WAYS_OUT: Final = {
     "too large": " Raise max.message.bytes of the remote topic; it is tried again every 30 seconds.",
     "null key on compacted target": " Let the remote topic have cleanup.policy=delete; it is tried again.",
+    "decompression bomb": _LEAVE_OUT,
+    "over budget": _LEAVE_OUT,
 }
 _TIMESTAMP_WAYS_OUT: Final = (
     ". Raise message.timestamp.after.max.ms or message.timestamp.before.max.ms of the remote topic (before Kafka 3.6"
@@ -270,7 +276,10 @@ class PoisonSearch:
 
 def fault_text(fault: Fault) -> str:
     """Say what cannot be copied, and what an operator can do about it."""
-    return f"source offset {fault.offset} cannot be copied: {fault.text}{_WAYS_OUT.get(fault.kind, '')}"
+    way_out = _WAYS_OUT.get(fault.kind, "")
+    if fault.next_offset is not None:
+        way_out = way_out.format(last_offset=fault.next_offset - 1)
+    return f"source offset {fault.offset} cannot be copied: {fault.text}{way_out}"
 
 
 def poison_of(fault: Fault) -> Poison | None:

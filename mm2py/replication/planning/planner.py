@@ -40,7 +40,7 @@ from mm2py.records.batch import (
 )
 from mm2py.records.compression import Codec
 from mm2py.records.record_formats import CorruptMessage, Message, MessageGroup, RecordBody, read_message, unwrap
-from mm2py.replication.planning.rebuild import UNREADABLE, Rebuilder, Stop, kind_of, stopped
+from mm2py.replication.planning.rebuild import UNREADABLE, Heavy, Rebuilder, Stop, kind_of, stopped
 from mm2py.replication.planning.steps import (
     GROWTH_BYTES,
     MERGED_PLAIN_MAX_BYTES,
@@ -68,6 +68,7 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
     merging: MergeRule = PASS_ALL,
     sent_before: Sequence[tuple[int, int]] = (),
     cut_until: int = -1,
+    light: bool = False,
     core: Core | None = CORE,
 ) -> Plan:
     """Decide what becomes of each batch in ``records``.
@@ -84,15 +85,24 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
             is not here whole is left for a larger read.
         cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
             target refused one of them.
+        light: decode no more than one step of the event loop may. If that does not suffice, the plan ``is_heavy``.
         core: looks at batches first and does what it can; None: all is done here. The plan is the same.
     Returns:
         The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
         It never raises for ``records``: what is wrong there is the plan's ``fault``.
     """
     planner = _Planner(
-        records, wanted_offset, read_committed, aborted, rules, merging=merging, sent_before=sent_before, core=core
+        records,
+        wanted_offset,
+        read_committed,
+        aborted,
+        rules,
+        merging=merging,
+        sent_before=sent_before,
+        core=core,
     )
     planner.rebuilder.cut_until = cut_until
+    planner.rebuilder.is_light = light
     return planner.run()
 
 
@@ -157,6 +167,9 @@ class _Planner:
         except Stop as stop:
             if not self.together:  # else what stands before it comes first
                 plan.fault = stop.fault
+        except Heavy:
+            return Plan(next_offset=self.wanted_offset, is_heavy=True)
+        plan.is_heavy = self.rebuilder.left_bytes <= 0
         if plan.steps:
             plan.next_offset = plan.steps[-1].next_offset
         elif self.together or self.waits:  # not all of what was sent as one batch is here
@@ -403,9 +416,16 @@ class _Planner:
         codec = waiting[0][ATTRIBUTES_AT] & CODEC_MASK
         as_codec = codec if rules.compression is None else rules.compression
         plain_max_bytes = max_bytes if as_codec == Codec.NONE else MERGED_PLAIN_MAX_BYTES
-        room = min(plain_max_bytes, rules.decompressed_max_bytes)
+        rebuilder = self.rebuilder
+        if codec == Codec.NONE and rebuilder.is_light:
+            size = 0 if as_codec == Codec.NONE else sum(map(len, waiting))
+            rebuilder.spend(size, sum(read_header(batch).record_count for batch in waiting))
+        most = min(plain_max_bytes, rules.budget.output_bytes)
+        room = rebuilder.room(most)
         merged = merge(waiting, codec, as_codec=as_codec, max_bytes=room, core=self.core)
-        self.rebuilder.decoded_bytes += merged.plain_bytes
+        rebuilder.decoded_bytes += merged.plain_bytes
+        if codec != Codec.NONE:
+            rebuilder.spend(merged.plain_bytes, 0)
         if merged.data is None:
             return False
         parts = [waiting.popleft() for _ in range(merged.batch_count)]
@@ -485,8 +505,10 @@ class _Planner:
                     is_cut = False
                     break
                 group.add(message)
+                self.rebuilder.spend(message_end - position, 1)
                 position = message_end
             except (CorruptMessage, *UNREADABLE) as error:
+                self.rebuilder.over_budget(error)
                 kind = kind_of(error)
                 text = error.what if isinstance(error, Mm2Error) else f"In an old message format, {error}."
                 trouble = self._stop(kind, offset, None if kind == "crc mismatch" else offset + 1, text)
@@ -514,7 +536,7 @@ class _Planner:
 
     def _unwrap(self, wrapper: Message) -> MessageGroup:
         group: MessageGroup | None = None
-        for message in unwrap(wrapper, max_bytes=self.rules.decompressed_max_bytes):
+        for message in unwrap(wrapper, self.rebuilder.budget):
             if group is None:
                 group = MessageGroup(message)
             group.add(message)
@@ -533,6 +555,8 @@ class _Planner:
             self.plan.steps.append(Dropped(self.wanted_offset, group.record_count, "below start"))
             return
         self.rebuilder.decoded_bytes += len(group.body)
+        if group.codec != Codec.NONE:
+            self.rebuilder.spend(len(group.body), group.record_count)
         body = RecordBody(
             group.body,
             group.base_offset,

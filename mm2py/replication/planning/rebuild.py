@@ -19,8 +19,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from mm2py.compiled_core import Core
-from mm2py.records.batch import HEADER_BYTES, INT64_MAX, BatchHeader, CorruptBatch, assemble
-from mm2py.records.compression import CompressedDataCorrupt, DecompressionBomb, UnknownCodec, decompress
+from mm2py.records.batch import INT64_MAX, BatchHeader, assemble, decoded
+from mm2py.records.compression import (
+    LIGHT_WORK_BYTES,
+    RECORD_WORK_BYTES,
+    BatchOverBudget,
+    CompressedDataCorrupt,
+    DecodeBudget,
+    DecompressionBomb,
+    UnknownCodec,
+)
 from mm2py.records.record_formats import (
     Kept,
     RecordBody,
@@ -31,9 +39,10 @@ from mm2py.records.record_formats import (
     renumber,
     survey,
 )
+from mm2py.records.varints import CorruptBatch
 from mm2py.replication.planning.steps import Dropped, Fault, FaultKind, Outgoing, RebuildReason, Step, TargetRules
 
-UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, DecompressionBomb)
+UNREADABLE: Final = (CorruptBatch, UnknownCodec, CompressedDataCorrupt, BatchOverBudget)
 """What decoding raises; ``kind_of`` says which fault it is."""
 
 
@@ -43,6 +52,10 @@ class Stop(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.text)
         self.fault = fault
+
+
+class Heavy(Exception):
+    """More would have to be decoded than a light plan may."""
 
 
 def stopped(fault: Fault, steps: list[Step], wanted_offset: int) -> Stop:
@@ -63,6 +76,8 @@ def kind_of(error: Exception) -> FaultKind:
             return "unknown codec"
         case DecompressionBomb():
             return "decompression bomb"
+        case BatchOverBudget():
+            return "over budget"
         case _:
             return "corrupt records"
 
@@ -79,6 +94,8 @@ class Rebuilder:
         "_wanted_offset",
         "cut_until",
         "decoded_bytes",
+        "is_light",
+        "left_bytes",
     )
 
     def __init__(
@@ -90,6 +107,9 @@ class Rebuilder:
         core: Core | None = None,
     ) -> None:
         self._core = core
+        self.is_light = False
+        self.left_bytes = LIGHT_WORK_BYTES
+        """How much more a light plan may decode."""
         self.decoded_bytes = 0
         """How many bytes were decoded for this plan."""
         self._rules = rules
@@ -106,18 +126,42 @@ class Rebuilder:
         """The plan has decoded as much as it may."""
         return self.decoded_bytes >= self._rules.decode_budget_bytes
 
+    @property
+    def budget(self) -> DecodeBudget:
+        """Of the next batch."""
+        return self._rules.budget.within(self.left_bytes) if self.is_light else self._rules.budget
+
+    def room(self, max_bytes: int) -> int:
+        """Return how much of ``max_bytes`` may be decoded now."""
+        return min(max_bytes, self.left_bytes) if self.is_light else max_bytes
+
+    def spend(self, size_bytes: int, records: int) -> None:
+        """Count what is decoded. Raises: Heavy, it is too much for a light plan."""
+        self.left_bytes -= size_bytes + RECORD_WORK_BYTES * records
+        if self.is_light and self.left_bytes <= 0:
+            raise Heavy
+
+    def over_budget(self, error: Exception) -> None:
+        """Take in that a batch exceeds ``budget``. Raises: Heavy, it may be that of a light plan."""
+        if self.is_light and isinstance(error, BatchOverBudget):
+            raise Heavy from error
+
     def decode(self, header: BatchHeader, batch: memoryview) -> None:
         """Plan a batch that cannot pass by its header alone.
 
         Raises:
             Stop: it cannot be copied.
+            Heavy: that is not for a light plan.
         """
         rules, codec = self._rules, header.codec
         try:
-            data = decompress(codec, batch[HEADER_BYTES:], max_bytes=rules.decompressed_max_bytes)
+            data = decoded(header, batch, self.budget)
         except UNREADABLE as error:
+            self.over_budget(error)
             raise self._stop(kind_of(error), header.base_offset, header.next_offset, error.what) from error
-        self.decoded_bytes += len(data)
+        size = max(len(batch), len(data))
+        self.decoded_bytes += size
+        self.spend(size, header.record_count)
         one_timestamp = header.is_log_append_time
         body = RecordBody(
             data,

@@ -15,7 +15,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 
 from mm2py.records.batch import HEADER_BYTES, MAGIC
 from mm2py.records.compression import Codec, CompressedDataCorrupt, DecompressionBomb
-from mm2py.replication.planning.steps import GROWTH_BYTES, Merged, decompressed
+from mm2py.replication.planning.steps import GROWTH_BYTES, Merged, decompressed, most_merged_bytes
 
 NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
 """What reading a batch with aiokafka raises. The last two if a length in a record is near 2^63: its reader adds to it,
@@ -44,8 +44,8 @@ def merge_records(batches: Sequence[memoryview | bytearray], codec: int, *, max_
                 append(index, record.timestamp, record.key, record.value, record.headers)
                 index += 1
             batch_count += 1
-    except DecompressionBomb:
-        room = 0
+    except (DecompressionBomb, CompressedDataCorrupt):
+        room -= most_merged_bytes(plain, room)
     except NOT_TAKEN_APART:
         pass
     taken_apart = islice(batches, batch_count + 1)

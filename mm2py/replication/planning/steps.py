@@ -31,9 +31,10 @@ from mm2py.records.batch import (
     read_header,
 )
 from mm2py.records.compression import (
-    DECOMPRESSED_MAX_BYTES,
+    WHOLE_BUDGET,
     Codec,
     CompressedDataCorrupt,
+    DecodeBudget,
     DecompressionBomb,
     decompress,
 )
@@ -51,6 +52,9 @@ MIDDLE_BYTES: Final = 64 << 10
 """Uncompressed batches up to this size are merged if a read brings more of them than may be in flight."""
 TINY_COMPRESSED_BYTES: Final = 1 << 10
 """Compressed batches up to this size are merged. Decompressing larger ones would cost more than merging saves."""
+MERGED_RATIO_MAX: Final = 64
+"""A compressed batch that holds more than so many times its size, and more than 64 KB, is not merged. A damaged one may
+claim to, and each attempt takes the time of so much."""
 SMALL_RECORDS: Final = 40
 """Batches of more records are not small: merging costs 0.3 us a record, passing 22 us a batch."""
 MIDDLE_RECORDS: Final = 400
@@ -165,10 +169,8 @@ def _merged_by_core(core: Core, batches: Sequence[memoryview | bytearray], codec
             plain = decompressed(batch, codec, room)
             room -= len(plain) - HEADER_BYTES + GROWTH_BYTES * read_header(plain).record_count
             opened.append(plain)
-    except DecompressionBomb:
-        room = 0
-    except CompressedDataCorrupt:
-        pass
+    except (DecompressionBomb, CompressedDataCorrupt):
+        room -= most_merged_bytes(batch, room)
     if len(opened) < 2:
         return None
     data = core.merge_batches(opened)
@@ -210,10 +212,15 @@ def jumps_of(batches: Sequence[memoryview]) -> Sequence[int]:
     return jumps
 
 
+def most_merged_bytes(batch: memoryview | bytearray, room: int) -> int:
+    """Return how much a compressed batch may hold to be merged where so much room is left."""
+    return min(room, max(MIDDLE_BYTES, MERGED_RATIO_MAX * len(batch)))
+
+
 def decompressed(batch: memoryview | bytearray, codec: int, max_bytes: int) -> bytearray:
     """Return the batch as it is without compression, if its records take no more than ``max_bytes`` when merged."""
     header = read_header(batch)
-    room = max(0, max_bytes - GROWTH_BYTES * header.record_count)
+    room = max(0, most_merged_bytes(batch, max_bytes) - GROWTH_BYTES * header.record_count)
     return assemble(
         decompress(codec, batch[HEADER_BYTES:], max_bytes=room),
         codec=Codec.NONE,
@@ -242,6 +249,7 @@ FaultKind = Literal[
     "unknown magic",
     "too large",
     "decompression bomb",
+    "over budget",
     "corrupt records",
     "null key on compacted target",
 ]
@@ -265,8 +273,8 @@ class TargetRules:
     refuses_null_keys: bool = False
     """The remote topic refuses null keys, so every batch is decoded to look for them. False if the source topic is
     compacted, too: its brokers have refused them already."""
-    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
-    """The most that one batch may hold, decompressed."""
+    budget: DecodeBudget = WHOLE_BUDGET
+    """What decoding one batch may take."""
     merged_max_bytes: int = MERGED_MAX_BYTES
     """A merged batch is no larger. This shrinks when the target has refused one for its size."""
     decode_budget_bytes: int = 8 * 1024 * 1024
@@ -353,6 +361,8 @@ class Plan:
     next_offset: int = 0
     """Where fetching continues: the end of the last step, or the wanted offset if there is none."""
     fault: Fault | None = None
+    is_heavy: bool = False
+    """More is decoded for it than one step of the event loop may. A light plan has nothing then."""
     transactional: bool = False
     """A transactional batch of data was seen. Under ``read_uncommitted`` its copy may be of an aborted transaction."""
     cut_batch_bytes: int = 0

@@ -22,8 +22,10 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, 
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
 from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.link_tuning import LOOK_S
+from mm2py.replication.planning.steps import Plan
+from mm2py.replication.reading.beside_loop import beside_loop
 from mm2py.replication.reading.limits import FrameLease, MemoryAccount, ReadLimits
-from mm2py.replication.reading.planned_read import plan_read
+from mm2py.replication.reading.planned_read import UnplannedRead
 from mm2py.replication.reading.read_pool import PoolPort, ReadPool
 from mm2py.replication.reading.read_replica import LEADER, ReadReplica, after_failure, named_by_leader
 from mm2py.replication.reading.read_settings import ReadSettings
@@ -89,7 +91,13 @@ class FetchLane:
         self._backlog_seen = asyncio.Event()
         """Some partition has a backlog, or had one a while ago."""
         port = PoolPort(
-            lambda: self.settings, self._is_read_here, self._take_stripe, self.offer, self._rack, self._lost_replica
+            lambda: self.settings,
+            self._is_read_here,
+            self._take_stripe,
+            self._plan_beside,
+            self.offer,
+            self._rack,
+            self._lost_replica,
         )
         self.pool = ReadPool(broker, brokers, limits, port, clock=clock, rng=rng, problem=problem)
 
@@ -228,13 +236,14 @@ class FetchLane:
         channel: str,
     ) -> None:
         served: set[tuple[str, int]] = set()
+        heavy: list[tuple[CopiedPartition, UnplannedRead, FrameLease]] = []
         begun_s = self._clock.monotonic()
         wait_ms = self._wait_ms(queue)
         brief = {queue} if queue[1] == "idle" and self._free(queue) <= 0 else set()
         self._brief |= brief
         try:
             account = self._account(queue[0])
-            served = await self._read_once(account, partitions, channel, wait_ms=wait_ms)
+            served = await self._read_once(account, partitions, channel, heavy, wait_ms=wait_ms)
             self._backoff.reset()
             self.problem.set(None)
         except KafkaError as error:
@@ -246,6 +255,8 @@ class FetchLane:
             self._end(read, partitions)  # another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
+            for part, _, _ in heavy:
+                part.reading = heavy
             self._brief -= brief
             self._give_back(queue, channel)
             resting = [part for part in partitions if part.key in served]
@@ -262,6 +273,17 @@ class FetchLane:
             else:
                 self._end(read, resting)  # those served come last next time: a reply is filled in the request's order
             self._wake.set()
+        try:
+            while heavy:
+                part, unplanned, lease = heavy[0]
+                if part.reading is heavy:
+                    await self._plan_beside(part, unplanned, lease)
+                self._end(heavy, [part])
+                heavy.pop(0)[2].release(0)
+        finally:
+            for part, _, lease in heavy:
+                lease.release(0)
+                self._end(heavy, [part])
 
     async def _rest(self, read: object, partitions: list[CopiedPartition], seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -276,9 +298,21 @@ class FetchLane:
                 self.offer(part)
 
     async def _read_once(
-        self, account: MemoryAccount, partitions: list[CopiedPartition], channel: str, *, wait_ms: int | None
+        self,
+        account: MemoryAccount,
+        partitions: list[CopiedPartition],
+        channel: str,
+        heavy: list[tuple[CopiedPartition, UnplannedRead, FrameLease]],
+        *,
+        wait_ms: int | None,
     ) -> set[tuple[str, int]]:
-        """Read once; ``wait_ms`` as of ``_wait_ms``. Returns the partitions that got whole batches."""
+        """Read once; ``wait_ms`` as of ``_wait_ms``.
+
+        Args:
+            heavy: gets what is to be planned beside the loop, with its hold of the frame.
+        Returns:
+            The partitions that got whole batches.
+        """
         while pause_s := self._rate.wait_s(self._clock.monotonic()):  # noqa: ASYNC110  (other reads spend as well)
             await asyncio.sleep(min(max(pause_s, 0.001), RATE_LOOKED_AT_S))
         size = read_bytes(account, waits=wait_ms is not None, is_far=self.pool.is_far())
@@ -313,7 +347,10 @@ class FetchLane:
                         continue
                     part, fetch_offset, replica = asked[key]
                     if part.replica is replica:  # else this broker may have answered as a follower, and leads now
-                        self._take(part, fetch_offset, fetched, lease)
+                        unplanned = self._take(part, fetch_offset, fetched, lease)
+                        if unplanned is not None:
+                            lease.hold(0)
+                            heavy.append((part, unplanned, lease))
             finally:
                 lease.release(0)
         finally:
@@ -386,8 +423,8 @@ class FetchLane:
 
     def _take_stripe(
         self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
-    ) -> None:
-        self._take(part, fetch_offset, fetched, lease, is_stripe=True)
+    ) -> UnplannedRead | None:
+        return self._take(part, fetch_offset, fetched, lease, is_stripe=True)
 
     def _take(
         self,
@@ -397,9 +434,10 @@ class FetchLane:
         lease: FrameLease,
         *,
         is_stripe: bool = False,
-    ) -> None:
+    ) -> UnplannedRead | None:
+        """Take what was read of a partition. Returns it if it is to be planned beside the loop."""
         if self.partitions.get(part.key) is not part:
-            return  # it is no longer copied, or was restarted
+            return None  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
         part.end_told_at_s = -inf if fetched.error_code else now_s
         if fetched.error_code:
@@ -409,7 +447,22 @@ class FetchLane:
         elif replica := named_by_leader(fetched, leader=self.broker, now_s=now_s):
             self._read_from(part, replica)
         elif part.copier.fetch_offset == fetch_offset:
-            planned, end = plan_read(part, fetch_offset, fetched, self.settings, is_stripe=is_stripe)
-            if planned.steps:
-                part.active_at_s = now_s
-            self._handle(part, Fetched(planned, lease, fetch_offset, end, now_s))
+            unplanned = UnplannedRead(part, fetch_offset, fetched, self.settings, is_stripe=is_stripe)
+            if part.is_heavy or (planned := unplanned.plan(light=True)).is_heavy:
+                return unplanned
+            self._take_plan(part, unplanned, planned, lease)
+        return None
+
+    async def _plan_beside(self, part: CopiedPartition, unplanned: UnplannedRead, lease: FrameLease) -> None:
+        """Plan a heavy read. The caller holds the lease. Cancelled, nothing of it is copied."""
+        reading = part.reading
+        planned = await beside_loop(unplanned.plan, light=False)
+        if part.reading is reading and self._is_read_here(part) and not unplanned.is_stale:
+            self._take_plan(part, unplanned, planned, lease)
+
+    def _take_plan(self, part: CopiedPartition, unplanned: UnplannedRead, planned: Plan, lease: FrameLease) -> None:
+        now_s = self._clock.monotonic()
+        end = unplanned.note(planned)
+        if planned.steps:
+            part.active_at_s = now_s
+        self._handle(part, Fetched(planned, lease, unplanned.offset, end, now_s))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProb
 from mm2py.replication.copying.states import Copying
 from mm2py.replication.link_tuning import ASKED_FOR_S, NEAR_S, Limit, LinkTuner, Look
 from mm2py.replication.reading.limits import READ_BYTES_LEAST, FrameLease, MemoryAccount, ReadLimits
+from mm2py.replication.reading.planned_read import UnplannedRead
 from mm2py.replication.reading.read_settings import ReadSettings
 from mm2py.replication.reading.stripes import Stripe, Stripes
 
@@ -48,8 +49,10 @@ class PoolPort:
 
     settings: Callable[[], ReadSettings]
     is_read_here: Callable[[CopiedPartition], bool]
-    take: Callable[[CopiedPartition, int, FetchedPartition, FrameLease], None]
-    """Plans what was read from an offset on, and gives it to the copier."""
+    take: Callable[[CopiedPartition, int, FetchedPartition, FrameLease], UnplannedRead | None]
+    """Plans what was read from an offset on, and gives it to the copier. Returns it if that takes long."""
+    take_heavy: Callable[[CopiedPartition, UnplannedRead, FrameLease], Awaitable[None]]
+    """Does the same with what ``take`` has returned."""
     give_back: Callable[[CopiedPartition], None]
     """The partition is read without the pool again."""
     rack: Callable[[Iterable[CopiedPartition]], str]
@@ -84,6 +87,8 @@ class ReadPool:
         self._backoff = Backoff(rng)
         self._problem = problem
         self._partitions: dict[CopiedPartition, Stripes] = {}
+        self._heavy: set[Stripes] = set()
+        """One of them is being planned beside the loop."""
         self._tasks: asyncio.TaskGroup | None = None
         self._busy: Counter[int] = Counter()
         """Reads under way, by connection."""
@@ -206,23 +211,55 @@ class ReadPool:
     def _deliver(self, part: CopiedPartition) -> None:
         """Give the copier what is there in order, as much as it wants."""
         stripes = self._partitions.get(part)
-        if stripes is None:
+        if stripes is None or stripes in self._heavy:
             return
         is_valid = self._is_valid(part, stripes)
         while is_valid and part.copier.wants_fetch and (stripe := stripes.take()) is not None:
             offset = stripes.next_offset
             assert stripe.fetched is not None  # noqa: S101  (it was taken)
             assert isinstance(stripe.lease, FrameLease)  # noqa: S101
+            unplanned: UnplannedRead | None = None
             try:
-                self._lane.take(part, offset, stripe.fetched, stripe.lease)
+                unplanned = self._lane.take(part, offset, stripe.fetched, stripe.lease)
             finally:
-                stripe.release()
+                if unplanned is None:
+                    stripe.release()
+            if unplanned is not None:
+                self._start_heavy(part, stripes, stripe, unplanned)
+                return
             stripes.next_offset = max(offset, part.copier.fetch_offset)
             is_valid = self._is_valid(part, stripes) and part.copier.fetch_offset > offset
         if not is_valid:
             self._give_up(part)
         elif (hole := stripes.hole(self._stripe_bytes(part))) is not None:
             self._start(part, stripes, hole, min(self._hole_connections(), key=self._busy.__getitem__))
+
+    def _start_heavy(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, unplanned: UnplannedRead) -> None:
+        assert self._tasks is not None  # noqa: S101  (see _fill)
+        self._heavy.add(stripes)
+        self._tasks.create_task(
+            self._take_heavy(part, stripes, stripe, unplanned), name=f"plan {part.source_topic}-{part.partition}"
+        )
+
+    async def _take_heavy(
+        self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, unplanned: UnplannedRead
+    ) -> None:
+        """Go on with a stripe that takes long to plan. Cancelled, nothing of it is copied."""
+        assert isinstance(stripe.lease, FrameLease)  # noqa: S101  (it was taken)
+        offset = stripes.next_offset
+        try:
+            await self._lane.take_heavy(part, unplanned, stripe.lease)
+        finally:
+            stripe.release()
+            self._heavy.discard(stripes)
+        if self._partitions.get(part) is not stripes:
+            return  # it was given up meanwhile
+        stripes.next_offset = max(offset, part.copier.fetch_offset)
+        if part.copier.fetch_offset > offset:
+            self._deliver(part)
+        else:
+            self._give_up(part)
+        self._fill()
 
     def _hole_connections(self) -> range:
         return range(-1, -max(1, self.tuner.connections // HOLES_PART) - 1, -1)

@@ -15,7 +15,6 @@ from mm2py.compiled_core import CORE
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import (
     BatchHeader,
-    CorruptBatch,
     NewRecord,
     NotPassable,
     Record,
@@ -24,13 +23,11 @@ from mm2py.records.batch import (
     next_sequence,
     read_header,
     read_records,
-    read_varint,
-    read_varlong,
     split,
     stamp,
-    varint,
 )
-from mm2py.records.compression import Codec, DecompressionBomb, UnknownCodec
+from mm2py.records.compression import Codec, DecodeBudget, DecompressionBomb, UnknownCodec
+from mm2py.records.varints import CorruptBatch, read_varint, read_varlong, varint
 
 KAFKA_BATCHES = {
     (int(magic), codec, timestamps): bytes.fromhex(data)
@@ -292,7 +289,7 @@ def test_damage_that_its_checksum_does_not_show_is_refused_or_read_but_nothing_e
 def test_reading_our_own_records_stops_at_the_limit() -> None:
     batch = build_batch([NewRecord(None, bytes(1_000_000), 0)], codec=Codec.ZSTD)
     with pytest.raises(DecompressionBomb):
-        read_records(batch, max_bytes=100_000)
+        read_records(batch, DecodeBudget(output_bytes=100_000))
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

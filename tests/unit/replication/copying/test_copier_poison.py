@@ -174,7 +174,9 @@ def test_what_the_settings_of_the_target_refuse_is_poison_without_being_sent() -
     assert part.copier.position.source_leader_epoch == 0
 
 
-@pytest.mark.parametrize("kind", ["crc mismatch", "corrupt records", "decompression bomb", "unknown codec"])
+@pytest.mark.parametrize(
+    "kind", ["crc mismatch", "corrupt records", "decompression bomb", "over budget", "unknown codec"]
+)
 def test_damage_is_no_poison(kind: str) -> None:
     copier = Copier("t-0", Position(0), IDENTITY, CopySettings(1 << 20, quarantines=True))
     copier.handle(PositionStored(IDENTITY))

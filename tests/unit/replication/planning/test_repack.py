@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from mm2py.errors import ConfigError
 from mm2py.records import batch as batches
-from mm2py.records.batch import HEADER_BYTES, Record, assemble, crc_is_right, read_header, read_records, varint
+from mm2py.records.batch import HEADER_BYTES, Record, assemble, crc_is_right, place, read_header, read_records
+from mm2py.records.varints import varint
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import (
     BACKLOG_BATCHES,
@@ -168,7 +169,7 @@ def test_a_first_record_without_a_timestamp_starts_no_merged_batch() -> None:
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_many_small_batches_that_hold_much_are_not_made_one_bomb(codec: int) -> None:
     """60 batches of a few hundred bytes held 180 MB together, which became one batch, for us and for every consumer."""
-    one = batch_of([(0, b"k", bytes(400_000), ())], codec=codec)
+    one = batch_of([(0, b"k", random.Random(1).randbytes(10_000) + bytes(390_000), ())], codec=codec)
     merged = merge([one] * 60, codec, as_codec=codec, max_bytes=1 << 20)
     assert merged.data is not None
     assert merged.batch_count == 2
@@ -394,17 +395,37 @@ def test_what_comes_out_too_large_when_it_is_compressed_together_is_planned_one_
 @pytest.mark.parametrize("mebibytes", [5, 9])
 def test_a_read_does_not_decode_more_than_its_budget(mebibytes: int) -> None:
     """Two batches, or one, hold more than a merged one may: attempts count too, the rest is left for the next read."""
-    big = [batch_of([(0, b"k", bytes(mebibytes << 20), ())], at, codec=ZSTD) for at in range(20)]
-    assert len(big[0]) < TINY_COMPRESSED_BYTES
-    result = planned(b"".join(big), merging=MERGE_SMALL)
+    value = random.Random(1).randbytes(160_000) + bytes(mebibytes << 20)
+    big = [batch_of([(0, b"k", value, ())], at, codec=ZSTD) for at in range(20)]
+    result = planned(b"".join(big), merging=MERGE_ALL)
     assert 1 <= len(result.steps) <= 3
     assert result.fault is None
     found = [*result.steps]
     while found[-1].next_offset < 20:
         at = found[-1].next_offset
-        found += planned(b"".join(big[at:]), wanted_offset=at, merging=MERGE_SMALL).steps
+        found += planned(b"".join(big[at:]), wanted_offset=at, merging=MERGE_ALL).steps
     assert spans(found) == [(at, at + 1) for at in range(20)]
     assert ROOMY.decode_budget_bytes >= MERGED_PLAIN_MAX_BYTES
+
+
+def test_tiny_batches_that_hold_a_thousand_times_their_size_are_passed_without_a_wait() -> None:
+    """Each was decompressed up to 8 MB, again and again, for a merge that saves nothing."""
+    big = [batch_of([(0, b"k", bytes(5 << 20), ())], at, codec=ZSTD) for at in range(40)]
+    assert len(big[0]) < TINY_COMPRESSED_BYTES
+    result = planned(b"".join(big), merging=MERGE_SMALL)
+    assert [step.reason for step in outgoing(result)] == [None] * 40
+
+
+def test_batches_that_turn_out_damaged_when_they_are_merged_use_up_the_budget() -> None:
+    """Each attempt took the time of 64 KB and counted as nothing; a read brings 8,000 of them."""
+    bad = bytearray(batch_of([(0, b"k", bytes(60_000), ())], codec=ZSTD))
+    bad[-4] ^= 0xFF  # inside the last block
+    found = []
+    for at in range(400):
+        place(bad, at, at + 1)
+        found.append(bytes(bad))
+    result = planned(b"".join(found), merging=MERGE_SMALL)
+    assert 100 < len(result.steps) < 200
 
 
 def test_batches_that_cannot_be_merged_do_not_use_the_budget_up() -> None:

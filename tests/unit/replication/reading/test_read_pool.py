@@ -77,12 +77,16 @@ def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as_soon_
     """The story: retention overtook a hole while the target was slow. The same read was refused each round trip."""
     brokers = _Brokers(refuses_holes=refuses_holes)
 
+    async def never(*_: object) -> None:
+        raise AssertionError("no read is heavy")
+
     async def run() -> None:
         account = MemoryBudget(96 << 20).open()
         port = PoolPort(
             lambda: READ_SETTINGS,
             lambda _: True,
             lambda *_: None,
+            never,
             lambda _: None,
             lambda _: "",
             lambda _: False,

@@ -11,7 +11,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.planning.steps import Outgoing, Step, TargetRules, bytes_of_one
 from mm2py.replication.positions import Position
-from mm2py.replication.reading.planned_read import plan_read
+from mm2py.replication.reading.planned_read import UnplannedRead
 from mm2py.replication.reading.read_sizes import partition_bytes
 from tests.fakes.broker.record_batch import build_marker
 from tests.fakes.read_settings import READ_SETTINGS
@@ -87,7 +87,9 @@ def reads(log: bytearray, most: int, *, times: int) -> list[list[Step]]:
     for _ in range(times):
         size = partition_bytes(most, part.merged_read_bytes, waits=False, is_far=False)
         fetched = FetchedPartition("t", 0, 0, 10**9, 10**9, 0, memoryview(log)[at : at + size])
-        planned, _ = plan_read(part, offset, fetched, READ_SETTINGS, is_stripe=False)
+        read = UnplannedRead(part, offset, fetched, READ_SETTINGS, is_stripe=False)
+        planned = read.plan(light=False)
+        read.note(planned)
         found.append(planned.steps)
         while offset < planned.next_offset:
             header = read_header(memoryview(log)[at:])
