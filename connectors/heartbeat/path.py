@@ -8,7 +8,7 @@ below 0. ``step`` decides, pure; ``PathConnector`` reads one partition. MM2 leav
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -26,7 +26,8 @@ from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.metrics.snapshot import PathSnapshot
-from mm2py.records.batch import MAGIC, read_header, read_records, split
+from mm2py.records.batch import MAGIC, decoded, read_header, read_sound_header, records_in, split
+from mm2py.records.compression import LIGHT_WORK_BYTES, RECORD_WORK_BYTES, WHOLE_BUDGET
 from mm2py.records.heartbeat import Heartbeat, decode
 from mm2py.records.java_struct import MalformedRecord
 
@@ -78,13 +79,13 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Heartbeats were read, in the order of the log."""
+    """A heartbeat was read, the last one in the order of the log."""
 
-    heartbeats: Sequence[Heartbeat]
+    heartbeat: Heartbeat
     at_s: float
     at_ms: int
     live: bool
-    """They came while a read waited at the end of the log, so they arrived at ``at_ms``."""
+    """It came while a read waited at the end of the log, so it arrived at ``at_ms``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,7 @@ def begin(interval_s: float | None, now_s: float) -> Path:
 def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayProven | SaySilent]]:
     """Take in what was seen on the target; return what the operator should hear, if anything changed."""
     match event:
-        case Arrived(heartbeats, at_s, at_ms, live):
-            if not heartbeats:
-                return path, []
-            newest = heartbeats[-1]
+        case Arrived(newest, at_s, at_ms, live):
             latency_ms = at_ms - newest.timestamp_ms
             path = replace(path, last=Beat(newest.timestamp_ms, latency_ms if live else None))
             if not live:
@@ -162,28 +160,37 @@ class Unreadable(Mm2Error):
         super().__init__(f"{topic}-{PARTITION} at offset {offset}: {error.what}", remedy=error.remedy)
 
 
-def heartbeats_in(part: FetchedPartition, wanted_offset: int) -> tuple[list[Heartbeat], int, list[Mm2Error]]:
-    """Return the heartbeats of a reply from an offset on, the offset to go on at, and what could not be read."""
-    found: list[Heartbeat] = []
-    errors: list[Mm2Error] = []
-    next_offset = wanted_offset
-    for batch in split(part.records):
+def newest_heartbeat(part: FetchedPartition, wanted_offset: int) -> tuple[Heartbeat | None, int, Mm2Error | None]:
+    """Return the last heartbeat of a reply from an offset on, the offset to go on at, and what could not be read.
+
+    Anyone who may write to ``heartbeats`` on the source decides what is in it: three batches held 3.6 million records.
+    So batches are decoded from the last one on, until one has a heartbeat, or as much is decoded as one step of the
+    event loop may; and one record at a time is in memory.
+    """
+    next_offset, left = wanted_offset, LIGHT_WORK_BYTES
+    trouble: Mm2Error | None = None
+    for batch in reversed([*split(part.records)]):
         header = read_header(batch)
         next_offset = max(next_offset, header.next_offset)
         if header.is_control or header.magic != MAGIC:
             continue
+        found: Heartbeat | None = None
+        offset = header.base_offset
         try:
-            records = read_records(batch)
+            header = read_sound_header(batch)
+            body = decoded(header, batch, WHOLE_BUDGET.within(left))
+            left -= len(body) + RECORD_WORK_BYTES * header.record_count
+            for record in records_in(header, body):
+                if record.offset >= wanted_offset:
+                    try:
+                        found = decode(record.key, record.value)
+                    except MalformedRecord as error:
+                        trouble = trouble or Unreadable(part.topic, record.offset, error)
         except Mm2Error as error:
-            errors.append(Unreadable(part.topic, header.base_offset, error))
-            continue
-        for record in records:
-            if record.offset >= wanted_offset:
-                try:
-                    found.append(decode(record.key, record.value))
-                except MalformedRecord as error:
-                    errors.append(Unreadable(part.topic, record.offset, error))
-    return found, next_offset, errors
+            trouble = trouble or Unreadable(part.topic, offset, error)
+        if found is not None:
+            return found, next_offset, trouble
+    return None, next_offset, trouble
 
 
 @dataclass(slots=True)
@@ -280,11 +287,11 @@ class PathConnector(RoundsConnector):
             return
         if part.error_code:
             raise self._refused("Reading", part.error_code)
-        heartbeats, tail.offset, errors = heartbeats_in(part, tail.offset)
-        self._say_unreadable(errors)
+        heartbeat, tail.offset, error = newest_heartbeat(part, tail.offset)
+        self._say_unreadable(error)
         now_s = self._clock.monotonic()
-        if heartbeats:
-            self._take(Arrived(heartbeats, now_s, self._clock.wall_ms(), live=tail.at_end))
+        if heartbeat is not None:
+            self._take(Arrived(heartbeat, now_s, self._clock.wall_ms(), live=tail.at_end))
         else:
             self._take(Looked(now_s))
         tail.at_end = tail.offset >= part.high_watermark
@@ -305,11 +312,10 @@ class PathConnector(RoundsConnector):
                         f" {self._flow.source}: pairs *->{self._flow.source}, with --clusters {self._flow.source}.",
                     )
 
-    def _say_unreadable(self, errors: Iterable[Mm2Error]) -> None:
-        for error in errors:
-            if not self._unreadable_said:
-                self._unreadable_said = True
-                self._log.warning("path.unreadable", topic=self._topic, why=str(error))
+    def _say_unreadable(self, error: Mm2Error | None) -> None:
+        if error is not None and not self._unreadable_said:
+            self._unreadable_said = True
+            self._log.warning("path.unreadable", topic=self._topic, why=str(error))
 
     def _refused(self, doing: str, code: int) -> BrokerRefused:
         target = self._flow.target

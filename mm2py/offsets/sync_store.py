@@ -67,6 +67,10 @@ class SyncStore:
         _insert(slots, sync)
         self._stretches[key] = _pack(slots)
 
+    def has_room(self, key: TopicPartition, most: int) -> bool:
+        """Whether a sync of this partition may be added if those of so many partitions are kept."""
+        return key in self._stretches or len(self._stretches) < most
+
     def loaded(self) -> None:
         """Note that the topic was read to the end once. Until then nothing is translated."""
         self._loaded = True

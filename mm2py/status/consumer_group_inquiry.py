@@ -21,7 +21,7 @@ from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records import checkpoint
 from mm2py.records.java_struct import MalformedRecord
-from mm2py.replication.reading.internal_table import RECORDS_AT_ONCE, each_record
+from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.offset_tables import CheckpointTable
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
@@ -40,16 +40,12 @@ class DatedCheckpointTable(CheckpointTable):
         super()._clear()
         self.at_ms.clear()
 
-    async def _read(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool) -> None:
-        count = 0
+    async def _read(self, brokers: Brokers, topic: TopicMetadata) -> None:
         async for record in each_record(brokers, topic, self._read_to):
             self._take(record.key, record.value)
             with contextlib.suppress(MalformedRecord):
                 found = checkpoint.decode(record.key, record.value)
                 self.at_ms[found.group, (found.topic, found.partition)] = record.timestamp_ms
-            count += 1
-            if pauses and count % RECORDS_AT_ONCE == 0:
-                await asyncio.sleep(0)
 
 
 class ConsumerGroupInquiry:

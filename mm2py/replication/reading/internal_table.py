@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from mm2py.errors import Mm2Error
@@ -14,9 +15,12 @@ from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.records.batch import Record, read_records
+from mm2py.records.batch import Record, decoded, read_header, records_in
+from mm2py.records.compression import LIGHT_BUDGET, BatchOverBudget
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Outgoing, TargetRules
+from mm2py.replication.planning.rebuild import UNREADABLE
+from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Outgoing, Step, TargetRules
+from mm2py.replication.reading.beside_loop import beside_loop, planned_by
 
 FETCH_BYTES: Final = 8 << 20
 RECORDS_AT_ONCE: Final = 1000
@@ -47,17 +51,13 @@ async def read_table(
     topic: TopicMetadata,
     take: Callable[[bytes | None, bytes | None], None],
     read_to: dict[int, int] | None = None,
-    *,
-    pauses: bool = False,
 ) -> int:
     """Pass every committed record of ``topic`` to ``take`` (key, value), each partition in order.
 
     Args:
         topic: fresh metadata; every partition needs a leader.
         read_to: how far each partition was read, by number; others are read from their start. It is updated during the
-            read, so that after an error no record is passed on twice.
-        pauses: other tasks run after every thousand records. A fetch may bring a hundred thousand, and heartbeats must
-            not wait for all. Cancelled in a pause, records of that fetch are lost: ``read_to`` must not be used again.
+            read, so that after an error no record is passed on twice, and none is lost by cancelling.
     Returns:
         How many records there were, up to the end at the time when each partition was first read.
     Raises:
@@ -69,8 +69,6 @@ async def read_table(
     async for record in each_record(brokers, topic, read_to):
         take(record.key, record.value)
         count += 1
-        if pauses and count % RECORDS_AT_ONCE == 0:
-            await asyncio.sleep(0)
     return count
 
 
@@ -81,19 +79,19 @@ class TopicTable(ABC):
         self._topic_id: uuid.UUID | None = None
         self._read_to: dict[int, int] = {}
 
-    async def _follow(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool = False) -> None:
+    async def _follow(self, brokers: Brokers, topic: TopicMetadata) -> None:
         """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
         if topic.topic_id != self._topic_id:
             self._start_again(topic)
         try:
-            await self._read(brokers, topic, pauses=pauses)
+            await self._read(brokers, topic)
         except BrokerRefused as error:
             if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back
                 self._start_again(topic)
             raise
 
-    async def _read(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool) -> None:
-        await read_table(brokers, topic, self._take, self._read_to, pauses=pauses)
+    async def _read(self, brokers: Brokers, topic: TopicMetadata) -> None:
+        await read_table(brokers, topic, self._take, self._read_to)
 
     def _start_again(self, topic: TopicMetadata) -> None:
         self._forget()
@@ -118,7 +116,8 @@ async def each_record(
 ) -> AsyncIterator[Record]:
     """Yield every committed record of ``topic``, each partition in order. Arguments and errors: ``read_table``.
 
-    One fetch at a time is in memory.
+    One fetch, one batch and one record at a time is in memory. Other tasks run after every thousand records: a fetch
+    may bring a million, and heartbeats must not wait for all. Heavy batches are decoded beside the event loop.
     """
     async for _, record in each_placed_record(brokers, topic, read_to):
         yield record
@@ -129,6 +128,7 @@ async def each_placed_record(
 ) -> AsyncIterator[tuple[int, Record]]:
     """As ``each_record``, each with the number of its partition."""
     read_to = {} if read_to is None else read_to
+    count = 0
     by_leader: dict[BrokerId, dict[int, _Reading]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader is None:
@@ -138,14 +138,33 @@ async def each_placed_record(
     for leader, readings in by_leader.items():
         while readings:
             for part in await _fetch(brokers, leader, topic, readings):
-                for step in _steps_of(topic, part, readings, read_to):
-                    for record in _records_of(step):
-                        yield part.partition, record
+                number = part.partition
+                for step in await _steps_of(topic, part, readings):
+                    records = await _records_of(topic, number, step) if isinstance(step, Outgoing) else ()
+                    read_to[number] = step.next_offset
+                    for record in records:
+                        count += 1
+                        if count % RECORDS_AT_ONCE == 0:
+                            read_to[number] = record.offset
+                            await asyncio.sleep(0)
+                            read_to[number] = step.next_offset
+                        yield number, record
 
 
-def _records_of(step: Outgoing) -> Iterator[Record]:
+async def _records_of(topic: TopicMetadata, number: int, step: Outgoing) -> Iterator[Record]:
+    header = read_header(step.data)
+    try:
+        try:
+            body = decoded(header, step.data, LIGHT_BUDGET)
+        except BatchOverBudget:
+            body = await beside_loop(decoded, header, step.data)
+    except UNREADABLE as error:
+        raise DamagedTopic(topic.name, number, step.first_offset, error.what) from error
+    return _placed(step, records_in(header, body))
+
+
+def _placed(step: Outgoing, records: Iterator[Record]) -> Iterator[Record]:
     """Yield the records of a batch, each with its offset. A batch that was rebuilt begins at 0 itself."""
-    records = read_records(step.data)
     if step.reason is None:
         yield from records
         return
@@ -177,9 +196,7 @@ async def _fetch(
     return list(reply.partitions)
 
 
-def _steps_of(
-    topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _Reading], read_to: dict[int, int]
-) -> list[Outgoing]:
+async def _steps_of(topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _Reading]) -> list[Step]:
     """Return the batches of one answer. A partition that is read to its end leaves ``readings``."""
     number, reading = part.partition, readings[part.partition]
     if part.error_code == OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:
@@ -188,13 +205,15 @@ def _steps_of(
     if part.error_code:
         remedy = f"mm2py needs READ on {topic.name}." if reaction_to(part.error_code) is Reaction.DENIED else ""
         raise BrokerRefused(f"Reading {topic.name}-{number}", part.error_code, remedy=remedy)
-    planned = plan(
+    make = partial(
+        plan,
         part.records,
         wanted_offset=reading.offset,
         read_committed=True,
         aborted=part.aborted,
         rules=_ANY_SIZE,
     )
+    planned = await planned_by(make)
     if planned.steps:
         reading.damaged_reads = 0
     fault = planned.fault
@@ -202,7 +221,7 @@ def _steps_of(
         reading.damaged_reads += 1
         if not fault.is_damage or reading.damaged_reads > DAMAGED_READS_MAX:
             raise DamagedTopic(topic.name, number, fault.offset, fault.text)
-    reading.offset = read_to[number] = planned.next_offset
+    reading.offset = planned.next_offset
     if planned.next_offset >= part.last_stable_offset:
         del readings[number]
-    return [step for step in planned.steps if isinstance(step, Outgoing)]
+    return planned.steps

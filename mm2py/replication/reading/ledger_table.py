@@ -28,7 +28,7 @@ from mm2py.records.ledger_record import (
     encoded_chunk,
     is_rebuilt,
 )
-from mm2py.replication.reading.internal_table import RECORDS_AT_ONCE, each_placed_record
+from mm2py.replication.reading.internal_table import each_placed_record
 from mm2py.replication.reading.offset_tables import FollowedTopic
 
 BYTES_MOST: Final = 3 << 20
@@ -184,13 +184,9 @@ class LedgerTable(FollowedTopic):
             chunks.ledger.forget_before(*outlines[len(found)][0])
         return found
 
-    async def _read(self, brokers: Brokers, topic: TopicMetadata, *, pauses: bool) -> None:
-        count = 0
+    async def _read(self, brokers: Brokers, topic: TopicMetadata) -> None:
         async for ledger_partition, record in each_placed_record(brokers, topic, self._read_to):
             self._take_from(ledger_partition, record.key, record.value)
-            count += 1
-            if pauses and count % RECORDS_AT_ONCE == 0:
-                await asyncio.sleep(0)
 
     def _clear(self) -> None:
         self._partitions.clear()

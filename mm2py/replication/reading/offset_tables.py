@@ -7,6 +7,8 @@ wrote over ours is seen, and written once more.
 
 from __future__ import annotations
 
+from typing import Final
+
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.errors import Mm2Error
@@ -19,6 +21,10 @@ from mm2py.records import checkpoint, offset_sync
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.java_struct import MalformedRecord
 from mm2py.replication.reading.internal_table import TopicTable
+
+SYNCED_PARTITIONS_MOST: Final = 100_000
+"""Twice what ``remote.partitions.max`` allows by default. Offset syncs are mostly on the source, where others may write
+them: for partitions that there are not, or not any more."""
 
 
 class FollowedTopic(TopicTable):
@@ -36,7 +42,7 @@ class FollowedTopic(TopicTable):
         self._log = log
 
     async def follow(self) -> None:
-        """Take in what was stored since the last call. Cancelled, the table must not be used any more.
+        """Take in what was stored since the last call. Cancelling loses nothing.
 
         Raises:
             BrokerRefused: there is no such topic yet, or we may not read it.
@@ -49,7 +55,7 @@ class FollowedTopic(TopicTable):
             return
         if found is None or code:
             raise BrokerRefused(f"Reading {self._name}", code, remedy=f"mm2py needs READ on {self._name}.")
-        await self._follow(self._brokers, found, pauses=True)
+        await self._follow(self._brokers, found)
 
     def _pass_over(self, error: Mm2Error) -> None:
         self.malformed += 1
@@ -79,8 +85,13 @@ class OffsetSyncTable(FollowedTopic):
             sync = offset_sync.decode(key, value)
         except MalformedRecord as error:
             self._pass_over(error)
-        else:
-            self.store.add((sync.topic, sync.partition), sync.upstream_offset, sync.downstream_offset)
+            return
+        at = sync.topic, sync.partition
+        if not self.store.has_room(at, SYNCED_PARTITIONS_MOST):
+            why = f"{self._name} has syncs of more than {SYNCED_PARTITIONS_MOST} partitions."
+            self._pass_over(Mm2Error(why, remedy="Find out who writes to it besides the flow."))
+            return
+        self.store.add(at, sync.upstream_offset, sync.downstream_offset)
 
 
 class CheckpointTable(FollowedTopic):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import pytest
 
+from connectors.heartbeat import path as path_of_heartbeats
 from connectors.heartbeat.connector import next_due_s
 from connectors.heartbeat.path import (
     Arrived,
@@ -16,14 +18,16 @@ from connectors.heartbeat.path import (
     SayProven,
     SaySilent,
     begin,
-    heartbeats_in,
+    newest_heartbeat,
     status_of,
     step,
 )
 from mm2py.connector import PathStatus, parse_flow
 from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import NewRecord, build_batch
-from mm2py.records.heartbeat import Heartbeat, encode
+from mm2py.records.compression import Codec
+from mm2py.records.heartbeat import Heartbeat, decode, encode
+from tests.fakes.hostile_batches import batch_of_tiny_records
 
 BA = parse_flow("B->A")
 NOW_MS = 1_700_000_000_000
@@ -32,7 +36,7 @@ NOW_MS = 1_700_000_000_000
 def arrived(at_s: float, *, latency_ms: int = 40, live: bool = True, pair: str = "B->A") -> Arrived:
     """One heartbeat that took so long; second 0 is NOW_MS."""
     at_ms = NOW_MS + int(at_s * 1000)
-    return Arrived([Heartbeat(parse_flow(pair), at_ms - latency_ms)], at_s, at_ms, live)
+    return Arrived(Heartbeat(parse_flow(pair), at_ms - latency_ms), at_s, at_ms, live)
 
 
 def after(path: Path, *events: Arrived | Looked | Blind) -> tuple[Path, list[SayProven | SaySilent]]:
@@ -120,7 +124,7 @@ def test_a_source_that_invents_a_pair_for_each_heartbeat_does_not_fill_the_memor
     def known(pairs: int) -> int:
         path = begin(1.0, 0.0)
         for number in range(pairs):
-            path, _ = step(path, Arrived([Heartbeat(parse_flow(f"x{number}->A"), NOW_MS)], 1.0, NOW_MS, live=True))
+            path, _ = step(path, Arrived(Heartbeat(parse_flow(f"x{number}->A"), NOW_MS), 1.0, NOW_MS, live=True))
         return len(pickle.dumps(path))
 
     assert known(2000) == known(20)
@@ -141,33 +145,75 @@ def fetched(*records: NewRecord, at: int = 0) -> FetchedPartition:
     return FetchedPartition("A.heartbeats", 0, 0, records=memoryview(batch))
 
 
-def test_heartbeats_are_read_from_the_wanted_offset_on() -> None:
+def test_the_last_heartbeat_is_read_from_the_wanted_offset_on() -> None:
     beats = [Heartbeat(BA, NOW_MS + number) for number in range(4)]
     part = fetched(*(encode(beat) for beat in beats), at=10)
-    assert heartbeats_in(part, 12) == (beats[2:], 14, [])
+    assert newest_heartbeat(part, 12) == (beats[3], 14, None)
+    assert newest_heartbeat(part, 14) == (None, 14, None)
 
 
 def test_a_record_that_is_no_heartbeat_is_passed_over_and_logged_with_its_offset() -> None:
     """The topic holds a tombstone and a line of text."""
     good = Heartbeat(BA, NOW_MS)
     junk = [NewRecord(encode(good).key, None, NOW_MS), NewRecord(b"hello", b"world", NOW_MS)]
-    found, next_offset, errors = heartbeats_in(fetched(*junk, encode(good), at=5), 0)
-    assert (found, next_offset) == ([good], 8)
-    assert [str(error).partition(". ")[0] for error in errors] == [
-        "A.heartbeats-0 at offset 5: This is no heartbeat: it has no value",
-        "A.heartbeats-0 at offset 6: This is no heartbeat: its key of 5 bytes ends inside an alias",
-    ]
+    for records, text in (
+        ([junk[0], encode(good), junk[1]], "A.heartbeats-0 at offset 5: This is no heartbeat: it has no value"),
+        ([encode(good), junk[1]], "A.heartbeats-0 at offset 6: This is no heartbeat: its key of 5 bytes ends inside"),
+    ):
+        found, next_offset, error = newest_heartbeat(fetched(*records, at=5), 0)
+        assert (found, next_offset) == (good, 5 + len(records))
+        assert str(error).startswith(text)
 
 
-def test_a_damaged_batch_does_not_stop_the_reading() -> None:
-    part = fetched(encode(Heartbeat(BA, NOW_MS)), at=5)
-    part.records[-1] ^= 1
-    found, next_offset, errors = heartbeats_in(part, 5)
-    assert (found, next_offset, len(errors)) == ([], 6, 1)
+def test_a_heartbeat_in_front_of_a_damaged_batch_is_found() -> None:
+    good = Heartbeat(BA, NOW_MS)
+    whole, bad = fetched(encode(good), at=5), fetched(encode(good), at=6)
+    bad.records[-1] ^= 1
+    part = FetchedPartition("A.heartbeats", 0, 0, records=memoryview(bytearray([*whole.records, *bad.records])))
+    found, next_offset, error = newest_heartbeat(part, 5)
+    assert (found, next_offset) == (good, 7)
+    assert str(error).startswith("A.heartbeats-0 at offset 6: This is not a whole record batch")
+    assert newest_heartbeat(part, 6)[0] is None
 
 
 def test_an_empty_reply_changes_nothing() -> None:
-    assert heartbeats_in(FetchedPartition("A.heartbeats", 0, 0), 7) == ([], 7, [])
+    assert newest_heartbeat(FetchedPartition("A.heartbeats", 0, 0), 7) == (None, 7, None)
+
+
+def test_batches_of_a_million_tiny_records_take_no_memory() -> None:
+    """The story: three batches of 1.2 million records in the source's ``heartbeats`` took a gigabyte."""
+    count = 1_200_000
+    big = [batch_of_tiny_records(count)] * 3
+    good = build_batch([encode(Heartbeat(BA, NOW_MS))])
+    part = FetchedPartition("A.heartbeats", 0, 0, records=memoryview(bytearray(b"".join([good, *big]))))
+    tracemalloc.start()
+    try:
+        found, next_offset, error = newest_heartbeat(part, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == Heartbeat(BA, NOW_MS)
+    assert next_offset == count
+    assert "has more than the" in str(error)
+    assert peak < 4_000_000
+
+
+def test_of_a_reply_of_many_batches_as_much_is_decoded_as_one_step_of_the_loop_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """64 KB may hold hundreds of batches with ten thousand records each."""
+    looked_at: list[bytes | None] = []
+
+    def counted(key: bytes | None, value: bytes | None) -> Heartbeat:
+        looked_at.append(key)
+        return decode(key, value)
+
+    monkeypatch.setattr(path_of_heartbeats, "decode", counted)
+    beat = build_batch([encode(Heartbeat(BA, NOW_MS))])
+    junk = build_batch([NewRecord(b"x", b"", NOW_MS)] * 10_000, codec=Codec.ZSTD)
+    many = FetchedPartition("A.heartbeats", 0, 0, records=memoryview(bytearray(b"".join([beat, *[junk] * 100]))))
+    assert newest_heartbeat(many, 0)[0] == Heartbeat(BA, NOW_MS)
+    assert len(looked_at) == 20_001
 
 
 # -- emitting ----------------------------------------------------------------------------------------------------------
