@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from mm2py.errors import Mm2Error
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
-from mm2py.records.batch import Record, read_records
+from mm2py.records.batch import Record, each_record
+from mm2py.replication.planning.rebuild import UNREADABLE
 from mm2py.replication.planning.steps import Outgoing, Step
 
 RUNS_MOST: Final = 1_000_000
@@ -52,7 +53,9 @@ class ComparedLog:
         self.next_offset = 0
         """Behind the last record or marker that was passed."""
         self._steps: deque[Step] = deque()
-        self._records: deque[PlacedRecord] = deque()
+        self._records: Iterator[PlacedRecord] = iter(())
+        """Of the step that was taken last."""
+        self._first: PlacedRecord | None = None
 
     @property
     def is_over(self) -> bool:
@@ -69,24 +72,31 @@ class ComparedLog:
         Raises:
             NotRebuildable: an offset before it holds nothing, or a batch cannot be read.
         """
-        while not self._records and self._steps and not self.is_over:
+        while (first := self._peeked()) is None and self._steps and not self.is_over:
             step = self._steps.popleft()
             if isinstance(step, Outgoing):
-                self._records.extend(self._decoded(step))
+                self._records = self._decoded(step)
             else:
                 self._pass_to(step.next_offset - step.record_count)
                 self.next_offset = step.next_offset
-        if not self._records or self.is_over:
+        if first is None or self.is_over:
             return None
-        offset = self._records[0].offset
+        offset = first.offset
         if self.end is not None and offset >= self.end:
             self._pass_to(self.end)
             return None
         self._pass_to(offset)
-        return self._records[0]
+        return first
 
     def remove_first(self) -> None:
-        self.next_offset = self._records.popleft().offset + 1
+        assert self._first is not None  # noqa: S101  (``first`` has returned it)
+        self.next_offset = self._first.offset + 1
+        self._first = None
+
+    def _peeked(self) -> PlacedRecord | None:
+        if self._first is None:
+            self._first = next(self._records, None)
+        return self._first
 
     def _pass_to(self, offset: int) -> None:
         if offset > self.next_offset:
@@ -95,16 +105,15 @@ class ComparedLog:
             )
 
     def _decoded(self, step: Outgoing) -> Iterator[PlacedRecord]:
-        try:
-            records = read_records(step.data)
-        except Mm2Error as error:
-            raise NotRebuildable(f"{self.name} cannot be read at offset {step.first_offset}: {error.what}") from error
         own = step.reason != "log append time"
         jumps, offset = dict(step.runs()), step.first_offset
-        for index, record in enumerate(records):
-            offset = jumps.get(index, offset)
-            yield PlacedRecord(offset, record, own)
-            offset += 1
+        try:
+            for index, record in enumerate(each_record(step.data)):
+                offset = jumps.get(index, offset)
+                yield PlacedRecord(offset, record, own)
+                offset += 1
+        except UNREADABLE as error:
+            raise NotRebuildable(f"{self.name} cannot be read at offset {step.first_offset}: {error.what}") from error
 
 
 class Pairing:

@@ -154,7 +154,7 @@ class _Reading(PlannedStretch):
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             self.why = "records were deleted meanwhile"
             return True
-        planned = self._plan(fetched)
+        planned = self.planned
         self.steps = planned.steps
         if self.steps or self._is_patient(PATIENCE_S):
             return bool(self.steps)

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mm2py.clock import Clock
@@ -40,14 +41,15 @@ from mm2py.records.batch import (
     MAGIC_AT,
     SEQUENCE_MODULUS,
     BatchHeader,
-    CorruptBatch,
     Record,
     crc_is_right,
+    each_record,
     next_sequence,
     read_header,
-    read_records,
     split,
 )
+from mm2py.records.varints import CorruptBatch
+from mm2py.replication.planning.rebuild import UNREADABLE
 from mm2py.replication.planning.steps import Outgoing, Step
 from mm2py.replication.reading.log_reader import LogReader, Stretch
 
@@ -149,6 +151,14 @@ class Tail:
         if log_start > self.next_offset:
             self.next_offset = self._trimmed_to = self.record_end = log_start
 
+    def last_record(self) -> Record | None:
+        """Return the writer's last record, if it is still there and can be decoded."""
+        if self.last_batch is None:
+            return None
+        with suppress(*UNREADABLE):
+            return next(iter(deque(each_record(self.last_batch), maxlen=1)), None)
+        return None
+
     def take(self, records: memoryview, *, high_watermark: int) -> bool:
         """Take in one read from ``next_offset``, up to a damaged batch. Return whether the tail is whole."""
         if self._end is None:
@@ -226,9 +236,10 @@ class Tail:
         self.is_log_append_time = header.is_log_append_time
         if self._keep_records and header.record_count:
             timed = not header.is_log_append_time
-            records = read_records(bytes(batch))
-            self.records += [_content(record, timed=timed) for record in records]
-            self.copies += [record.offset for record in records]
+            with suppress(*UNREADABLE):  # then it counts as cleaned
+                for record in each_record(batch):
+                    self.records.append(_content(record, timed=timed))
+                    self.copies.append(record.offset)
 
     def _is_too_near(self, header: BatchHeader) -> bool:
         """Whether the log has fewer offsets than the writer wrote records up to this batch: then it was cut back.
@@ -299,15 +310,17 @@ class Walk:
             self._seen += counted
             self.resume_offset = offset_of(step, counted)
             if not self._left:
-                self.last = read_records(bytes(step.data))[counted - 1]
+                with suppress(*UNREADABLE):
+                    self.last = next(islice(each_record(step.data), counted - 1, None), None)
         return self.is_over
 
     def is_proven_by(self, tail: Tail) -> bool:
         """Whether the count is certain: the last record is that of the tail, or no offset is missing."""
-        if tail.last_batch is None or self.last is None:
+        last = tail.last_record()
+        if last is None or self.last is None:
             return self.is_dense
         timed = not tail.is_log_append_time
-        same = _content(self.last, timed=timed) == _content(read_records(tail.last_batch)[-1], timed=timed)
+        same = _content(self.last, timed=timed) == _content(last, timed=timed)
         return same and (timed or self.is_dense)  # without timestamps many records look the same
 
     def shows_another_isolation(self, tail: Tail) -> bool:
@@ -316,9 +329,10 @@ class Walk:
         This is stricter than ``is_proven_by``, as the level is a guess: no offset may be missing, with those of aborted
         transactions counted, and the last record must be that of the tail, including its timestamp.
         """
-        if tail.last_batch is None or self.last is None or tail.is_log_append_time:
+        last = tail.last_record()
+        if last is None or self.last is None or tail.is_log_append_time:
             return False
-        same = _content(self.last, timed=True) == _content(read_records(tail.last_batch)[-1], timed=True)
+        same = _content(self.last, timed=True) == _content(last, timed=True)
         return same and not self.has_holes
 
 
@@ -368,9 +382,13 @@ class Comparison:
         """Look up what these steps would copy. Return whether copying continues within or before them."""
         for step in steps:
             if isinstance(step, Outgoing):
-                for index, record in enumerate(read_records(bytes(step.data))):
-                    if not self._look_up(record, offset_of(step, index), offset_of(step, index + 1), step.leader_epoch):
-                        return True
+                try:
+                    for index, record in enumerate(each_record(step.data)):
+                        after = offset_of(step, index + 1)
+                        if not self._look_up(record, offset_of(step, index), after, step.leader_epoch):
+                            return True
+                except UNREADABLE:
+                    return True  # none of it can be found
             elif self._certain_to == step.next_offset - step.record_count:
                 self._certain_to, self._epoch = step.next_offset, step.leader_epoch
         return not self._records and self._certain_to >= self._copied_to
@@ -435,18 +453,20 @@ class TailStretch(Stretch):
     def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int, tail: Tail, clock: Clock) -> None:
         super().__init__(topic, topic_id, partition, clock)
         self.tail = tail
+        self._before = tail.next_offset
 
     @property
     def offset(self) -> int:
         return self.tail.next_offset
 
+    def decode(self, fetched: FetchedPartition) -> None:
+        self._before = self.offset
+        self.tail.take(fetched.records, high_watermark=fetched.high_watermark)
+
     def take(self, fetched: FetchedPartition) -> bool:
-        if fetched.error_code == OFFSET_OUT_OF_RANGE:
+        if self.tail.is_whole or fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
-        before = self.offset
-        if self.tail.take(fetched.records, high_watermark=fetched.high_watermark):
-            return True
-        if self.offset > before:
+        if self.offset > self._before:
             self._give_up_at_s = float("inf")
         return not self._is_patient(MARKER_PATIENCE_S)
 

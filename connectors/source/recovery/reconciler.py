@@ -314,6 +314,7 @@ class _WalkStretch(PlannedStretch):
         self.job = job
         self.tail = tail
         self.walk = walk
+        self._is_done = False
 
     @property
     def is_over(self) -> bool:
@@ -328,12 +329,13 @@ class _WalkStretch(PlannedStretch):
             return self.is_over and self.walk.shows_another_isolation(self.tail)
         return self.is_over and self.walk.is_proven_by(self.tail)
 
+    def decode(self, fetched: FetchedPartition) -> None:
+        super().decode(fetched)
+        self._is_done = self.walk.take(self.planned.steps)
+
     def take(self, fetched: FetchedPartition) -> bool:
         """Over, or given up: the source begins further on, ends too early, or holds what cannot be read."""
-        if fetched.error_code == OFFSET_OUT_OF_RANGE:
-            return True
-        planned = self._plan(fetched)
-        if self.walk.take(planned.steps):
+        if self._is_done or fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
         end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark
-        return not self._is_patient(END_PATIENCE_S) and (planned.fault is not None or self._offset >= end)
+        return not self._is_patient(END_PATIENCE_S) and (self.planned.fault is not None or self._offset >= end)

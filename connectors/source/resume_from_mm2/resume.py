@@ -21,9 +21,9 @@ from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff
 from mm2py.kafka.port import FetchedPartition
-from mm2py.records.batch import CorruptBatch
 from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
 from mm2py.replication.copying.events import LookupWaits, Reconciled
+from mm2py.replication.planning.rebuild import UNREADABLE
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
 
@@ -220,18 +220,22 @@ class _TargetEnd(PlannedStretch):
         self._handle = handle
         self.last_records = LastRecords()
         self.is_whole = False
+        self._is_unreadable = False
+        self._before = self.first_offset
+
+    def decode(self, fetched: FetchedPartition) -> None:
+        self._before = self._offset
+        super().decode(fetched)
+        try:
+            self.last_records.take(fetched.records, self.planned.steps)
+        except UNREADABLE:
+            self._is_unreadable = True
 
     def take(self, fetched: FetchedPartition) -> bool:
-        if fetched.error_code == OFFSET_OUT_OF_RANGE:
-            return True
-        before = self._offset
-        planned = self._plan(fetched)
-        try:
-            self.last_records.take(fetched.records, planned.steps)
-        except CorruptBatch:
+        if self._is_unreadable or fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
         self.is_whole = self._offset >= self.job.target_end
-        if self.is_whole or self._offset > before:
+        if self.is_whole or self._offset > self._before:
             return self.is_whole
         is_undecided = not len(fetched.records) and fetched.last_stable_offset < self.job.target_end
         self._handle(self.job.part, LookupWaits(UNDECIDED if is_undecided else SEARCHING))
@@ -262,20 +266,23 @@ class _Search(PlannedStretch):
             clock=clock,
         )
         self.job = job
+        self._before = self._offset
+        self._is_done = False
         self._end_seen_at_s = float("inf")
+
+    def decode(self, fetched: FetchedPartition) -> None:
+        self._before = self._offset
+        super().decode(fetched)
+        try:
+            self._is_done = self.search.take(self.planned.steps)
+        except UNREADABLE:
+            self._is_done = True
 
     def take(self, fetched: FetchedPartition) -> bool:
         """Return True when the search is over, or the source begins further on, ends, or cannot be read."""
-        if fetched.error_code == OFFSET_OUT_OF_RANGE:
-            return True
-        before = self._offset
-        planned = self._plan(fetched)
-        try:
-            if self.search.take(planned.steps):
-                return True
-        except CorruptBatch:
+        if self._is_done or fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
         if self._offset < self.job.source_end:
-            return self._offset == before and not self._is_patient(END_PATIENCE_S)
+            return self._offset == self._before and not self._is_patient(END_PATIENCE_S)
         self._end_seen_at_s = min(self._end_seen_at_s, self._clock.monotonic())  # later records are too new
         return self.search.has_found or self._clock.monotonic() - self._end_seen_at_s >= END_PATIENCE_S

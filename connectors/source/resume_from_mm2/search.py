@@ -21,17 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.records.batch import (
-    HEADER_BYTES,
-    MAGIC,
-    MAGIC_AT,
-    CorruptBatch,
-    Record,
-    crc_is_right,
-    read_header,
-    read_records,
-    split,
-)
+from mm2py.records.batch import HEADER_BYTES, MAGIC, MAGIC_AT, Record, crc_is_right, each_record, read_header, split
+from mm2py.records.varints import CorruptBatch
 from mm2py.replication.planning.steps import Outgoing, Step
 from mm2py.replication.recovery import offset_of
 
@@ -71,12 +62,12 @@ class LastRecords:
         """Take in what one read brought, and what ``plan`` made of it.
 
         Raises:
-            CorruptBatch: a batch cannot be read.
+            Mm2Error: a batch cannot be read, as of ``UNREADABLE``.
         """
         self.is_timed = self.is_timed and not _is_stamped(records)
         for step in steps:
             if isinstance(step, Outgoing):
-                made = read_records(bytes(step.data))[-LAST_RECORDS:]
+                made = deque(each_record(step.data), maxlen=LAST_RECORDS)
                 self._timed.extend(fingerprint(record, timed=True) for record in made)
                 self._untimed.extend(fingerprint(record, timed=False) for record in made)
 
@@ -174,7 +165,7 @@ class SourceSearch:
         """Look for the last records in what these steps would copy; returns whether the search is over.
 
         Raises:
-            CorruptBatch: a batch cannot be read.
+            Mm2Error: a batch cannot be read, as of ``UNREADABLE``.
         """
         for step in steps:
             if self._is_over:
@@ -187,7 +178,7 @@ class SourceSearch:
             self._is_dense &= step.next_offset - self._next_offset == step.record_count
             self._next_offset = step.next_offset
             if isinstance(step, Outgoing):
-                for index, record in enumerate(read_records(bytes(step.data))):
+                for index, record in enumerate(each_record(step.data)):
                     self._meet(record, step, index)
                     if self._is_over:
                         break

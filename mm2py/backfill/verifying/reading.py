@@ -221,7 +221,7 @@ class _Stretch(PlannedStretch):
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             self.is_out_of_range = True
             return True
-        planned = self._plan(fetched)
+        planned = self.planned
         self.steps = planned.steps
         if self.steps:
             self._damaged_reads, self._empty_reads, self.why = 0, 0, ""

@@ -22,6 +22,7 @@ from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import PASS_ALL, MergeRule, Plan, TargetRules
+from mm2py.replication.reading.beside_loop import beside_loop, is_light
 
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 1 << 30
@@ -50,6 +51,9 @@ class Stretch(ABC):
     @abstractmethod
     def offset(self) -> int:
         """Where to read next."""
+
+    def decode(self, fetched: FetchedPartition) -> None:  # noqa: B027  (most have nothing to decode)
+        """Decode records that were read from ``offset`` on, before ``take``. It may be called beside the event loop."""
 
     @abstractmethod
     def take(self, fetched: FetchedPartition) -> bool:
@@ -161,6 +165,8 @@ class LogReader:
                     finished.append(stretch)
                 continue
             before = stretch.offset
+            if not fetched.error_code:
+                await _decode(stretch, fetched)
             if stretch.take(fetched):
                 finished.append(stretch)
             elif stretch.offset == before and len(fetched.records):
@@ -171,6 +177,19 @@ class LogReader:
         if finished:
             done(finished)
         return leads_all
+
+
+async def _decode(stretch: Stretch, fetched: FetchedPartition) -> None:
+    """Cancelled, it waits for the end: the stretch may be read on by others, and must not change meanwhile."""
+    if is_light(fetched.records):
+        stretch.decode(fetched)
+        return
+    decoding = asyncio.ensure_future(beside_loop(stretch.decode, fetched))
+    try:
+        await asyncio.shield(decoding)
+    except asyncio.CancelledError:
+        await asyncio.wait([decoding])
+        raise
 
 
 _ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
@@ -195,13 +214,16 @@ class PlannedStretch(Stretch):
         self.read_committed = read_committed
         self._merging = merging
         self._offset = offset
+        self.planned = Plan(next_offset=offset)
+        """What was read last."""
 
     @property
     def offset(self) -> int:
         return self._offset
 
-    def _plan(self, fetched: FetchedPartition) -> Plan:
-        planned = plan(
+    def decode(self, fetched: FetchedPartition) -> None:
+        """Plan what was read."""
+        self.planned = planned = plan(
             fetched.records,
             wanted_offset=self._offset,
             read_committed=self.read_committed,
@@ -212,4 +234,3 @@ class PlannedStretch(Stretch):
         if planned.steps:
             self._give_up_at_s = float("inf")
         self._offset = planned.next_offset
-        return planned
