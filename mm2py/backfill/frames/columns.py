@@ -96,6 +96,10 @@ def _pair(pairing: Pairing, offsets: Sequence[int]) -> list[pa.Array]:
     return [own, others] if pairing.side is ClusterSide.SOURCE else [others, own]
 
 
+RECORD_MEMORY_BYTES: Final = 64
+"""A record takes at least so much in a chunk, however small it is."""
+
+
 class RecordChunk:
     """Records of one range on their way into columns."""
 
@@ -139,7 +143,7 @@ class RecordChunk:
         self._keys += [record.key for record in records]
         self._values += [record.value for record in records]
         self._headers += [record.headers for record in records]
-        self.size_bytes += plain_bytes
+        self.size_bytes += max(plain_bytes, RECORD_MEMORY_BYTES * len(records))
 
     def take(self) -> pa.RecordBatch | None:
         """Return the columns of what was added since the last call; None if that is nothing."""

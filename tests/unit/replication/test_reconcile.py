@@ -346,3 +346,18 @@ def test_a_later_epoch_of_the_same_writer_is_not_counted() -> None:
     pair.state.append("t", 0, bytes(data))
     pair.fence(E + 2)
     assert pair.tail(0, fence=E + 2).stored == 2
+
+
+@pytest.mark.parametrize("hole", [False, True])
+def test_a_batch_that_holds_more_than_is_decoded_ends_no_lookup(hole: bool) -> None:
+    """It had passed as bytes. The worker was killed behind it, and the lookup of its last record raised ever after.
+
+    Where offsets are missing as well, nothing proves how far the copy got: the batch is copied again.
+    """
+    pair = Pair()
+    bomb = build_batch([Record(bytes(70_000_000), timestamp_ms=1_760_000_000_000)], codec="zstd")
+    pair.produce(2)
+    pair.state.append("s", 0, bomb, at_offset=5 if hole else None)
+    pair.copy()
+    pair.fence()
+    assert (pair.resume(), pair.copied_to) == (3, 6 if hole else 3)
