@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels
+.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -253,6 +253,25 @@ constraints: ## rewrite constraints.txt with today's versions, from an empty env
 	{ sed '/^[^#]/,$$d' constraints.txt; \
 	  "$$scratch/bin/python" $(PIP) freeze --exclude-editable | LC_ALL=C sort --ignore-case; } > constraints.new; \
 	mv constraints.new constraints.txt
+
+# Both tools stay out of .venv and of constraints.txt: what they look at must not change by them.
+SBOM := dist/sbom.json
+
+sbom: venv ## dist/sbom.json: what is installed in .venv, in the form of CycloneDX
+	@set -e; \
+	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(PY) -m venv "$$scratch"; \
+	"$$scratch/bin/python" $(PIP) install cyclonedx-bom==7.5.0; \
+	mkdir -p $(dir $(SBOM)); \
+	"$$scratch/bin/cyclonedx-py" environment --output-format JSON --output-file $(SBOM) $(PY); \
+	echo "$(SBOM)"
+
+audit: ## known vulnerabilities of what constraints.txt pins; asks an advisory service, so no test runs it
+	@set -e; \
+	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(or $(PYTHON),python3) -m venv "$$scratch"; \
+	"$$scratch/bin/python" $(PIP) install pip-audit; \
+	"$$scratch/bin/pip-audit" --requirement constraints.txt --no-deps --disable-pip
 
 clean: ## remove what the other targets made here; the shared cache of jars stays
 	rm -rf $(VENV) .venv-3.13 build dist native/target native/Cargo.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
