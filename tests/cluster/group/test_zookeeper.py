@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from deploy.local.certificates import Authority, write_private
 from deploy.local.ports import HOST, lease_ports
@@ -452,6 +453,36 @@ def test_nodes_belong_to_the_user_of_the_digest_and_another_password_is_told(
     assert "Check zookeeper.auth.digest" in message and "zookeeper.connect" in message
     message = why_blocked(candidate(connect, "w3", timeout_s=TIMEOUT_S), capsys)
     assert "does not let a client without zookeeper.auth.digest" in message
+
+
+def test_a_client_without_the_digest_can_neither_end_the_election_nor_take_part_in_it(one_server: ZooKeeper) -> None:
+    connect = chroot_on(one_server, "guarded")
+
+    async def story() -> None:
+        digest = f"mirror:{PASSWORD}"
+        async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S, digest=digest)) as first:
+            await until(first, MAY_LEAD, promised_s=1.0)
+            with client_of(connect) as owner, client_of(connect) as stranger:
+                owner.add_auth("digest", digest)
+                paths = ["/mm2py"]
+                for path in paths:
+                    paths += [f"{path}/{child}" for child in owner.get_children(path)]
+                assert len(paths) > 1, "the candidate has a node"
+                for path in paths:
+                    for attempt in (
+                        lambda path=path: stranger.delete(path, recursive=True),
+                        lambda path=path: stranger.create(f"{path}/0000000000000000-0000000000", b""),
+                        lambda path=path: stranger.set(path, b""),
+                        lambda path=path: stranger.set_acls(path, OPEN_ACL_UNSAFE),
+                    ):
+                        with pytest.raises(NoAuthError):
+                            attempt()
+                for path in paths[1:]:
+                    with pytest.raises(NoAuthError):
+                        stranger.delete(path)
+            assert first.blocked is None
+
+    run(story())
 
 
 def test_without_set_acl_nodes_are_for_everyone(one_server: ZooKeeper) -> None:
