@@ -355,8 +355,9 @@ class _Reader:
         return name
 
 
-SPARE_ELEMENTS: Final = 10_000
-"""Of a reply: aborted transactions that end beyond the read, tags of later versions."""
+SPARE_ELEMENTS: Final = 250_000
+"""Of a reply, some 30 MB: aborted transactions that end beyond the read, or whose records compaction has removed; tags
+of later versions."""
 ABORTED_BYTES: Final = 2 * 61 + 17
 """What an aborted transaction takes in a read, at the least: a batch, its marker and its entry in the list."""
 RECORD_ERRORS_MOST: Final = 200_000
