@@ -69,6 +69,7 @@ class ProduceReaction(enum.Enum):
     RECONCILE = "fence the partition under a higher epoch and find out how far it got"
     LIMITS = "look up the topic's limits, then cut the batch, or keep its record in quarantine"
     FIND_RECORD = "cut the batch until the refused record is alone, then stop at it or keep it in quarantine"
+    TIMESTAMP_LIMITS = "let the remote topic take the timestamps of its upstream topic, then find the record"
     BLOCK = "wait for an operator, and try again from time to time"
 
 
@@ -104,7 +105,7 @@ PRODUCE_ERRORS: Final[dict[int, ProduceError]] = {
     error_codes.INVALID_REQUIRED_ACKS: ProduceError(_R.BLOCK, _S.NO),
     error_codes.TOPIC_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),
     error_codes.CLUSTER_AUTHORIZATION_FAILED: ProduceError(_R.DENIED, _S.NO),  # IDEMPOTENT_WRITE, of old brokers
-    error_codes.INVALID_TIMESTAMP: ProduceError(_R.FIND_RECORD, _S.NO),
+    error_codes.INVALID_TIMESTAMP: ProduceError(_R.TIMESTAMP_LIMITS, _S.NO),
     error_codes.UNSUPPORTED_VERSION: ProduceError(_R.BLOCK, _S.NO),
     error_codes.INVALID_REQUEST: ProduceError(_R.BLOCK, _S.NO),
     error_codes.UNSUPPORTED_FOR_MESSAGE_FORMAT: ProduceError(_R.BLOCK, _S.NO),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from mm2py.kafka.error_codes import INVALID_TIMESTAMP, name_of
+from mm2py.kafka.error_codes import name_of
 from mm2py.offsets.runs import Hole, HoleCause
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying import events, states
@@ -260,6 +260,8 @@ class Copier(CopierView):
                 return self._fail(event.now_s, text, Need.LIMITS)
             case ProduceReaction.FIND_RECORD:
                 return self._records_refused(event, entry, what)
+            case ProduceReaction.TIMESTAMP_LIMITS:
+                return self._timestamp_refused(event, entry, what)
             case ProduceReaction.BLOCK:
                 text = f"the target refuses the batch of source offset {first} with {what}"
                 return self._block(event.now_s, "target.refuses", text)
@@ -271,21 +273,23 @@ class Copier(CopierView):
         if isinstance(self.state, (Stopped, Draining)):
             self._change(states.AnswerLost())
 
-    def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
-        """Read the batch again in smaller pieces; a record that is refused alone is poison.
-
-        A timestamp may be refused because the upstream topic takes later ones than the remote topic. So its limits are
-        looked up first, and the batch is sent once more.
-        """
-        repeated = entry.repeated
-        is_about_time = event.code == INVALID_TIMESTAMP
-        if is_about_time and not (repeated or self.is_failing or self.search.quarantines):
+    def _timestamp_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
+        """Ask for the limits of the upstream topic and send the batch once more. Then find the record, and ask for them
+        whenever it is refused again. The quarantine asks for itself."""
+        if self.search.quarantines:
+            return self._records_refused(event, entry, what)
+        if not (entry.repeated or self.is_failing):
             text = f"the target refuses a batch of source offset {entry.batch.first_offset} with {what}"
             return self._fail(event.now_s, text, Need.TIMESTAMP_LIMITS, pause_s=LIMITS_PAUSE_S)
+        effects = self._records_refused(event, entry, what)
+        return [*effects, Need.TIMESTAMP_LIMITS] if self.is_blocked else effects
+
+    def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
+        """Read the batch again in smaller pieces; a record that is refused alone is poison."""
+        repeated = entry.repeated
         poison, text = self.search.narrow(entry.batch, event.code, what)
         if poison is not None and not (repeated and self.search.quarantines):
-            effects = self._meet_poison(event.now_s, poison, "target.refuses", text)
-            return [*effects, Need.TIMESTAMP_LIMITS] if is_about_time and not self.search.quarantines else effects
+            return self._meet_poison(event.now_s, poison, "target.refuses", text)
         if not repeated:
             return self._fail(event.now_s, text)
         effects = self._lost_track(event.now_s, text)

@@ -58,9 +58,14 @@ NEEDS: Final = {
     ProduceReaction.RECONCILE: ([Need.RECONCILE], []),
     ProduceReaction.LIMITS: ([Need.LIMITS], []),
     ProduceReaction.FIND_RECORD: ([], []),
+    ProduceReaction.TIMESTAMP_LIMITS: ([Need.TIMESTAMP_LIMITS], []),
     ProduceReaction.BLOCK: ([], ["target.refuses"]),
 }
-PAUSES_S: Final = {ProduceReaction.DENIED: DENIED_PAUSE_S, ProduceReaction.BLOCK: BLOCKED_PAUSE_S}
+PAUSES_S: Final = {
+    ProduceReaction.DENIED: DENIED_PAUSE_S,
+    ProduceReaction.BLOCK: BLOCKED_PAUSE_S,
+    ProduceReaction.TIMESTAMP_LIMITS: LIMITS_PAUSE_S,
+}
 FOR_GOOD: Final = {ProduceReaction.NEW_INCARNATION, ProduceReaction.RECONCILE}
 """Nothing is sent again under the old epoch."""
 
