@@ -149,6 +149,7 @@ def run(arguments: Sequence[str]) -> int:
     wanted = wanted_of(options, clock)
     check_places(options)
     is_shared = running_session() is not None
+    say("starting Spark")
     session = open_session(f"mm2py verify {settings.flow}", master=options.master, settings=QUIET)
     try:
         session.sparkContext.setLogLevel("ERROR")
@@ -212,16 +213,22 @@ class SparkJob:
 
     session: SparkSession
     task: RangeTask
+    done: Any
+    """An accumulator of the session."""
+
+    def ranges_done(self) -> int:
+        """Return how many ranges the tasks that have ended have compared."""
+        return int(self.done.value)
 
     def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]:
         """See ``job.compare``."""
-        return job.compare(self.session, ranges, self.task)
+        return job.compare(self.session, ranges, self.task, self.done)
 
     def compare_keys(
         self, ranges: Sequence[ComparedRange]
     ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]:
         """See ``job.compare_keys``."""
-        return job.compare_keys(self.session, ranges, self.task)
+        return job.compare_keys(self.session, ranges, self.task, self.done)
 
 
 async def _verify(
@@ -238,7 +245,8 @@ async def _verify(
         verifier = Verifier(settings, sides, clock=SystemClock(), rng=rng, log=log)
         if wanted.sample_percent is not None:
             say(f"--sample {wanted.sample_percent:g} --seed {wanted.seed}")
-        return await verifier.verify(wanted, SparkJob(session, task), say)
+        comparing = SparkJob(session, task, session.sparkContext.accumulator(0))
+        return await verifier.verify(wanted, comparing, say)
 
 
 def _lines(text: str) -> str:

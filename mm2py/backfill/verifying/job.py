@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,22 +106,24 @@ async def open_sides(settings: FlowSettings, rng: random.Random) -> AsyncIterato
         await target.close()
 
 
-def compare(session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask) -> list[RangeResult]:
+def compare(session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask, done: Any) -> list[RangeResult]:
     """Compare ranges as one Spark job, and return the results in the order of the ranges.
 
     Args:
         task: its rate is that of all tasks together.
+        done: an accumulator of Spark, to which each task adds its ranges when it ends. A task that is run twice may add
+            them twice.
     Raises:
         JobFailed: a task has failed more often than Spark allows.
     """
     if not ranges:
         return []
     plans, task = _plans(session, ranges, task)
-    return sorted(answer_of(plans.mapPartitions(task.results).collect))
+    return sorted(answer_of(plans.mapPartitions(counted(task.results, done)).collect))
 
 
 def compare_keys(
-    session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask
+    session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask, done: Any
 ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]:
     """Compare the latest records of compacted partitions. Arguments and errors: as ``compare``."""
     if not ranges:
@@ -130,7 +132,7 @@ def compare_keys(
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  (an extra)
 
     plans, task = _plans(session, ranges, task)
-    found = plans.mapPartitions(task.latest).persist(StorageLevel.MEMORY_AND_DISK)
+    found = plans.mapPartitions(counted(task.latest, done)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         results = answer_of(found.filter(_is_result).map(_first).collect)
         keys = session.createDataFrame(found.filter(_is_key).map(_second), _KEYS, verifySchema=False)
@@ -150,6 +152,17 @@ def compare_keys(
     return sorted(results), {
         (row.topic, row.partition): DifferingKeys(row["count"], row["first"][1], row["first"][2]) for row in rows
     }
+
+
+def counted(work: Callable[[Iterator[bytes]], Iterator[T]], done: Any) -> Callable[[Iterator[bytes]], Iterator[T]]:
+    """Return the work of a task, which then counts the ranges that it takes."""
+
+    def counting(plans: Iterator[bytes]) -> Iterator[bytes]:
+        for plan in plans:
+            yield plan
+            done.add(1)
+
+    return lambda plans: work(counting(plans))
 
 
 def _plans(session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask) -> tuple[Any, RangeTask]:

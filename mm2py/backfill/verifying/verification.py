@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.backfill.verifying.finding import Difference, Kind, ShownRecord, first_difference, unmatched_copy
 from mm2py.backfill.verifying.job import DifferingKeys
 from mm2py.backfill.verifying.planning import PartitionPlan, Why, numbered, plan_partition, sampled
+from mm2py.backfill.verifying.progress import told_of
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.reading import RangeReader, Sides
 from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification
@@ -48,6 +49,10 @@ class Wanted:
 class Job(Protocol):
     """Compares ranges; Spark in the command, and the same code without Spark in some tests."""
 
+    def ranges_done(self) -> int:
+        """Return how many ranges are compared; it is called in another thread than the others."""
+        ...
+
     def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]: ...
     def compare_keys(
         self, ranges: Sequence[ComparedRange]
@@ -65,19 +70,28 @@ class Verifier:
         self._clock = clock
         self._rng = rng
         self._log = log
+        self._doing: Callable[[], str] = str
 
     async def verify(self, wanted: Wanted, job: Job, tell: Callable[[str], object]) -> Verification:
         """Compare what is wanted.
 
         Args:
             job: is called in a thread.
-            tell: gets a line for the terminal now and then.
+            tell: gets a line for people every few seconds: what is being done.
         Raises:
             ConfigError: a topic is not on the source.
             Mm2Error: a cluster does not tell what there is; or the job has failed.
         Cancelling is safe; the Spark job may go on until its session is stopped.
         """
+        async with told_of(self._what, tell, self._clock):
+            return await self._verify(wanted, job, tell)
+
+    def _what(self) -> str:
+        return self._doing()
+
+    async def _verify(self, wanted: Wanted, job: Job, tell: Callable[[str], object]) -> Verification:
         started_s = self._clock.monotonic()
+        self._doing = lambda: "reading positions, ledgers and offsets"
         survey = Survey(self._settings, self._sides, self._clock, self._rng)
         surveyed = await until_answered(lambda: survey.look(wanted.topics, wanted.since_ms, self._log), rng=self._rng)
         plans = [plan_partition(facts) for facts in surveyed.facts]
@@ -87,10 +101,12 @@ class Verifier:
         plain = [one for one in ranges if not one.is_compacted]
         compacted = [one for one in ranges if one.is_compacted]
         tell(f"comparing {len(ranges):,} ranges of {len(plans):,} partitions")
+        self._doing = lambda: f"compared {min(job.ranges_done(), len(ranges)):,} of {len(ranges):,} ranges"
         results = await asyncio.to_thread(job.compare, plain)
         key_results, keys = await asyncio.to_thread(job.compare_keys, compacted)
         by_number = {one.number: one for one in (*results, *key_results)}
-        found = []
+        found: list[PartitionResult] = []
+        self._doing = lambda: f"looking for first differences: {len(found):,} of {len(plans):,} partitions done"
         for plan in plans:
             result = PartitionResult(plan, [by_number[one.number] for one in plan.ranges])
             await self._finish(result, keys.get((plan.facts.topic, plan.facts.partition)), wanted)
