@@ -1,11 +1,15 @@
 """Logging: structured, one event a line, as text or JSON; trouble that lasts is said once, and so is its end.
 
+A person reads text on a terminal: there a line is short and coloured, and what to do stands on a line of its own.
+JSON, and text in a file or a pipe, have every field in full.
+
 Keys are the field's words; secrets are never passed in.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any, Final, Literal, TextIO
 
@@ -19,6 +23,15 @@ LogFormat = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")
 CONNECT_LEVELS: Final = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}
 """The same by the names of Kafka Connect."""
+
+
+_COLOURS: Final = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
+_FIRST: Final = ("flow", "topic", "partition", "connector", "why")
+"""The fields that people look for, in this order."""
+LINE_CHARS: Final = 200
+"""About so long is a line on a terminal: its last field may make it longer."""
+VALUE_CHARS: Final = 160
+"""Of one value on a terminal; the remedy is shown whole."""
 
 
 def _one_line(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -40,6 +53,33 @@ def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
     return f"{line} trace={_quoted(_escaped(trace))}" if trace else line
 
 
+def _terminal_lines(*, coloured: bool) -> Processor:
+    """Return what makes of an event a short line, and one more for what to do."""
+
+    def paint(text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if coloured else text
+
+    def lines(_: WrappedLogger, __: str, event: EventDict) -> str:
+        time, level, name = event.pop("timestamp"), event.pop("level"), event.pop("event")
+        trace, remedy = event.pop("exception", None), event.pop("remedy", None)
+        fields = sorted(event.items(), key=lambda one: _FIRST.index(one[0]) if one[0] in _FIRST else len(_FIRST))
+        shown, left = "", len(fields)
+        while left and len(shown) < LINE_CHARS:
+            key, value = fields[-left]
+            text = str(value)
+            shown += f" {key}={_quoted(text if len(text) <= VALUE_CHARS else f'{text[:VALUE_CHARS]}…')}"
+            left -= 1
+        if left:
+            shown += f" … {left} more"
+        found = [f"{time[11:19]} {paint(f'{level.upper():7}', _COLOURS[level])} {paint(name, '1')}{shown}"]
+        if remedy:
+            found.append(f"         {paint('To do:', '1')} {remedy}")
+        found += [f"         {_escaped(line)}" for line in (trace or "").splitlines()]
+        return "\n".join(found)
+
+    return lines
+
+
 def _quoted(value: Any) -> str:
     """Quote what could be taken for several fields: a topic may be named ``a level=error``."""
     text = str(value)
@@ -49,16 +89,18 @@ def _quoted(value: Any) -> str:
 
 
 def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Return the process's logger; each flow binds its name to it."""
+    """Return the process's logger; each flow binds its name to it. ``NO_COLOR`` in the environment is heeded."""
+    stream = stream or sys.stderr
+    text = _terminal_lines(coloured=not os.environ.get("NO_COLOR")) if stream.isatty() else _text_line
     rendering: list[Processor] = (
-        [_one_line, structlog.processors.format_exc_info, _text_line]
+        [_one_line, structlog.processors.format_exc_info, text]
         if log_format == "text"
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )
     # A class of this logger alone, so that its level can change.
     leveled = type("LeveledLogger", (_of_level(level),), {})
     logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.PrintLogger(stream or sys.stderr),
+        structlog.PrintLogger(stream),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -234,6 +234,9 @@ class LineFile(io.TextIOBase):
         self._descriptor = descriptor
         self._pending = ""
 
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
     def write(self, text: str) -> int:
         self._pending += text
         return len(text)

@@ -24,6 +24,18 @@ def logged(log_format: LogFormat, event: str = "topic.refused", level: str = "in
     return out.getvalue()
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(event: str, **fields: Any) -> str:
+    """Return what one event becomes on a terminal."""
+    out = Terminal()
+    make_logger("info", "text", out).warning(event, **fields)
+    return out.getvalue()
+
+
 def text_after_time(line: str) -> str:
     time, _, rest = line.partition(" ")
     assert TIMESTAMP.fullmatch(time)
@@ -167,3 +179,39 @@ def test_a_level_that_is_changed_counts_for_all_loggers_of_the_process_at_once()
         "warning at info",
         "warning at warning",
     ]
+
+
+LONG = {"worker": "host-1", "difference": "x" * 900, "why": "It is not empty.", "topic": "orders", "flow": "A->B"}
+
+
+def test_on_a_terminal_a_line_is_short_and_what_to_do_stands_on_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lines of 700 characters hid what to do at their end."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    first, second = shown("topic.refused", remedy="Grant READ on orders. " * 20, **LONG).splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d WARNING topic\.refused flow=A->B topic=orders why=.*", first)
+    assert 'why="It is not empty."' in first and "x…" in first and len(first) < 320
+    assert second.strip() == "To do: " + ("Grant READ on orders. " * 20).strip()
+    many = shown("event", **{f"field-{number}": "y" * 90 for number in range(9)})
+    assert many.endswith("… 6 more\n") and len(many) < 400
+
+
+def test_a_terminal_is_coloured_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[33mWARNING\x1b[0m" in shown("event", remedy="Do.") and "\x1b" not in logged("text", remedy="Do.")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in shown("event", remedy="Do.")
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
+def test_nobody_elses_text_colours_a_terminal_or_makes_a_line(hostile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = shown("event", why=f"said {hostile}!", remedy=f"do {hostile}!").splitlines()
+    assert len(lines) == 2 and all(line.isprintable() for line in lines)
+
+
+def test_json_is_whole_on_a_terminal_too() -> None:
+    out = Terminal()
+    make_logger("info", "json", out).warning("event", **LONG)
+    assert {key: value for key, value in json.loads(out.getvalue()).items() if key in LONG} == LONG
