@@ -28,21 +28,25 @@ def requests(flow: Flow, topic: str, partition: int, next_offset: int | None = N
     return f"PUT {connector}/stop, PATCH {connector}/offsets with {body}, PUT {connector}/resume"
 
 
-def behind_what_is_there(flow: Flow, topic: str, remote: str, partition: int, target_end: int) -> str:
+def behind_what_is_there(
+    flow: Flow, topic: str, remote: str, partition: int, target_end: int | None = None, *, came_by: Flow | None = None
+) -> str:
     """Return how to go on behind a remote topic that holds records of which no position is stored.
 
     Args:
         partition: one of the partitions; the others are done likewise.
-        target_end: where its remote partition ends.
+        target_end: where its remote partition ends; None: the operator finds it out, and it is called END.
+        came_by: the flow that has brought from ``remote`` what is on the source, if that is known.
     """
     # Under one name on both sides, what is there may have gone from here to the source: that flow's ledger tells.
     is_same = remote == topic
-    asked = f"'{Flow(flow.target, flow.source)}'" if is_same else f"'{flow}'"
+    asked = f"'{came_by or Flow(flow.target, flow.source)}'" if is_same else f"'{flow}'"
     back = "" if is_same else " --reverse"
+    end = "END" if target_end is None else target_end
     return (
         f"Go on behind what is there: {requests(flow, topic, partition)}; likewise for each partition. Then mm2py"
         f" rebuild-ledger FILE '{flow}' --topic {topic}. N is the offset of the last record on {flow.source} that is"
         f" there: one less than what mm2py translate FILE {asked} --topic {topic} --partition {partition} --offset"
-        f" {target_end}{back} answers, or as GET /connectors/NAME/offsets says at the Kafka Connect that has copied it."
+        f" {end}{back} answers, or as GET /connectors/NAME/offsets says at the Kafka Connect that has copied it."
         f" See {DOCS}."
     )

@@ -210,22 +210,24 @@ class WouldComeBack(TopicRefused):
     """Another flow leads back and keeps names: its records of this topic would come back to where they came from."""
 
     def __init__(
-        self, flow: Flow, topic: str, reverse: str, why: str = "", remedy: str = "", *, has_begun: bool = True
+        self, flow: Flow, topic: str, came_by: Flow, group: str, why: str = "", remedy: str = "", *, has_begun: bool
     ) -> None:
         """Make one.
 
         Args:
-            reverse: the other flow and its group.
+            came_by: the other flow, as its own file calls it; ``group`` runs it, if that is known.
             why: the topic may be copied when this is over: the other flow has not ended.
             has_begun: the other flow has copied the topic; else both would begin.
         """
+        reverse = f"{came_by} of group {group}" if group else str(came_by)
         what = f"flow {reverse} copies it from {flow.target} to {flow.source} under the same name"
         if not has_begun:
             what = f"flow {reverse} selects it too, and leads from {flow.target} to {flow.source} under the same name"
         exclude = "Exclude it from one of the two flows."
         turn = (
-            f" To turn the direction round, stop the workers of flow {reverse}, and set the offsets of this flow to the"
-            f" end of {topic} on {flow.source} (PATCH /connectors/{flow}.MirrorSourceConnector/offsets)."
+            f" To turn the direction round, stop the workers of flow {reverse}. Then:"
+            f" {behind_what_is_there(flow, topic, topic, 0, came_by=came_by)} END is where partition 0 of {topic} on"
+            f" {flow.target} ends. Ask with a FILE that has {came_by}."
         )
         super().__init__(
             f"Topic {topic} of {flow} is refused: {what}. Its records would come back"

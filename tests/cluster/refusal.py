@@ -29,7 +29,7 @@ class Refusal:
         """Run the question that the text names, for any partition, and return its answer."""
         (words,) = re.findall(r"mm2py (translate FILE .*?) answers", self.text)
         words = re.sub(r"--partition \d+", f"--partition {partition}", words)
-        line = self._run(re.sub(r"--offset \d+", f"--offset {target_end}", words))
+        line = self._run(re.sub(r"--offset (\d+|END)", f"--offset {target_end}", words))
         (found,) = re.findall(r"-> \S+ offset (\d+), exact", line)
         return int(found)
 

@@ -259,7 +259,7 @@ class Rings:
     def _would_come_back(
         self, topic: str, reverse: ReverseFlow, *, why: str = "", remedy: str = "", has_begun: bool = True
     ) -> WouldComeBack:
-        return WouldComeBack(self.context.flow, topic, str(reverse), why, remedy, has_begun=has_begun)
+        return WouldComeBack(self.context.flow, topic, reverse.flow, reverse.group, why, remedy, has_begun=has_begun)
 
     # Say
 
