@@ -356,11 +356,11 @@ def test_settings_that_one_cluster_cannot_keep_are_named(
         assert why.endswith("Set A.consumer.auto.offset.reset to earliest or latest.")
         why = mm2py.wait_for_event("topic.refused", flow=f"{copies}->B", topic=topic)["why"]
         assert "INVALID_REPLICATION_FACTOR" in why
-        assert why.endswith("Set replication.factor to what B can hold.")
+        assert why.endswith("Set replication.factor (2) to what B can hold.")
         why = mm2py.wait_for_event("flow.refused", flow=f"{kept}->{keeper}")["why"]
         assert why.startswith(
             f"Flow {kept}->{keeper} is refused: mm2-offsets.{kept}.internal on {keeper} cannot keep positions"
         )
-        assert "Set offset.storage.replication.factor to what the cluster can hold" in why
+        assert "Set offset.storage.replication.factor (3) to what the cluster can hold" in why
         assert mm2py.terminate() == 0
     assert record_count(target_cluster, f"A.{topic}") == 0
