@@ -65,6 +65,7 @@ def one_way_properties(
         f"{second}.bootstrap.servers": target if isinstance(target, str) else target.bootstrap,
         f"{first}->{second}.enabled": True,
         "replication.factor": 1,
+        "config.storage.replication.factor": 3,  # cannot be made: tests share A->B, and not its owner and settings
         "offset.storage.replication.factor": 1,
         "offset.storage.partitions": 5,
         "status.storage.replication.factor": 1,
