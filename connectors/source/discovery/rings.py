@@ -17,7 +17,7 @@ from connectors.source.refusals import TopicRefused, WouldComeBack
 from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, is_enabled
 from mm2py.config.settings import BadValue, Key
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import ConfigError, Mm2Error, for_each
 from mm2py.group.group_look import GroupLooks
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata
@@ -70,6 +70,8 @@ class _Records:
     """None: it comes from another cluster than the target, or that is not known."""
     meets: bool = False
     """It selects a topic that this flow selects, and keeps names."""
+    origins: frozenset[str] | None = None
+    """The topics that it has copied from the target; None: it copies from nowhere else."""
     is_read: bool = False
     failing_since_s: float | None = None
     unread: Mm2Error | None = None
@@ -162,9 +164,11 @@ class Rings:
         offsets = metadata.topics.get(offsets_topic(alias))
         if offsets is not None and (not source_id or (keeps_names and source_id == self.target_id)):
             await found.positions.read(self.context.source.brokers, offsets)
-        if not source_id:  # of an earlier version, whose positions tell
-            ids = {at.source_cluster for at in found.positions.positions.values() if at.source_cluster}
-            source_id = self.target_id or "" if self.target_id in ids else ""
+        found.origins = None
+        if not source_id:  # of an earlier version. Its positions tell: another cluster may have had the alias before
+            stored = found.positions.positions.items()
+            found.origins = frozenset(name for (name, _), at in stored if at.source_cluster == self.target_id)
+            source_id = self.target_id or "" if found.origins else ""
         found.reverse = reverse if source_id == self.target_id else None
 
     def _reverse(self, alias: ClusterAlias, configs: ConfigTable) -> ReverseFlow:
@@ -194,7 +198,8 @@ class Rings:
             origin = origin_of(name, reverse)
             found.meets = found.meets or (origin is Origin.UNKNOWN and reverse.selects(name))
             if origin is Origin.COPY:
-                copies[name] = reverse
+                if found.origins is None or reverse.policy.upstream_topic(TopicName(name)) in found.origins:
+                    copies[name] = reverse
             elif origin is Origin.UNKNOWN and self._behind.get(name) != reverse:
                 match self._verdict(found, reverse, topic):
                     case Verdict.COPY_BEHIND:
@@ -270,12 +275,14 @@ class Rings:
             if one.unread is not None:
                 what = f"It is not known whether the flow from {alias} into {flow.source} leads back: {one.unread.what}"
                 yield what, self._remedy(alias, one.unread), False
-            elif one.reverse is not None and (one.meets or self._differ(one.reverse)):
+            elif one.reverse is not None and (one.meets or self._shows(one, one.reverse)):
                 yield self._why(one.reverse), "", True
 
-    def _differ(self, reverse: ReverseFlow) -> bool:
+    def _shows(self, found: _Records, reverse: ReverseFlow) -> bool:
         """Whether names alone would not show the copies of a flow that gives them other names."""
         if isinstance(reverse.policy, IdentityReplicationPolicy):
+            return False
+        if found.origins is not None and reverse not in self.copies.values():
             return False
         settings = self.context.settings
         return reverse.flow.source != settings.flow.target or not sees_hops(reverse.policy, settings.policy)

@@ -39,6 +39,7 @@ def test_replies_that_lie_about_their_size_end_neither_worker_nor_rest_nor_statu
                 run.wait_for_event("cluster.unreachable", cluster=kind, role="source")
             run.wait_until(lambda: values(target_cluster, f"A.{topic}") == [b"1"], "the good flow copies")
             run.wait_for_event("rest.listening")
+            run.wait_until(lambda: len(rest_processes(run.pid)) == 1, "REST has its process")
             (address,), (rest,) = addresses(run), rest_processes(run.pid)
 
             def rest_tells_of_all() -> bool:

@@ -234,12 +234,16 @@ def test_files_with_the_same_aliases_see_the_ring_in_names_and_it_is_not_named()
 
 
 def test_a_flow_of_an_earlier_version_is_known_by_its_positions() -> None:
-    """Its owner does not name the source cluster. A worker of this version adds that."""
+    """Its owner does not name the source cluster. A worker of this version adds that.
+
+    Another cluster may have had the alias before: what came from there is copied on.
+    """
 
     async def scenario() -> None:
         world = Ring(1)
         world.make(world.source, "orders", "o1")
         world.make(world.target, "payments", "p1")
+        world.make(world.target, "a.invoices", "i1")
         old = world.flow("a", "b")
         schedule: Any = old.herder.connectors[0].plan.schedule
         schedule._watch._owner._source_id = lambda: None
@@ -247,6 +251,7 @@ def test_a_flow_of_an_earlier_version_is_known_by_its_positions() -> None:
         await asyncio.sleep(2)  # its position is stored
         back = world.flow("y", "x", back=True)
         await world.until(lambda: values(world.source, "y.payments") == ["p1"])
+        await world.until(lambda: values(world.source, "y.a.invoices") == ["i1"])
         await asyncio.sleep(10)
         assert "y.a.orders" not in world.source.topics and back.said("ring.found")
         assert await world.owner("a") == ""
