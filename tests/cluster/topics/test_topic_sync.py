@@ -138,9 +138,10 @@ def test_what_only_the_sources_brokers_know_is_left_out_alone(target_cluster: Ka
             for topic in (born, later):
                 write(older, topic, [b"1"])
                 run.wait_until(lambda topic=topic: values(target_cluster, f"A.{topic}") == [b"1"], "it is copied")
-            assert own_settings(target_cluster, f"A.{born}") == {"retention.ms": "-1", "segment.ms": "100000"}
+            limits = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}  # older ones had no limit
+            assert own_settings(target_cluster, f"A.{born}") == {**limits, "segment.ms": "100000"}
             set_by_hand(older, later, message_downconversion_enable="false", segment_ms="200000")
-            expected = {"retention.ms": "-1", "segment.ms": "200000"}
+            expected = {**limits, "segment.ms": "200000"}
             run.wait_until(lambda: own_settings(target_cluster, f"A.{later}") == expected, "the other setting comes")
             for topic in (born, later):
                 said = run.wait_for_event("topic_config.refused", topic=f"A.{topic}")
