@@ -291,6 +291,7 @@ class Herder:
         """Run a connector until it ends, or its permit is revoked; returns whether it has ended by itself."""
         schedule = running.plan.schedule
         run = asyncio.create_task(connector.run(), name="connector")
+        run.add_done_callback(_take_note)
         revoked = asyncio.create_task(schedule.revoked(), name="schedule")
         try:
             await asyncio.wait([run, revoked], return_when=asyncio.FIRST_COMPLETED)
@@ -303,8 +304,6 @@ class Herder:
             for task in (run, revoked):
                 task.cancel()
             await asyncio.wait([run, revoked])
-            if not run.cancelled():
-                run.exception()
         await schedule.stopped(
             outcome_unknown=self._is_outcome_unknown(running) or self._leaves_outcome_unknown_at(running.flow.target)
         )
@@ -411,3 +410,9 @@ class Herder:
         for task in live:
             task.cancel()
         await asyncio.gather(*live, return_exceptions=True)
+
+
+def _take_note(run: asyncio.Task[None]) -> None:
+    """Retrieve how a connector ended. A worker that stops may not wait for it, and asyncio would print a traceback."""
+    if not run.cancelled():
+        run.exception()
