@@ -29,7 +29,8 @@ CONNECT_S = 120.0 * PATIENCE
 PARTITIONS = (0, 1)
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 
-pytestmark = pytest.mark.timeout(600 * PATIENCE)
+# Slow: behind many other tests on the shared clusters, Connect did not tell its offsets within four minutes.
+pytestmark = [pytest.mark.timeout(600 * PATIENCE), pytest.mark.slow]
 
 
 @contextmanager

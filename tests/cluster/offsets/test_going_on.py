@@ -31,6 +31,7 @@ def transactions(cluster: KafkaCluster, topic: str, partition: int) -> list[byte
         some = [f"{partition}.{number}.{at}" for at in range(2 + partition)]
         for value in some:
             client.produce(topic, value, partition=partition)
+        client.flush(30)  # an abort before the partition was added may be refused by the broker
         if number == 2:
             client.abort_transaction(30)
         else:

@@ -43,6 +43,7 @@ def transactions(cluster: KafkaCluster, topic: str, values: Sequence[Sequence[st
         client.begin_transaction()
         for value in some:
             client.produce(topic, value, f"{number}", partition=0, headers=[("h", b"1")])
+        client.flush(30)  # an abort before the partition was added may be refused by the broker
         client.abort_transaction(30) if number % 3 == 2 else client.commit_transaction(30)
 
 
