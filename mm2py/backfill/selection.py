@@ -1,7 +1,7 @@
 """Topics that a backfill selects for its flow: what is stored then, and what the file says besides. Pure.
 
 The workers run what is stored, not what a file says. A topic that an operator has only put into the file is selected by
-nobody yet. If it were stored first, workers would begin it. So the backfill stores its hold, and then this.
+the workers yet. If it were stored first, workers would begin it. So the backfill stores its hold, and then this.
 """
 
 from __future__ import annotations

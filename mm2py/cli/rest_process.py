@@ -132,7 +132,7 @@ def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number:
 
 
 def make_token(settings: RestSettings, log: FilteringBoundLogger) -> None:
-    """Make the token that changes take, if a listener asks for it, and say where it is, before anybody can ask."""
+    """Make the token that changes take, if a listener asks for it, and say where it is, before REST answers."""
     if not settings.takes_token:
         return
     try:

@@ -156,7 +156,7 @@ def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[st
 
 
 def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the flow's settings out of those of a source connector, as MM2 or anybody else has stored them.
+    """Return the flow's settings out of those of a source connector, as MM2 or another client has stored them.
 
     As in MM2 3.x, a new name comes before an old one.
     """

@@ -78,6 +78,8 @@ class Authentication:
         self._turns: Turns[_Check] = Turns()
         self._checks: dict[tuple[bytes, PasswordHash], _Check] = {}
         """Those that wait or run."""
+        self._due: asyncio.TimerHandle | None = None
+        """When the next one may run, if none may now."""
 
     async def caller(self, header: bytes | None, address: str, certificate: bytes | None) -> Caller:
         """Return who asks.
@@ -178,12 +180,15 @@ class Authentication:
 
     def _go_on(self) -> None:
         """Start the next check, or be called again when it is due."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         now_s = self._clock.monotonic()
         check = self._turns.take(now_s)
         if check is not None:
             self._matching(check.wanted, check.password).add_done_callback(functools.partial(self._has_ended, check))
         elif (wait_s := self._turns.wait_s(now_s)) is not None:
-            asyncio.get_running_loop().call_later(wait_s, self._go_on)
+            self._due = asyncio.get_running_loop().call_later(wait_s, self._go_on)
 
     def _has_ended(self, check: _Check, matching: asyncio.Future[bool]) -> None:
         if matching.cancelled():

@@ -22,7 +22,7 @@ from rest.access.authentication import Authentication
 from rest.access.callers import ANONYMOUS, ANONYMOUS_READER, EVERYONE, Caller
 from rest.access.hosts import is_own_host, is_own_page
 from rest.access.json_bodies import BadBody, parse_json
-from rest.access.local_token import LocalToken
+from rest.access.local_token import READING, LocalToken
 from rest.access.roles import CALLER_KEY, STILL_KEY, flow_of_path
 from rest.access.users import UsersUnusable
 from rest.errors import ERROR_MARK_KEY, RestError, error_body
@@ -101,7 +101,7 @@ class Gate:
             )
         self._check_site(path, headers)
         address = scope["client"][0] if scope.get("client") else ""
-        is_reading = method in ("GET", "OPTIONS")  # HEAD has become GET
+        is_reading = method in READING
         is_health = is_reading and path == "/health"
         match self._exposure:
             case Exposure.EVERYONE:

@@ -159,7 +159,7 @@ class _Door:
                 }
             await self._loop.connect_accepted_socket(made, accepted.socket, **tls)
             has_entered = True  # from here on the connection leaves when it is lost
-        except OSError:  # so are SSLError and TimeoutError: nobody is there to be told
+        except OSError:  # so are SSLError and TimeoutError: the client has gone, or sent nothing
             pass
         finally:
             if not has_entered:
@@ -243,7 +243,7 @@ class ListenerTls:
 
         The story: the authority of a client is removed. The client resumes its session of TLS 1.2, and is not asked for
         its certificate again. OpenSSL keeps such sessions with the context that a connection begins with, tickets or
-        not, and Python cannot forbid it. So each connection begins with an empty context that nobody uses again.
+        not, and Python cannot forbid it. So each connection begins with an empty context that is used once.
         """
         current = self._files.current()
         first = make_server_context(self._settings, None, None, self._verify)

@@ -1,6 +1,6 @@
 """Who asks where there is no users' file: all may read, and the user of this machine changes with a token.
 
-The token: ``mm2py/rest_token.py``. It is long and random, so nobody guesses it, and attempts need not wait.
+The token: ``mm2py/rest_token.py``. It is too long to be guessed, so attempts need not wait.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rest.access.authentication import unauthorized
 from rest.access.callers import ANONYMOUS_READER, Caller, Role, User, network_of
 from rest.access.failures import Failures, is_told
 
-READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""All other methods take the token, those included that no route has today."""
+READING: Final = frozenset({"GET", "OPTIONS"})
+"""HEAD has become GET. All other methods take the token, those included that no route has today."""
 _USER: Final = User(PROVEN_USER, Role.ADMIN)
 
 
@@ -36,28 +36,28 @@ class LocalToken:
         self._failures = Failures()
 
     def caller(self, method: str, header: bytes | None, address: str) -> Caller:
-        """Return who asks: the user ``mm2py``, or anybody who only reads.
+        """Return who asks: the user ``mm2py``, or an anonymous reader.
 
         Args:
             header: ``Authorization``, if there is one. A wrong one does not keep from reading.
         Raises:
             RestError: 401 this may change something, and the token does not come with it.
         """
-        anybody = Caller(ANONYMOUS_READER, address, "none")
+        reader = Caller(ANONYMOUS_READER, address, "none")
         is_reading = method in READING
         if is_reading and header is None:
-            return anybody
+            return reader
         try:
             path = token_path(self._named, os.environ)
             token = token_at(path)
         except TokenUnusable as error:
             if is_reading:
-                return anybody
+                return reader
             raise unauthorized(f"Nothing can be changed over REST. {error} Or set rest.users.file.") from None
         if header is not None and _given(header) == token:
             return Caller(_USER, address, "token")
         if is_reading:
-            return anybody
+            return reader
         if header is not None:
             self._tell_failure(address)
         raise unauthorized(

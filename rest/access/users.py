@@ -9,7 +9,7 @@ holds for all of them. What proves a user is one of
 * ``$san$KIND:...``: a name for which a client's certificate is made out. Its kind (DNS, URI, EMAIL, IP) is part of it;
   without one it is a DNS name.
 
-Whoever may write to the file decides who gets in. So a file that others may change is refused.
+A user of the machine who may write to the file decides who gets in. So a file that others may change is refused.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _content(path: Path) -> str:
 
 
 def folders_of(path: Path) -> list[Path]:
-    """Return the folders in which somebody could put another file in its place: of its name, and behind links."""
+    """Return the folders in which another user might replace the file: that of its name, and that behind links."""
     return list(dict.fromkeys((path.absolute().parent, path.resolve().parent)))
 
 

@@ -31,14 +31,7 @@ from tests.scenarios.shared_world import run
 from tests.scenarios.world import World
 
 LINES = {
-    "replication.factor": "1",
-    "offset.storage.replication.factor": "1",
     "offset.storage.partitions": "3",
-    "status.storage.replication.factor": "1",
-    "config.storage.replication.factor": "1",
-    "heartbeats.topic.replication.factor": "1",
-    "offset-syncs.topic.replication.factor": "1",
-    "checkpoints.topic.replication.factor": "1",
     "offset.flush.interval.ms": "1000",
     "refresh.topics.interval.seconds": "5",
     "emit.checkpoints.enabled": "false",
