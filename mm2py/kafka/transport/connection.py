@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.serial import entity_writer
@@ -41,7 +41,7 @@ from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequ
 from mm2py.kafka.security.access import Access, Session
 from mm2py.kafka.security.sasl import Conversation
 from mm2py.kafka.transport import wire
-from mm2py.kafka.transport.entities import TooManyValues, read_entity
+from mm2py.kafka.transport.entities import TooManyValues, read_entity, value_or_error
 from mm2py.kafka.transport.fetch_session import FetchSession, SessionFetch, outside
 from mm2py.kafka.transport.wire import Frame, FrameMemory
 
@@ -294,6 +294,7 @@ def _guess_protocol(first_bytes: bytes, protocol: str) -> str:
 _UNKNOWN_CODE: Final = re.compile(r"(-?\d+) is not a valid ErrorCode")
 
 VersionRanges = Mapping[int, tuple[int, int]]
+T = TypeVar("T")
 
 
 class Connection:
@@ -349,12 +350,13 @@ class Connection:
                 )
                 await self._quota.wait()
                 body = wire.encode_produce(request, version)
-                sent = self._stream.send(wire.PRODUCE_KEY, version, body, flexible=True)
-                names = wire.names_by_id(request)
-                frame = await self._within(timeout_s, "Produce", sent)
-                asked = wire.partition_count(request)
-                with self._reading("Produce"):
-                    reply = wire.decode_produce(frame, _after_header(frame), version, names, asked=asked)
+                names, asked = wire.names_by_id(request), wire.partition_count(request)
+                reply = await self._reply(
+                    "Produce",
+                    self._stream.send(wire.PRODUCE_KEY, version, body, flexible=True),
+                    timeout_s,
+                    lambda frame: wire.decode_produce(frame, _after_header(frame), version, names, asked=asked),
+                )
                 self._quota.told(reply.throttle_ms / 1000)
                 return reply
             case _:
@@ -388,11 +390,13 @@ class Connection:
             await self._session.ensure()
         await self._quota.wait()
         body = wire.encode_fetch(request, version, sent)
-        answer = self._stream.send(wire.FETCH_KEY, version, body, flexible=True, max_reply_bytes=MAX_FRAME_BYTES)
-        frame = await self._within(timeout_s, "Fetch", answer)
-        with self._reading("Fetch"):
-            asked = wire.partition_count(request)
-            reply = wire.decode_fetch(frame, _after_header(frame), version, names, asked=asked)
+        asked = wire.partition_count(request)
+        reply = await self._reply(
+            "Fetch",
+            self._stream.send(wire.FETCH_KEY, version, body, flexible=True, max_reply_bytes=MAX_FRAME_BYTES),
+            timeout_s,
+            lambda frame: wire.decode_fetch(frame, _after_header(frame), version, names, asked=asked),
+        )
         self._quota.told(reply.throttle_ms / 1000)
         return reply
 
@@ -402,18 +406,13 @@ class Connection:
         self._version(api, int(request.__api_key__), (version, version))
         reply_type = messages.REPLY_TO[type(request)]
         await self._quota.wait()
-        key, flexible = int(request.__api_key__), _flexible(request)
-        sent = self._stream.send(key, version, [encode(request)], flexible=flexible)
-        frame = await self._within(timeout_s, api, sent)
-
-        def read() -> Payload:
-            return read_entity(reply_type, bytes(frame), _after_header(frame) if reply_type.__flexible__ else 4)
-
-        with self._reading(api):
-            if len(frame) <= LARGE_REPLY_BYTES:
-                reply = read()
-            else:
-                reply = await asyncio.get_running_loop().run_in_executor(_LARGE_REPLIES, read)
+        reply: Payload = await self._reply(
+            api,
+            self._stream.send(int(request.__api_key__), version, [encode(request)], flexible=_flexible(request)),
+            timeout_s,
+            lambda frame: read_entity(reply_type, bytes(frame), _after_header(frame) if reply_type.__flexible__ else 4),
+            beside_loop=True,
+        )
         if (pause := getattr(reply, "throttle_time", None)) is not None:
             self._quota.told(pause.total_seconds())
         return reply
@@ -451,19 +450,42 @@ class Connection:
             self._stream.abort(error)
             raise error from None
 
-    @contextmanager
-    def _reading(self, api: str) -> Iterator[None]:
-        """Close the connection if its bytes cannot be read."""
-        try:
-            yield
-        except Exception as error:
-            if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio reads no reply with an error younger than itself
-                raise self._refused(api, int(unknown[1])) from error
-            reason: KafkaError = CorruptReply(self.peer, f"{api}: {str(error) or type(error).__name__}")
-            if isinstance(error, TooManyValues):
-                reason = ReplyTooLarge(self.peer, api, str(error))
-            self._stream.abort(reason)
-            raise reason from error
+    async def _reply(
+        self,
+        api: str,
+        answer: asyncio.Future[Frame],
+        timeout_s: float,
+        read: Callable[[Frame], T],
+        *,
+        beside_loop: bool = False,
+    ) -> T:
+        """Wait for an answer and return what it holds. The connection is closed if its bytes cannot be read.
+
+        Neither this function nor one that calls it holds the answer when an error leaves: see ``value_or_error``.
+
+        Args:
+            beside_loop: read a large answer in a thread.
+        """
+        frame = await self._within(timeout_s, api, answer)
+        del answer
+        if beside_loop and len(frame) > LARGE_REPLY_BYTES:
+            found = await asyncio.get_running_loop().run_in_executor(_LARGE_REPLIES, value_or_error, read, frame)
+        else:
+            found = value_or_error(read, frame)
+        del frame
+        if isinstance(found, Exception):
+            raise self._unreadable(api, found) from found
+        return found
+
+    def _unreadable(self, api: str, error: Exception) -> KafkaError:
+        """Return what to raise about a reply, and close the connection unless only a code in it is new."""
+        if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio reads no reply with an error younger than itself
+            return self._refused(api, int(unknown[1]))
+        reason: KafkaError = CorruptReply(self.peer, f"{api}: {str(error) or type(error).__name__}")
+        if isinstance(error, TooManyValues):
+            reason = ReplyTooLarge(self.peer, api, str(error))
+        self._stream.abort(reason)
+        return reason
 
     def _refused(self, api: str, code: int) -> BrokerRefused:
         return BrokerRefused(

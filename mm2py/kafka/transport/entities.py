@@ -28,7 +28,9 @@ VALUES_MAX: Final = 3_000_000
 
 The metadata of 100,000 partitions with five replicas, each the only one of its topic, has 2.6 million."""
 
+D = TypeVar("D")
 E = TypeVar("E", bound=Entity)
+T = TypeVar("T")
 
 
 class TooManyValues(Malformed):
@@ -45,6 +47,22 @@ def read_entity(kind: type[E], data: bytes, position: int) -> E:
     """
     end_of(kind, data, position)
     return entity_reader(kind)(data, position)[0]
+
+
+def value_or_error(read: Callable[[D], T], data: D) -> T | Exception:
+    """Return what ``read`` finds in the data, or the error that it raises, which does not keep the data.
+
+    A traceback keeps the local variables of every function that the error has passed. Errors are kept: by the
+    connection, by what waits for it, and in circles that only a full look for garbage ends.
+    """
+    try:
+        return read(data)
+    except Exception as error:
+        step: BaseException | None = error
+        while step is not None:
+            step.__traceback__ = None
+            step = step.__cause__ or step.__context__
+        return error
 
 
 def end_of(kind: type[Entity], data: bytes, position: int) -> int:

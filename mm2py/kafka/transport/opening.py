@@ -31,7 +31,7 @@ from mm2py.kafka.errors import (
 )
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.connection import MAX_FRAME_BYTES, Connection, FrameStream, VersionRanges, encode
-from mm2py.kafka.transport.entities import read_entity
+from mm2py.kafka.transport.entities import read_entity, value_or_error
 from mm2py.kafka.transport.wire import FrameMemory
 
 PATIENCE_S: Final = 0.5
@@ -271,12 +271,17 @@ async def _learn_versions(stream: FrameStream) -> VersionRanges:
     frame = bytes(await stream.send(_API_VERSIONS_KEY, 3, [encode(request)], flexible=True))
     if int.from_bytes(frame[4:6], "big", signed=True) != 0:
         raise UnsupportedVersion(stream.peer, "ApiVersions", wanted="3", offered="older ones only")
-    try:
-        answer = read_entity(messages.ApiVersionsResponse, frame, 4)  # this one reply keeps the old header
-        return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
-    except Exception as error:
-        why = f"its first reply cannot be read: {str(error) or type(error).__name__}"
-        raise NotKafka(stream.peer, why, stream.protocol) from error
+    found = value_or_error(_versions_in, frame)
+    del frame
+    if isinstance(found, Exception):
+        why = f"its first reply cannot be read: {str(found) or type(found).__name__}"
+        raise NotKafka(stream.peer, why, stream.protocol) from found
+    return found
+
+
+def _versions_in(frame: bytes) -> VersionRanges:
+    answer = read_entity(messages.ApiVersionsResponse, frame, 4)  # this one reply keeps the old header
+    return {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in answer.api_keys}
 
 
 def _reason(error: OSError) -> str:

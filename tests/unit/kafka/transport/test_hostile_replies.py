@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import uuid
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +17,7 @@ from mm2py.kafka.port import FetchRequest, PartitionFetch, ProduceRequest, Topic
 from mm2py.kafka.transport import wire
 from mm2py.kafka.transport.connection import LARGE_REPLY_BYTES, MAX_FRAME_BYTES, MAX_MESSAGE_BYTES
 from mm2py.kafka.transport.opening import connect
+from mm2py.kafka.transport.wire import Frame, FrameMemory
 from tests.unit.kafka.test_cluster import cluster_at
 from tests.unit.kafka.transport.test_connection import Request, Run, ask, frame, raw_server, refused, run, server
 from tests.unit.kafka.transport.test_entities import ENDLESS, metadata
@@ -166,3 +169,52 @@ def test_the_reply_to_what_was_not_asked_is_not_waited_for_in_memory(run: Run) -
                 await ask(connection)
 
     run(main())
+
+
+class Kept(bytearray):
+    """A frame that can be asked whether it is still there."""
+
+
+class WatchedFrames(FrameMemory):
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[weakref.ref[Kept]] = []
+
+    def take(self, size: int, now_s: float) -> Frame:
+        made = Kept(size)
+        self.frames.append(weakref.ref(made))
+        return made
+
+
+@pytest.mark.parametrize(
+    ("body", "request_", "error"),
+    [
+        (metadata(1, 600_000, replicas=0), None, ReplyTooLarge),
+        (bytes(4) + b"\xff\xff\xff\xff\x07" + bytes(20), None, CorruptReply),
+        (fetched(b"\x01\x00" * 9, topics=b"\x03"), FETCH, CorruptReply),
+    ],
+    ids=["large", "small", "fetch"],
+)
+def test_the_error_about_a_reply_does_not_keep_the_reply(
+    run: Run, body: bytes | Callable[[Request], bytes], request_: FetchRequest | None, error: type[Exception]
+) -> None:
+    """The story: a source answered 12 MB again and again. Each error held its reply, in the frames of its traceback,
+    until all garbage was looked for; the worker grew by 11 MB a second."""
+
+    async def main() -> None:
+        memory = WatchedFrames()
+        async with server(body if callable(body) else lambda request: frame(request.correlation_id, body)) as broker:
+            connection = await broker.connect(frames=memory)
+            with pytest.raises(error) as held:
+                await (ask(connection, 20) if request_ is None else connection.request(request_, 5))
+            assert len(memory.frames) == 2, "that of the versions, and this one"
+            assert held.value.__cause__ is not None
+            async with asyncio.timeout(20):  # this turn of the loop and the thread that read it are about to let go
+                while any(one() is not None for one in memory.frames):
+                    await asyncio.sleep(0.01)
+
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()
