@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit
+.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -234,6 +234,9 @@ bench-backfill: venv-spark jars ## what a backfill copies with one, two and four
 
 bench-verify: venv jars ## what a verification costs an executor in CPU: MB and records a CPU second; four minutes (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.verify $(ARGS)
+
+bench-attacks: venv jars ## what hostile inputs cost a worker, its REST process and a command: pauses and memory; six minutes (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.attacks $(ARGS)
 
 soak: venv jars ## an hour idle and half an hour at full load: memory, sockets and tasks stay flat
 	@$(PY) -m bench.soak $(ARGS)

@@ -46,7 +46,12 @@ def peak_mb(pid: int) -> float:
 
 def each_peak_mb(pid: int) -> list[float]:
     """Return the peak resident memory of each process of a tree in MB (10^6 bytes)."""
-    return [_status_kib(each, "VmHWM") * 1_024 / 1e6 for each in tree(pid)]
+    return [own_peak_mb(each) for each in tree(pid)]
+
+
+def own_peak_mb(pid: int) -> float:
+    """Return the peak resident memory of one process in MB (10^6 bytes); 0 if it has ended."""
+    return _status_kib(pid, "VmHWM") * 1_024 / 1e6
 
 
 def resident_mb(pid: int) -> float:
