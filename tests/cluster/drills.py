@@ -7,7 +7,6 @@ of a drill is different from all others.
 from __future__ import annotations
 
 import random
-import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ from tests.cluster.cleaned_topics import NEVER_CLEANED, cleaned_topic
 from tests.cluster.copies import dump, make_topic, new_topic, now_ms, producer, send, send_with
 from tests.cluster.group_offsets import member
 from tests.cluster.judged_offsets import Place
+from tests.cluster.patience import now_s
 from tests.cluster.running import PATIENCE
 
 READ_S = 60.0 * PATIENCE
@@ -155,9 +155,9 @@ def stop_anywhere(
     read: dict[Place, list[tuple[int, bytes]]] = {place: [] for place in logs}
     paused: set[Place] = set()
     try:
-        end_s = time.monotonic() + READ_S
+        end_s = now_s() + READ_S
         while any(len(read[place]) < goal for place, goal in goals.items()) or not client.assignment():
-            assert time.monotonic() < end_s, f"{group} has not read enough: {goals}"
+            assert now_s() < end_s, f"{group} has not read enough: {goals}"
             for message in client.consume(500, 0.1):
                 assert message.error() is None, message.error()
                 place = (str(message.topic()), message.partition() or 0)
@@ -219,9 +219,9 @@ def go_on(
     found: defaultdict[Place, list[Dumped]] = defaultdict(list)
     ended: set[Place] = set()
     try:
-        end_s = time.monotonic() + READ_S
+        end_s = now_s() + READ_S
         while not ended >= wanted:
-            assert time.monotonic() < end_s, f"{group} has not come to the end of {wanted - ended}"
+            assert now_s() < end_s, f"{group} has not come to the end of {wanted - ended}"
             for message in client.consume(500, 0.1):
                 error = message.error()
                 place = (str(message.topic()), message.partition() or 0)

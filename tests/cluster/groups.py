@@ -97,8 +97,12 @@ class Group:
         return str(worker.events("member.joined")[-1]["member"])
 
     def worker_of(self, member: str | None) -> Mm2py:
-        """Return whose id that is or was."""
-        (found,) = [one for one in self.workers if one.events("member.joined", member=member)]
+        """Return whose id that is or was. The group may know a member before its log has been read."""
+
+        def joined() -> list[Mm2py]:
+            return [one for one in self.workers if one.events("member.joined", member=member)]
+
+        (found,) = wait_until(joined, f"a worker says that it joined as {member}")
         return found
 
     @property

@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.dump import MOVING
+from tests.cluster.patience import now_s
 from tests.cluster.running import wait_until
 
 READ_S: Final = 30.0
@@ -172,7 +173,7 @@ def _asked(cluster: KafkaCluster, ask: Callable[[Consumer], T]) -> T:
         else:
             idle.append((bootstrap, consumer))
             return answer
-    end_s = time.monotonic() + READ_S
+    end_s = now_s() + READ_S
     while True:
         settings: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
@@ -188,7 +189,7 @@ def _asked(cluster: KafkaCluster, ask: Callable[[Consumer], T]) -> T:
             answer = ask(consumer)
         except KafkaException as error:
             consumer.close()
-            if error.args[0].code() not in _STILL_COMING_UP | _ABSENT or time.monotonic() > end_s:
+            if error.args[0].code() not in _STILL_COMING_UP | _ABSENT or now_s() > end_s:
                 raise
             time.sleep(0.05)  # nothing announces a leader; the question costs the broker a microsecond
         except BaseException:

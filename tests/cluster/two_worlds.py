@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
@@ -21,6 +20,7 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from tests.cluster import kafka_client
+from tests.cluster.patience import now_s
 from tests.cluster.running import DEADLINE_S
 from tests.fakes.broker.broker_model import ClusterModel, Record, Transaction
 from tests.fakes.broker.record_batch import parse_batches
@@ -163,9 +163,9 @@ class RealWorld:
         await asyncio.to_thread(producer.commit_transaction if commit else producer.abort_transaction, 30)
         producer.begin_transaction()
         for topic in touched:  # the coordinator answers before the markers are written
-            end_s = time.monotonic() + DEADLINE_S
+            end_s = now_s() + DEADLINE_S
             while await self._high_watermark(topic) == before[topic]:
-                assert time.monotonic() < end_s, f"no marker in {topic}"
+                assert now_s() < end_s, f"no marker in {topic}"
                 await asyncio.sleep(0.01)
 
     async def stop(self, node: int) -> None:
@@ -177,9 +177,9 @@ class RealWorld:
     async def _until_led(self, topic: str) -> None:
         """Ask what only a leader answers until it does; a fetch would not do, for a follower answers that too."""
         place = self.name_of(topic), 0
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         while (await list_offsets(self.brokers, {place: NODE}, LATEST))[place].error_code:
-            assert time.monotonic() < end_s, f"nobody leads {topic}"
+            assert now_s() < end_s, f"nobody leads {topic}"
             await asyncio.sleep(0.01)
 
     async def _high_watermark(self, topic: str) -> int:
@@ -199,9 +199,9 @@ class RealWorld:
         client = kafka_client.admin(self._kafka)
         untouched = await self._all_bytes(topic)
         await asyncio.to_thread(lambda: client.incremental_alter_configs([resource])[resource].result(30))
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         before = None
-        while time.monotonic() < end_s:
+        while now_s() < end_s:
             await asyncio.sleep(1)
             now = await self._all_bytes(topic)
             if now == before != untouched:

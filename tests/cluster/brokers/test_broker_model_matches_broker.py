@@ -33,6 +33,7 @@ from mm2py.kafka.port import (
     TopicFetch,
     TopicProduce,
 )
+from tests.cluster.patience import now_s
 from tests.cluster.running import DEADLINE_S
 from tests.cluster.two_worlds import NODE, World, on_both
 from tests.fakes.broker.record_batch import (
@@ -256,10 +257,10 @@ async def init_producer_id(
         producer_id=ProducerId(expected[0]),
         producer_epoch=i16(expected[1]),
     )
-    end_s = time.monotonic() + DEADLINE_S
+    end_s = now_s() + DEADLINE_S
     while True:  # a new broker's coordinator is not there at once
         reply = await ask(world, request)
-        if int(reply.error_code) not in {14, 15, 16, 51} or time.monotonic() > end_s:
+        if int(reply.error_code) not in {14, 15, 16, 51} or now_s() > end_s:
             break
     got = int(reply.producer_id), int(reply.producer_epoch)
     return ("init", name, int(reply.error_code), names(got[0]) if got[0] >= 0 else -1, got[1]), got
@@ -502,10 +503,10 @@ def test_topics_are_created_widened_described_and_recreated_alike(target_cluster
         return answers
 
     async def _settled(world: World, topic: str, partitions: int) -> messages.MetadataResponseTopic:
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         while True:
             found = await describe(world, topic)
-            if len(found.partitions) == partitions or int(found.error_code) or time.monotonic() > end_s:
+            if len(found.partitions) == partitions or int(found.error_code) or now_s() > end_s:
                 return found
 
     expected, got = on_both(play, target_cluster, now_ms=time.time_ns() // 1_000_000)
@@ -548,11 +549,11 @@ def test_groups_that_nobody_knows_are_dead(target_cluster: KafkaCluster) -> None
     async def play(world: World) -> list[Answer]:
         request = messages.DescribeGroupsRequest(groups=(GroupId("nobody"),), include_authorized_operations=False)
         found = messages.FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("nobody",))
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         while True:  # a new broker's coordinator is not there at once
             reply = await ask(world, found)
             group = (await ask(world, request)).groups[0]
-            if not (reply.coordinators[0].error_code or group.error_code) or time.monotonic() > end_s:
+            if not (reply.coordinators[0].error_code or group.error_code) or now_s() > end_s:
                 break
         return [
             (int(reply.coordinators[0].error_code), int(reply.coordinators[0].node_id)),
@@ -671,14 +672,14 @@ def test_three_brokers_lead_follow_and_take_over_alike(make_cluster: Callable[..
     ]
 
     async def leader_of(world: World, topic: str, *, but: int = -1) -> tuple[BrokerId, int]:
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         while True:
             found = await describe(world, topic)
             for part in found.partitions:
                 node = BrokerId(part.leader_id)
                 if node not in {-1, but} and not (await list_offset(world, topic, -1, node=node))[3]:
                     return node, int(part.leader_epoch)
-            assert time.monotonic() < end_s
+            assert now_s() < end_s
 
     async def play(world: World) -> list[Answer]:
         answers = [
@@ -689,9 +690,9 @@ def test_three_brokers_lead_follow_and_take_over_alike(make_cluster: Callable[..
         follower = next(BrokerId(node) for node in (1, 2, 3) if node != leader)
         stranger = next(BrokerId(node) for node in (1, 2, 3) if node != home)
         answers += [await produce(world, "three", raw, node=leader) for raw in sent]
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         while (await fetch(world, "three", 0, node=follower))[4] < 14:
-            assert time.monotonic() < end_s
+            assert now_s() < end_s
         for topic, node in (("three", follower), ("one", stranger)):
             answers.append(await produce(world, topic, sent[0], node=node))
             answers.append(await list_offset(world, topic, -1, node=node))

@@ -40,6 +40,7 @@ from mm2py.kafka.error_codes import (
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
 from tests.cluster.kafka_client import admin, create_topic, delete_topic, new_name, write
+from tests.cluster.patience import now_s
 from tests.cluster.running import DEADLINE_S, wait_until
 from tests.cluster.two_worlds import World, on_both
 
@@ -53,7 +54,7 @@ def asked(cluster: KafkaCluster, ask: Callable[[Brokers], Awaitable[T]]) -> T:
     async def play() -> T:
         host, _, port = cluster.bootstrap.rpartition(":")
         brokers = Cluster("X", [(host, int(port))], rng=random.Random(1), client_id="groups")
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         try:
             while True:
                 try:
@@ -62,9 +63,9 @@ def asked(cluster: KafkaCluster, ask: Callable[[Brokers], Awaitable[T]]) -> T:
                     if not any(isinstance(one, BrokerRefused) and one.retriable for one in single):
                         return answer
                 except KafkaError as error:
-                    if not error.retriable or time.monotonic() > end_s:
+                    if not error.retriable or now_s() > end_s:
                         raise
-                assert time.monotonic() < end_s, answer
+                assert now_s() < end_s, answer
                 await asyncio.sleep(0.05)
         finally:
             await brokers.close()
@@ -247,13 +248,13 @@ def filter_of(acl: AclBinding) -> AclBindingFilter:
 
 def test_the_model_keeps_and_refuses_commits_as_a_broker_does(guarded_cluster: KafkaCluster) -> None:
     async def settled(ask: Callable[[], Awaitable[T]]) -> T:
-        end_s = time.monotonic() + DEADLINE_S
+        end_s = now_s() + DEADLINE_S
         while True:
             answer = await ask()
             single = answer.values() if isinstance(answer, dict) else ()
             if not any(isinstance(one, BrokerRefused) and one.code in NO_COORDINATOR for one in single):
                 return answer
-            assert time.monotonic() < end_s, answer
+            assert now_s() < end_s, answer
             await asyncio.sleep(0.05)
 
     async def play(world: World) -> list[object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 import uuid
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from mm2py.kafka.producer.fencing import PreviousProducer
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.replication.recovery import fence_and_prove
 from tests.cluster import kafka_client
+from tests.cluster.patience import now_s
 from tests.cluster.running import DEADLINE_S
 
 PARTITIONS = 50
@@ -32,13 +32,13 @@ def connect(kafka: KafkaCluster, number: int) -> Cluster:
 
 async def begin(cluster: Cluster, transactional_id: str) -> OwnProducer:
     dead = OwnProducer(cluster, transactional_id, rng=random.Random(1))
-    end_s = time.monotonic() + DEADLINE_S
+    end_s = now_s() + DEADLINE_S
     while True:
         try:
             await dead.ask()
             return dead
         except BrokerRefused:
-            assert time.monotonic() < end_s
+            assert now_s() < end_s
             await asyncio.sleep(0.1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +26,7 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
 from tests.cluster import kafka_client
+from tests.cluster.patience import now_s
 from tests.cluster.running import DEADLINE_S
 
 FLOW = parse_flow("A->B")
@@ -94,11 +94,11 @@ class Worker:
 
 
 async def until(reached: Callable[[], bool], log_text: io.StringIO) -> float:
-    begun_s = time.monotonic()
+    begun_s = now_s()
     while not reached():
-        assert time.monotonic() - begun_s < DEADLINE_S, log_text.getvalue()
+        assert now_s() - begun_s < DEADLINE_S, log_text.getvalue()
         await asyncio.sleep(0.01)
-    return time.monotonic() - begun_s
+    return now_s() - begun_s
 
 
 @pytest.mark.slow

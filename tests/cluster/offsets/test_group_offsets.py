@@ -83,7 +83,10 @@ def test_a_killed_worker_that_emitted_is_followed_by_the_other(
     commit(source_cluster, scene.group, scene.topic, 50)
     with Group(target_cluster, scene.properties, workers=2) as group:
         scene.wait_for("", 50)
-        (emitter,) = [worker for worker in group.workers if worker.events("checkpoints.emitting")]
+        (emitter,) = wait_until(
+            lambda: [worker for worker in group.workers if worker.events("checkpoints.emitting")],
+            "one says that it emits",
+        )
         (other,) = [worker for worker in group.workers if worker is not emitter]
         emitter.signal(signal.SIGKILL)
         commit(source_cluster, scene.group, scene.topic, 100)

@@ -122,6 +122,7 @@ def test_a_crowd_keeps_nobody_out_and_copying_goes_on(
     )
     with Mm2py(properties) as run, load(source_cluster, topic) as written:
         client = asked(run, f"{a}->{b}")
+        wait_until(lambda: len(run.events("rest.listening")) == 2, "it says where it listens")
         port, probes = (int(event["at"].rpartition(":")[2]) for event in run.events("rest.listening"))
 
         def copied() -> int:
