@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks
+.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -108,6 +108,10 @@ demo-backfill: venv venv-spark ## two million records of history copied by Spark
 # The first half leaves out what needs PySpark's Arrow, so the second one runs these folders again.
 NEED_ARROW := $(wildcard tests/unit/backfill tests/scenarios/backfill)
 
+ON_CLUSTERS = $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(THREE_AT_A_TIME)
+# What fails on real processes is run once more at the end, alone, and told (tests/second_try).
+TWICE := $(PY) -m tests.second_try
+
 # The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
 # files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
 # as long there. Both halves are told of.
@@ -118,8 +122,14 @@ test: venv ## all tests but the slow ones: unit and scenarios, then real cluster
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
-	  $(PYTEST) $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(THREE_AT_A_TIME) || failed=1; \
+	  $(TWICE) $(ON_CLUSTERS) || failed=1; \
 	exit $$failed
+
+BUSY_S := 5400
+shake: venv venv-spark jars ## the tests on real clusters, beside four processes that only compute: none may depend on a quiet machine
+	@for number in 1 2 3 4; do timeout $(BUSY_S) sh -c 'while :; do :; done' & pids="$$pids $$!"; done; \
+	trap 'kill $$pids' EXIT; \
+	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} $(PYTEST) $(ON_CLUSTERS) $(ARGS)
 
 test-unit: venv ## the unit tests alone: under a minute
 	$(PYTEST) tests/unit $(USUAL) $(ON_ALL_CORES)

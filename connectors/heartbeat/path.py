@@ -178,9 +178,11 @@ def newest_heartbeat(part: FetchedPartition, wanted_offset: int) -> tuple[Heartb
         offset = header.base_offset
         try:
             header = read_sound_header(batch)
-            body = decoded(header, batch, WHOLE_BUDGET.within(left))
+            budget = WHOLE_BUDGET.within(left)
+            body = decoded(header, batch, budget)
             left -= len(body) + RECORD_WORK_BYTES * header.record_count
-            for record in records_in(header, body):
+            for record in records_in(header, body, budget):
+                left -= RECORD_WORK_BYTES * len(record.headers)
                 if record.offset >= wanted_offset:
                     try:
                         found = decode(record.key, record.value)

@@ -89,7 +89,8 @@ def contradicted(key: str, values: Mapping[str, str]) -> str | None:
         values: all settings of a file or a connector, by key.
     """
     new = new_name(key) or key
-    others = [other for other in values if other != key and new in (other, new_name(other))]
+    olds = [new.removesuffix(to) + old for old, to in keys.RENAMED.items() if new == to or new.endswith(f".{to}")]
+    others = [other for other in (new, *olds) if other != key and other in values]
     others += [name for name in keys.RENAMED.values() if new != name and new.endswith(f".{name}")]
     meant = _entries(values[key])
     return next((other for other in others if other in values and _entries(values[other]) != meant), None)

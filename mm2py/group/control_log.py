@@ -218,7 +218,7 @@ class ControlLog:
         """
         leader, place = self._here()
         if self._stopped is not None:
-            raise self._stopped
+            raise self._stopped.with_traceback(None)
         try:
             reads, after = await leader.fetch(place, wait_ms=self._poll_ms, was_read=True)
         except ControlLogLost as error:
@@ -298,7 +298,7 @@ class ControlLog:
 
     def _here(self) -> tuple[ControlLeader, Place]:
         if self._lost is not None:
-            raise self._lost
+            raise self._lost.with_traceback(None)
         if self._leader is None or self._place is None:
             raise AssertionError("the control log was not opened")
         return self._leader, self._place

@@ -60,7 +60,7 @@ def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
         highest_epoch: the leader epoch under which this was read; no batch has a higher one.
     """
     reads: list[Read] = []
-    is_first = True
+    is_first, held = True, 0
     try:
         for batch in split(data):
             header = read_header(batch)
@@ -70,9 +70,13 @@ def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
             if fault:
                 return Stretch(reads, place, fault)
             if not header.is_control:
-                reads += _records_of(batch, header, place.offset)
+                found = _records_of(batch, header, place.offset)
+                reads += found
+                held += sum(map(_held_bytes, found))
             place = Place(header.next_offset, header.partition_leader_epoch)
             is_first = False
+            if held > _STEP_BYTES:
+                break
     except CorruptBatch as error:
         return Stretch(reads, place, error.what)
     return Stretch(reads, place, "")
@@ -88,8 +92,18 @@ def _fault(header: BatchHeader, place: Place, is_first: bool, highest_epoch: int
     return ""
 
 
-_BUDGET: Final = DecodeBudget(input_bytes=16 << 20, output_bytes=16 << 20, records=20_000)
+_BUDGET: Final = DecodeBudget(input_bytes=16 << 20, output_bytes=16 << 20, records=20_000, headers=20_000)
 """Members write 500 records and 256 KB in one batch. Every reader must have the same budget."""
+_STEP_BYTES: Final = 4 << 20
+"""If the records of a read hold more, the rest is left to the next read: half a kilobyte may hold 15 MB."""
+
+
+def _held_bytes(read: Read) -> int:
+    """Return about how much memory a record takes."""
+    if read.record is None:
+        return 0
+    texts = sum(len(name) + len(value or b"") + 100 for name, value in read.record.headers)
+    return len(read.record.key or b"") + len(read.record.value or b"") + texts
 
 
 def _records_of(batch: memoryview, header: BatchHeader, offset: int) -> list[Read]:

@@ -34,6 +34,7 @@ from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.connection import Connection
 from mm2py.kafka.transport.opening import ConnectionOptions, NameLookup, connect, peer_name
 from mm2py.kafka.transport.wire import FrameMemory
+from mm2py.topics.names import NAME_MAX_CHARS
 
 CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""
@@ -117,7 +118,7 @@ async def _topics_of(reply: messages.MetadataResponse) -> dict[str, TopicMetadat
             )
             if (count := count + 1) % PARTITIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        if topic.name is not None:
+        if topic.name is not None and len(topic.name) <= NAME_MAX_CHARS:  # no broker has longer ones
             name = str(topic.name)
             found[name] = TopicMetadata(name, topic.topic_id, int(topic.error_code), topic.is_internal, partitions)
         if (count := count + 1) % PARTITIONS_AT_ONCE == 0:
@@ -353,7 +354,8 @@ class Cluster:
             async with slot.lock:
                 if slot.connection is None or not slot.connection.is_open:
                     if slot.failure is not None and slot.failed_at_s >= asked_s:
-                        raise slot.failure  # callers that waited while an attempt failed share its outcome
+                        # callers that waited while an attempt failed share its outcome
+                        raise slot.failure.with_traceback(None)
                     try:
                         slot.connection = await self._connect(broker)
                     except KafkaError as error:

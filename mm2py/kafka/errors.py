@@ -181,6 +181,10 @@ class ForeignCluster(KafkaError):
         )
 
 
+MESSAGE_SHOWN: Final = 500
+"""So many characters of what a broker says; a log line has no more of it."""
+
+
 class BrokerRefused(KafkaError):
     """A broker answered a request with an error code."""
 
@@ -188,7 +192,7 @@ class BrokerRefused(KafkaError):
     """An operator may mend what no repetition does: grant a right, change a setting."""
 
     def __init__(self, what: str, code: int, *, remedy: str = "", message: str | None = None) -> None:
-        detail = f": {message.rstrip('. ')}" if message else ""
+        detail = f": {message[:MESSAGE_SHOWN].rstrip('. ')}" if message else ""
         super().__init__(f"{what} was refused with {name_of(code)} ({code}){detail}.", remedy=remedy)
         self.code = code
         self.reaction = reaction_to(code)

@@ -338,7 +338,7 @@ def each_record(batch: Bytes, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[R
         BatchOverBudget, UnknownCodec, CompressedDataCorrupt: as ``DecodeBudget.decompress`` does.
     """
     header = read_sound_header(batch)
-    return records_in(header, decoded(header, batch, budget))
+    return records_in(header, decoded(header, batch, budget), budget)
 
 
 def read_sound_header(batch: Bytes) -> BatchHeader:
@@ -353,13 +353,14 @@ def read_sound_header(batch: Bytes) -> BatchHeader:
     return header
 
 
-def records_in(header: BatchHeader, data: bytes | bytearray) -> Iterator[Record]:
+def records_in(header: BatchHeader, data: bytes | bytearray, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[Record]:
     """Yield the records of a batch that is ``decoded``.
 
     Raises:
         CorruptBatch: they are not right.
+        BatchOverBudget: they have too many headers. An empty one takes two bytes, which are nothing when compressed.
     """
-    body, position = bytes(data), 0
+    body, position, headers_left = bytes(data), 0, budget.headers
     try:
         for _ in range(header.record_count):
             size, position = read_varint(body, position)
@@ -371,6 +372,9 @@ def records_in(header: BatchHeader, data: bytes | bytearray) -> Iterator[Record]
             header_count, position = read_varint(body, position)
             if header_count < 0:
                 raise CorruptBatch(f"a record has {header_count} headers")
+            headers_left -= header_count
+            if headers_left < 0:
+                raise budget.too_many_headers()
             headers: list[tuple[str, bytes | None]] = []
             for _ in range(header_count):
                 header_key, position = _read_sized(body, position)
@@ -404,7 +408,7 @@ def _read_sized(body: bytes, position: int) -> tuple[bytes | None, int]:
     return body[position:end], end
 
 
-_MARKER_BUDGET: Final = DecodeBudget(input_bytes=64 << 10, output_bytes=64 << 10)
+_MARKER_BUDGET: Final = DecodeBudget(input_bytes=64 << 10, output_bytes=64 << 10, headers=100)
 ABORT = 0
 """Type of the control record that ends an aborted transaction; 1 commits, others (leader changes, ...) end nothing."""
 

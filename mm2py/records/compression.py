@@ -79,7 +79,7 @@ _OVER_BUDGET_REMEDY: Final = "Look for the producer of this batch, and let it se
 
 @dataclass(frozen=True, slots=True)
 class DecodeBudget:
-    """What decoding one batch may take. Time and memory follow: they are proportional to these three at most.
+    """What decoding one batch may take. Time and memory follow: they are proportional to these four at most.
 
     A batch that need not be decoded passes, whatever it holds. One that exceeds its budget is at fault like a damaged
     one: its partition waits for an operator, and no other does.
@@ -90,6 +90,8 @@ class DecodeBudget:
     output_bytes: int = DECOMPRESSED_MAX_BYTES
     """Of its records, decompressed."""
     records: int = RECORDS_MAX
+    headers: int = RECORDS_MAX
+    """Of all its records together; one takes as long to read as a record."""
 
     def check(self, input_bytes: int, records: int) -> None:
         """Check what is known of a batch before it is decompressed.
@@ -111,7 +113,13 @@ class DecodeBudget:
             min(self.input_bytes, work_bytes),
             min(self.output_bytes, work_bytes),
             min(self.records, work_bytes // RECORD_WORK_BYTES),
+            min(self.headers, work_bytes // RECORD_WORK_BYTES),
         )
+
+    def too_many_headers(self) -> BatchOverBudget:
+        """Return the error about a batch whose records have more headers than that; they are found on the way."""
+        what = f"A batch has more than the {self.headers} headers that are read."
+        return BatchOverBudget(what, remedy=_OVER_BUDGET_REMEDY)
 
     def decompress(self, codec: int, data: Bytes, *, records: int) -> bytes | bytearray:
         """Return what ``data`` holds, which is said to be so many records.
@@ -125,6 +133,8 @@ class DecodeBudget:
 
 
 WHOLE_BUDGET: Final = DecodeBudget()
+OWN_BUDGET: Final = DecodeBudget(headers=20_000)
+"""Of a batch of an internal topic: its records are made on the event loop. mm2py and MM2 write few headers."""
 LIGHT_BUDGET: Final = WHOLE_BUDGET.within(LIGHT_WORK_BYTES)
 """Of a batch that is decoded on the event loop."""
 

@@ -138,7 +138,7 @@ class ConfigTable:
             self._is_read = True
         for too_new in (self.records.owner.too_new, self.records.too_new):
             if too_new is not None:
-                raise too_new
+                raise too_new.with_traceback(None)  # else it grows with each read, and keeps what the callers had
         return count
 
     def take_restarts(self) -> list[Restart]:

@@ -88,7 +88,7 @@ class TooCostly(NotTranslatable):
     """Compiling the pattern would take too much time or memory."""
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)  # one may take 40 MB; a flow has seven
 def compile_java(pattern: str) -> regex.Pattern[str]:
     """Return the compiled pattern; call its ``fullmatch`` with a timeout.
 

@@ -275,7 +275,7 @@ class Connection(H11Protocol):
         async def run(scope: Any, receive: Any, send: Any) -> None:
             self._head_is_there()
             scope["state"][CERTIFICATE_KEY] = certificate
-            if scope["path"].rstrip("/") == "/health" and scope["method"] in ("GET", "HEAD"):
+            if scope["path"] in ("/health", "/health/") and scope["method"] in ("GET", "HEAD"):
                 await app(scope, receive, send)
             elif self._crowd.begins(self._accepted):
                 try:

@@ -231,6 +231,8 @@ class Quarantine:
         except internal_topic.TopicUnsuitable as error:
             raise QuarantineUnusable(error.what, remedy=error.remedy) from error
         if isinstance(found, BrokerRefused):
+            if found.reaction is not Reaction.DENIED:
+                raise found  # a broker may not have heard yet of the topic that was just made
             raise QuarantineUnusable(
                 f"Whether {name} keeps its records is not known: {found}",
                 remedy=f"Grant mm2py DESCRIBE_CONFIGS on {name}.",

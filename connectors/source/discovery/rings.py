@@ -151,7 +151,7 @@ class Rings:
                     return
                 if now_s - found.failing_since_s < PATIENCE_S:
                     raise
-            found.unread = error
+            found.unread = error.with_traceback(None)  # it is kept: not with all the metadata of this look
         else:
             found.is_read, found.failing_since_s, found.unread = True, None, None
 
@@ -159,7 +159,11 @@ class Rings:
         await found.configs.read()
         owner = found.configs.records.owner.current
         source_id = "" if owner is None else owner.source_cluster
-        reverse = self._reverse(alias, found.configs)
+        if source_id not in ("", self.target_id):
+            found.reverse, found.origins = None, None
+            return
+        # anybody may have written it who may create topics here, and its patterns may take seconds to compile
+        reverse = await asyncio.to_thread(self._reverse, alias, found.configs)
         keeps_names = isinstance(reverse.policy, IdentityReplicationPolicy)
         offsets = metadata.topics.get(offsets_topic(alias))
         if offsets is not None and (not source_id or (keeps_names and source_id == self.target_id)):

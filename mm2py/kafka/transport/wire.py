@@ -327,9 +327,12 @@ class _Reader:
         if length == 0:
             return None
         try:
-            return str(self.take(length - 1), "utf-8")
-        except UnicodeDecodeError as error:
-            raise Malformed("a string is not UTF-8") from error
+            text = str(self.take(length - 1), "utf-8")
+        except UnicodeDecodeError:
+            text = None  # raised from here, Malformed would keep this error, and with it the bytes
+        if text is None:
+            raise Malformed("a string is not UTF-8")
+        return text
 
     def tags(self) -> dict[int, memoryview]:
         if self.position < self.end and self.view[self.position] == 0:  # nearly always

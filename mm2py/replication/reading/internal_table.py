@@ -16,7 +16,7 @@ from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.records.batch import Record, decoded, read_header, records_in
-from mm2py.records.compression import LIGHT_BUDGET, BatchOverBudget
+from mm2py.records.compression import LIGHT_BUDGET, OWN_BUDGET, BatchOverBudget
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.rebuild import UNREADABLE
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX, Outgoing, Step, TargetRules
@@ -157,22 +157,25 @@ async def _records_of(topic: TopicMetadata, number: int, step: Outgoing) -> Iter
         try:
             body = decoded(header, step.data, LIGHT_BUDGET)
         except BatchOverBudget:
-            body = await beside_loop(decoded, header, step.data)
+            body = await beside_loop(decoded, header, step.data, OWN_BUDGET)
     except UNREADABLE as error:
         raise DamagedTopic(topic.name, number, step.first_offset, error.what) from error
-    return _placed(step, records_in(header, body))
+    return _placed(topic, number, step, records_in(header, body, OWN_BUDGET))
 
 
-def _placed(step: Outgoing, records: Iterator[Record]) -> Iterator[Record]:
+def _placed(topic: TopicMetadata, number: int, step: Outgoing, records: Iterator[Record]) -> Iterator[Record]:
     """Yield the records of a batch, each with its offset. A batch that was rebuilt begins at 0 itself."""
-    if step.reason is None:
-        yield from records
-        return
-    jumps, offset = dict(step.runs()), step.first_offset
-    for index, record in enumerate(records):
-        offset = jumps.get(index, offset)
-        yield record._replace(offset=offset)
-        offset += 1
+    try:
+        if step.reason is None:
+            yield from records
+            return
+        jumps, offset = dict(step.runs()), step.first_offset
+        for index, record in enumerate(records):
+            offset = jumps.get(index, offset)
+            yield record._replace(offset=offset)
+            offset += 1
+    except UNREADABLE as error:
+        raise DamagedTopic(topic.name, number, step.first_offset, error.what) from error
 
 
 async def _fetch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import traceback
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -345,6 +346,25 @@ def test_a_mandatory_record_of_a_newer_mm2py_stops_the_worker() -> None:
         await put(world, (FLOW_KEY, json.dumps(fields).encode()))
         with pytest.raises(ConfigTooNew, match=r"Run mm2py 9\.0 or later"):
             await FlowWorker(world, "w1", {}).start()
+
+    run(scenario())
+
+
+def test_an_error_that_comes_with_each_read_does_not_grow() -> None:
+    """It kept what its callers had at each read: of a ring, all metadata of the source."""
+
+    async def scenario() -> None:
+        world = World(11)
+        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+        fields = json.loads(encode_flow(of(ONE))) | {"format": 9, "readable_from": 9, "mm2py": "9.0"}
+        await put(world, (FLOW_KEY, json.dumps(fields).encode()))
+        table = ConfigTable(world.target, TOPIC)
+        lengths = []
+        for _ in range(3):
+            with pytest.raises(ConfigTooNew) as held:
+                await table.read()
+            lengths.append(len(traceback.extract_tb(held.value.__traceback__)))
+        assert lengths[0] == lengths[1] == lengths[2]
 
     run(scenario())
 

@@ -8,6 +8,7 @@ from crc32c import crc32c
 
 from mm2py.group.log_reading import Place, unpack
 from mm2py.records.batch import NewRecord, build_batch, read_header
+from mm2py.records.compression import Codec
 
 
 def batch(base_offset: int, count: int, epoch: int) -> bytearray:
@@ -69,3 +70,27 @@ def test_a_batch_that_nobody_can_decompress_is_one_record_without_content() -> N
     found = unpack(fetched(made), Place(10, -1), 0)
     assert [(read.offset, read.record) for read in found.reads] == [(10, None)]
     assert found.place == Place(11, 0) and found.reads[0].why
+
+
+def test_a_read_stops_once_it_holds_much_and_the_next_one_goes_on() -> None:
+    """Who may write to the control log could make each reader hold gigabytes: half a kilobyte may be 15 MB."""
+    value = bytes(15_000_000)
+    parts = []
+    for number in range(4):
+        made = build_batch([NewRecord(None, value, 1_000)], codec=Codec.ZSTD)
+        struct.pack_into(">q", made, 0, number)
+        struct.pack_into(">i", made, 12, 1)
+        parts.append(made)
+    data = fetched(*parts)
+    assert len(data) < 10_000
+    found = unpack(data, Place(0, 1), 1)
+    assert ([read.offset for read in found.reads], found.place, found.fault) == ([0], Place(1, 1), "")
+    found = unpack(data[len(parts[0]) :], found.place, 1)
+    assert [read.offset for read in found.reads] == [1]
+
+
+def test_a_record_of_very_many_headers_is_one_without_content() -> None:
+    made = build_batch([NewRecord(None, b"0", 1_000, [("", None)] * 20_001)], codec=Codec.ZSTD)
+    struct.pack_into(">i", made, 12, 0)
+    (read,) = unpack(fetched(made), Place(0, 0), 0).reads
+    assert read.record is None

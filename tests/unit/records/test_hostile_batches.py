@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from mm2py.records import compression
-from mm2py.records.batch import each_record, read_records
+from mm2py.records.batch import NewRecord, build_batch, each_record, read_records
 from mm2py.records.compression import (
     LIGHT_WORK_BYTES,
     RECORD_WORK_BYTES,
     RECORDS_MAX,
+    WHOLE_BUDGET,
     BatchOverBudget,
     Codec,
     CompressedDataCorrupt,
@@ -107,7 +108,10 @@ def test_a_batch_is_decoded_up_to_its_budget_and_no_further() -> None:
 
 def test_what_is_decoded_on_the_event_loop_is_a_budget_of_its_own() -> None:
     assert DecodeBudget().within(LIGHT_WORK_BYTES) == DecodeBudget(
-        LIGHT_WORK_BYTES, LIGHT_WORK_BYTES, LIGHT_WORK_BYTES // RECORD_WORK_BYTES
+        LIGHT_WORK_BYTES,
+        LIGHT_WORK_BYTES,
+        LIGHT_WORK_BYTES // RECORD_WORK_BYTES,
+        LIGHT_WORK_BYTES // RECORD_WORK_BYTES,
     )
     with pytest.raises(BatchOverBudget):
         DecodeBudget().within(-1).check(0, 0)
@@ -128,3 +132,14 @@ def test_records_are_made_one_at_a_time() -> None:
 def test_more_than_a_million_records_in_one_batch_are_not_decoded() -> None:
     with pytest.raises(BatchOverBudget, match=r"A batch of 1048577 records has more than the 1048576 that are decoded"):
         each_record(batch_of_tiny_records(RECORDS_MAX + 1))
+
+
+def test_headers_have_a_limit_too() -> None:
+    """An empty header takes two bytes, nothing when compressed, and 70 bytes and some microseconds once it is read."""
+    record = NewRecord(None, b"value", 1_000, [("", None)] * 3_000)
+    batch = build_batch([record] * 10, codec=Codec.ZSTD)
+    assert len(batch) < 1_000
+    assert len(read_records(batch)) == 10
+    with pytest.raises(BatchOverBudget, match="more than the 29999 headers"):
+        read_records(batch, DecodeBudget(headers=29_999))
+    assert WHOLE_BUDGET.within(3_200).headers == 100

@@ -218,3 +218,12 @@ def test_the_error_about_a_reply_does_not_keep_the_reply(
         run(main())
     finally:
         gc.enable()
+
+
+def test_what_is_no_utf_8_is_not_kept_by_the_error_about_it() -> None:
+    """Of versions that name topics; the decoder's own error has the bytes in it."""
+    body = struct.pack(">ihi", 0, 0, 0) + b"\x02" + wire.uvarint(10_001) + b"\xff" * 10_000 + bytes(9)
+    with pytest.raises(wire.Malformed, match="not UTF-8") as held:
+        wire.decode_fetch(memoryview(body), 0, 12, {}, asked=1)
+    assert held.value.__cause__ is None
+    assert held.value.__context__ is None

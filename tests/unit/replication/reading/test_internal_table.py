@@ -14,6 +14,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.records import offset_sync
+from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.compression import RECORDS_MAX
 from mm2py.records.offset_sync import OffsetSync
 from mm2py.replication.planning.steps import DAMAGED_READS_MAX
@@ -122,6 +123,20 @@ def test_a_heavy_batch_of_a_table_is_decoded_beside_the_loop_and_one_over_its_bu
         cluster.append("t", 0, batch_of_tiny_records(RECORDS_MAX + 1), as_is=True)
         with pytest.raises(DamagedTopic, match="t-0 cannot be read at offset 50000: A batch of 1048577 records"):
             await read(cluster, {0: 50_000})
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_record_of_very_many_headers_is_named_and_not_made() -> None:
+    """A batch of a few kilobytes held 33 million empty headers: minutes of the event loop, and two gigabytes."""
+
+    async def scenario() -> None:
+        cluster = ClusterModel("B", VirtualClock(), random.Random(1))
+        cluster.create_topic("t", 1)
+        many = build_batch([NewRecord(b"k", b"v", 1_000, [("", None)] * 20_001)])
+        cluster.append("t", 0, bytes(many), as_is=True)
+        with pytest.raises(DamagedTopic, match="t-0 cannot be read at offset 0: A batch has more than the 20000"):
+            await read(cluster, {})
 
     run_virtual(scenario(), limit_s=600)
 
