@@ -410,7 +410,6 @@ def test_too_few_replicas_in_sync_on_the_target_are_waited_for_and_named(pair: P
         _set_topic(pair.target, scene.remotes, "min.insync.replicas", "3")
         away = leader_of(pair.target, scene.remotes[0])
         away.kill()
-        scene.run.wait_for_event("partitions.waiting", why=re.compile("NOT_ENOUGH_REPLICAS"), deadline_s=LATE_S)
         scene.run.wait_for_event("partition.stalled", why=re.compile("NOT_ENOUGH_REPLICAS"), deadline_s=LATE_S)
         away.start()
         scene.copy_more(2_000)

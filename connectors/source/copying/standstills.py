@@ -157,10 +157,10 @@ class Standstills:
                 why=found.why,
                 **remedy,
             )
-        over = {topic for topic, _ in self._logged.keys() - lines.keys()} - {topic for topic, _ in lines}
-        for topic in sorted(over):
+        standing = {part.source_topic for part in self._standing}  # also by what is logged elsewhere
+        for topic in sorted({topic for topic, _ in self._logged} - standing):
             self._log.info("partitions.copying", topic=topic)
-        self._logged = lines
+        self._logged = {at: count for at, count in self._logged.items() if at[0] in standing} | lines
 
 
 def _failure(part: CopiedPartition) -> str:
