@@ -24,7 +24,7 @@ from mm2py.kafka.error_codes import (
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import ANY_BROKER, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.records.batch import NewRecord, Record, read_records
+from mm2py.records.batch import NewRecord, Record, each_record
 from mm2py.records.quarantined import Origin, Provenance, Quarantined, encode_quarantined
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import Poison
@@ -187,7 +187,7 @@ class Quarantine:
             planned = await planned_by(make)
             step = planned.steps[0] if planned.steps else None
             if isinstance(step, Outgoing) and step.first_offset == offset:
-                return read_records(step.data)[0]
+                return next(each_record(step.data))
         raise AnotherRead(what)
 
     # The topic
