@@ -97,6 +97,7 @@ class Discovery:
         """Topics that are left to backfills, by the id of those."""
         self._look_again_at_s = 0.0
         self._vanished = Vanished()
+        self._known_defaults: remote_topics.KnownDefaults = {}
         self._incomplete_since_s: float | None = None
         self._incomplete_said = False
         self._unseen_since_s: dict[str, float] = {}
@@ -308,6 +309,7 @@ class Discovery:
             context.source.brokers,
             context.target.brokers,
             topics,
+            known=self._known_defaults,
             partitions_elsewhere=len(others),
         )
         refused |= found.refused

@@ -41,11 +41,15 @@ from mm2py.topics.replicas import replicas_on
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
     ConfigChange,
+    TopicConfigEntry,
     Tried,
     remote_topic_configs,
     too_many_in_sync,
 )
 
+KnownDefaults = dict[frozenset[tuple[str, str]], Sequence[TopicConfigEntry]]
+"""What settings the target gives a new topic, its own defaults included, by the settings that are asked for."""
+KNOWN_MOST: Final = 1_000
 CHUNK: Final = 200
 """Topics in one admin request; more are described in pages."""
 
@@ -84,6 +88,7 @@ class _Round:
     room: int
     replicas: int
     """With how many a new topic is created; -1 leaves it to the target."""
+    known: KnownDefaults
     refused: dict[str, TopicRefused] = field(default_factory=dict)
     too_narrow: dict[str, RemoteTopicTooNarrow] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -102,12 +107,14 @@ async def ensure(
     target: Brokers,
     topics: Mapping[str, tuple[str, TopicMetadata]],
     *,
+    known: KnownDefaults,
     partitions_elsewhere: int = 0,
 ) -> RemoteTopics:
     """Make sure that every remote topic exists and has enough partitions.
 
     Args:
         topics: for each source topic its remote topic's name and its own metadata.
+        known: what earlier calls have learnt; this one adds to it.
         partitions_elsewhere: how many partitions the flow's other remote topics have. Together with those created here
             there are never more than ``remote.partitions.max``, whatever the source cluster shows.
     Raises: as ``Brokers.send``; the next round continues.
@@ -116,7 +123,7 @@ async def ensure(
     missing = [name for name, (remote, _) in topics.items() if _is_missing(remotes.get(remote))]
     in_place = sum(len(topic.partitions) for topic in remotes.values())
     room = settings.remote_partitions_max - partitions_elsewhere - in_place
-    now = _Round(settings, source, target, room, replicas_on(brokers, settings.replication_factor))
+    now = _Round(settings, source, target, room, replicas_on(brokers, settings.replication_factor), known)
     widened = await _widen(now, topics, remotes)
     created, there = await _create(now, {name: topics[name] for name in missing})
     if created or there or widened:
@@ -219,14 +226,21 @@ async def _with_looser_limits(
 
     Brokers count the partitions of such a question for ``controller_mutation_rate``, as if they were created. The
     story: under a low quota the question took what the creation needed, in each round again. So it is asked once for
-    all topics with the same settings, and for one partition.
+    all topics with the same settings, for one partition, and not again in later rounds.
     """
     alike = {frozenset(topic.configs.items()): topic for topic in wanted.values()}
-    found = await admin.configs_if_created(now.target, [replace(topic, partitions=1) for topic in alike.values()])
+    new = {configs: replace(topic, partitions=1) for configs, topic in alike.items() if configs not in now.known}
+    if new:
+        found = await admin.configs_if_created(now.target, new.values())
+        if len(now.known) + len(new) > KNOWN_MOST:
+            now.known.clear()
+        now.known.update(
+            {configs: entries_of(found[topic.name]) for configs, topic in new.items() if topic.name in found}
+        )
     looser = {
         remote: looser_limits_if_decided(
             entries_of(upstreams[remote]),
-            entries_of(found.get(alike[frozenset(topic.configs.items())].name, ())),
+            now.known.get(frozenset(topic.configs.items()), ()),
             now.settings.config_filter,
         )
         for remote, topic in wanted.items()

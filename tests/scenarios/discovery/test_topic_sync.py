@@ -220,6 +220,43 @@ def test_a_target_that_is_busy_while_asked_for_settings_gets_no_topic_without_th
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
+def test_a_target_that_throttles_creations_is_asked_about_new_topics_once() -> None:
+    """Brokers count a question about a topic for the quota of creations: asked each round, it left nothing for them."""
+
+    async def scenario() -> None:
+        world = World(7, extra=EVERY_MINUTE)
+        for name in ("orders", "bills"):
+            world.source.create_topic(name, 4)
+            world.source.append(name, 0, [Record(b"v", key=b"k")])
+        asked: list[list[tuple[str, int]]] = []
+        tries = 0
+        create, ask = admin.create_topics, admin.configs_if_created
+
+        async def throttled(brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool = False) -> Any:
+            nonlocal tries
+            topics = list(topics)
+            tries += 1
+            if tries < 5:
+                return {one.name: BrokerRefused("Creating it", 89) for one in topics}
+            return await create(brokers, topics, validate_only=validate_only)
+
+        async def counted(brokers: Brokers, topics: Iterable[NewTopic]) -> Any:
+            topics = list(topics)
+            asked.append([(one.name, one.partitions) for one in topics])
+            return await ask(brokers, topics)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(admin, "create_topics", throttled)
+            patched.setattr(admin, "configs_if_created", counted)
+            async with world.worker():
+                await world.copied({"orders": "A.orders", "bills": "A.bills"})
+        assert tries >= 5
+        ((about,),) = asked
+        assert about[1] == 1, "for one partition, of one topic: both have the same settings"
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 def test_a_missing_right_is_named_once_and_its_grant_is_noticed() -> None:
     async def scenario() -> None:
         world = world_with("orders", "bills")
