@@ -25,7 +25,7 @@ LONGEST_FIRST = tuple(
         *("writer", "data_source", "backfill", "verify"),
         *("group", "group_offsets", "exact_offsets", "failover_drill", "mm2_positions", "repack", "starter", "crash"),
         *("quarantine", "demo", "offsets_parity", "client_parity", "configs_parity", "control_log"),
-        *("isolation", "security", "gaps"),
+        *("least_rights", "isolation", "security", "gaps", "own_connector"),
         *("checker_mutants", "fetch_sessions", "refusals", "proxy_faults", "heartbeats", "scale", "topic_sync"),
         *("zookeeper", "bad_input", "foreign_writers", "limits", "remote_topics", "policies_parity", "apply"),
         *("client", "checker_on_brokers", "heartbeats_parity", "status", "transactions_model_matches_broker"),
