@@ -13,10 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,9 +25,10 @@ from bench.processes import own_peak_mb
 from bench.runs import Run, RunLog
 from deploy.local.kafka import KafkaCluster
 from mm2py.records.compression import Codec
-from tests.cluster.kafka_client import create_topic, new_name, record_count, topic_names, write
+from tests.cluster.kafka_client import create_topic, new_name, record_count, topic_names
 from tests.cluster.raw_batches import append_batches
 from tests.cluster.rest.serving import LISTENERS, Asked, asked
+from tests.cluster.rest.test_crowds import load
 from tests.cluster.rest.test_rest_process import rest_processes
 from tests.cluster.running import OWN_PATH, Mm2py, Value, one_way_properties, wait_until
 from tests.cluster.strangers import strangers
@@ -164,25 +163,6 @@ class Watch:
         return max(one["peak_kib"] for one in self.lines(pid) if "peak_kib" in one) * 1024 / 1e6
 
 
-@contextmanager
-def _written(cluster: KafkaCluster, topic: str) -> Iterator[list[int]]:
-    """Write records all the time; the list has one number, how many were acknowledged."""
-    ended, counted = threading.Event(), [0]
-
-    def produce() -> None:
-        while not ended.wait(0.1):
-            write(cluster, topic, [b"x" * 100] * 50)
-            counted[0] += 50
-
-    writer = threading.Thread(target=produce)
-    writer.start()
-    try:
-        yield counted
-    finally:
-        ended.set()
-        writer.join()
-
-
 def _status(file: Path, watch: Watch) -> tuple[float, float]:
     """Run ``mm2py status``; return its pause in ms and its peak in MB."""
     process = subprocess.Popen(
@@ -217,7 +197,7 @@ def measure(attack: Attack, source: KafkaCluster, target: KafkaCluster) -> dict[
         properties |= attack.settings(scene)
         with (
             Mm2py(properties, environment=watch.environment) as run,
-            _written(source, topic) as written,
+            load(source, topic) as written,
         ):
             scene.rest = asked(run, f"{scene.alias}->B")
             remote = f"{scene.alias}.{topic}"
@@ -231,7 +211,7 @@ def measure(attack: Attack, source: KafkaCluster, target: KafkaCluster) -> dict[
                 if len(statuses) < 3:
                     statuses.append(_status(run.file, watch))
                 time.sleep(0.5)
-            copied, wanted = record_count(target, remote), written[0]
+            copied, wanted = record_count(target, remote), written.records
             pauses = watch.pause_ms(run.pid, begun_s), watch.pause_ms(rest, begun_s)
             assert run.alive and rest_processes(run.pid) == [rest], "a process ended"
             wait_until(lambda: record_count(target, remote) >= wanted, "all of it is copied", deadline_s=COPIED_S)

@@ -1,10 +1,9 @@
 """Measures the event loop of a process of mm2py, and its memory: Python runs this when the process starts.
 
 The process has this folder in its ``PYTHONPATH``, and a folder of its own in ``MM2PY_WATCH``. A task of the loop sleeps
-for 2 ms again and again. If the loop's thread used much more processor time meanwhile, something else held the loop:
-``<pid>.jsonl`` gets a line with the time of day in s, and the processor time in ms. What is measured is a stretch of up
-to 2 ms of other turns, and that one turn; so it is never less than the turn. When the loop has ended, a last line has
-the peak memory of the process in KiB.
+for 2 ms again and again. If the loop's thread used much processor time meanwhile, something held the loop: a line in
+``<pid>.jsonl`` has the time of day in s, and the processor time in ms. It includes what else ran within the 2 ms, so it
+is never less than the pause. When the loop has ended, a last line has the peak memory of the process in KiB.
 """
 
 from __future__ import annotations

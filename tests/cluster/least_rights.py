@@ -1,4 +1,4 @@
-"""Two clusters on which nobody may do anything, and users who have only the rights that docs/rights.md names.
+"""Two clusters that allow nothing by default, and users who have only the rights that docs/rights.md names.
 
 The brokers log each decision of their authorizer. So a test sees both: what was denied, and which right was never used.
 """

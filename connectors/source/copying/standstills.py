@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,8 @@ class Standstills:
         self._circumstances = circumstances
         self._standing: dict[CopiedPartition, Standing] = {}
         self._logged: dict[tuple[str, Found], int] = {}
+        self._waiting: set[CopiedPartition] = set()
+        """Those of which a line was logged, and which have not been copied since."""
 
     def look(self, partitions: Mapping[TopicPartition, CopiedPartition], now_s: float) -> None:
         """Take in how the partitions stand, and log what has stood still for a while, and what is over."""
@@ -75,7 +77,8 @@ class Standstills:
             elif now_s - one.worded_s >= TEXT_KEPT_S:
                 one.found, one.worded_s = found, now_s
             self._standing[part] = one
-        self._say(now_s)
+        if self._standing or self._waiting:
+            self._say(set(partitions.values()), now_s)
 
     @staticmethod
     def _since_ms(part: CopiedPartition, found: Found, now_s: float, now_ms: int) -> int:
@@ -140,11 +143,14 @@ class Standstills:
             return ""
         return f"a read has had no answer for more than {after_s:g} s"
 
-    def _say(self, now_s: float) -> None:
+    def _say(self, copied: Set[CopiedPartition], now_s: float) -> None:
+        """Log what has stood still for a while, and of what was logged so, which topics are copied again."""
         lines: dict[tuple[str, Found], int] = {}
+        due: set[CopiedPartition] = set()
         for part, one in self._standing.items():
             is_due = now_s - one.since_s >= WAITING_REPORT_S and one.found.reason not in _LOGGED_ELSEWHERE
             if is_due:
+                due.add(part)
                 at = (part.source_topic, one.found)
                 lines[at] = lines.get(at, 0) + 1
         for topic, found in lines.keys() - self._logged.keys():
@@ -157,10 +163,12 @@ class Standstills:
                 why=found.why,
                 **remedy,
             )
-        standing = {part.source_topic for part in self._standing}  # also by what is logged elsewhere
-        for topic in sorted({topic for topic, _ in self._logged} - standing):
+        self._logged = lines
+        waited = self._waiting
+        self._waiting = {part for part in waited | due if part in self._standing}  # also for what is logged elsewhere
+        over = {part.source_topic for part in waited & copied} - {part.source_topic for part in self._waiting}
+        for topic in sorted(over):
             self._log.info("partitions.copying", topic=topic)
-        self._logged = {at: count for at, count in self._logged.items() if at[0] in standing} | lines
 
 
 def _failure(part: CopiedPartition) -> str:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.port import ProduceRequest
+from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.port import Brokers, ProduceRequest
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import Quarantined, decode
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.positions import read_positions
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
+from mm2py.topics.names import InternalTopic
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import CODECS, STORM
@@ -307,6 +311,33 @@ def test_a_quarantine_topic_that_would_lose_records_is_not_used() -> None:
             world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
             await until(lambda: len(copied(world)) == 2, world)
         assert len(kept(world)) == 1
+
+    run_virtual(scenario(), limit_s=600)
+
+
+def test_a_broker_that_has_not_heard_of_the_quarantine_yet_is_asked_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 2683 of the simulation: it was taken for a missing right, and the partition waited for 30 seconds."""
+    asked: list[str] = []
+    read = internal_topic.read_settings
+
+    async def late(brokers: Brokers, topic: InternalTopic, **more: Any) -> object:
+        if topic.name == QUARANTINE:
+            asked.append(topic.name)
+            if len(asked) == 1:
+                return BrokerRefused("Reading it", 3)
+        return await read(brokers, topic, **more)
+
+    async def scenario() -> None:
+        world = make_world(11)
+        monkeypatch.setattr(internal_topic, "read_settings", late)
+        world.source.append("orders", 0, [good(0), poison(1), good(2)])
+        async with world.worker():
+            await until(lambda: len(copied(world)) == 2, world, deadline_s=15)
+            assert "quarantine.failing" not in world.log_text.getvalue()
+        assert len(kept(world)) == 1
+        assert len(asked) > 1
 
     run_virtual(scenario(), limit_s=600)
 

@@ -94,6 +94,28 @@ def test_a_reason_that_appears_later_is_logged_too_and_each_reason_once() -> Non
     run_virtual(scenario(), limit_s=HOUR_S)
 
 
+def test_a_wait_that_becomes_a_stall_is_not_logged_as_copying() -> None:
+    """The log said that partitions were copied again at the moment in which they began to count as stalled."""
+
+    async def scenario() -> None:
+        world = world_with("orders", extra={"stall.timeout.ms": "20000"})
+        async with world.worker():
+            await world.copied({"orders": "A.orders"})
+            (node,) = world.target.alive
+            world.target.stop_broker(node)
+            world.source.append("orders", 0, [b"2"])
+            await until(lambda: bool(lines(world, "partition.stalled")))
+            await asyncio.sleep(MINUTE_S)
+            assert lines(world, "partitions.waiting")
+            assert not lines(world, "partitions.copying")
+            world.target.start_broker(node)
+            await world.copied({"orders": "A.orders"})
+            await asyncio.sleep(MINUTE_S)
+            assert len(lines(world, "partitions.copying")) == 1
+
+    run_virtual(scenario(), limit_s=HOUR_S)
+
+
 def test_a_partition_without_new_records_never_stalls() -> None:
     async def scenario() -> None:
         world = world_with("orders", extra={"A.consumer.isolation.level": "read_committed"})
