@@ -158,6 +158,9 @@ class Ledger:
         The story: a target loses the last records that it has acknowledged. The next owner copies them again, behind
         the marker of its fence, and writes the same source offsets again, each with a target offset one higher.
 
+        Another story: the target refuses a record, which is noted as quarantined. Its owner dies before it stores the
+        position. The next owner may copy the record, as the limit was raised: the run counts, and not the hole.
+
         Raises:
             EntryOutOfOrder: as ``append``; or an entry begins in what is known, ends behind it, and does not continue
                 the last entry; or the last known run has other target offsets.
@@ -165,6 +168,8 @@ class Ledger:
         known: Run | None = None
         for entry in entries:
             new: Entry | None = entry
+            if isinstance(entry, Run):
+                self._take_back_hole(entry)
             if entry.source_offset < self.source_end:
                 new = self._new_part(entry)
                 if new is None and isinstance(entry, Run):
@@ -325,6 +330,18 @@ class Ledger:
             self._open = data
             self._open_entries = len(kept)
 
+    def _take_back_hole(self, run: Run) -> None:
+        """Cut the hole at the end where a run has copies of its records."""
+        last = self._last
+        if not isinstance(last, Hole) or last.cause.is_copied or run.target_offset < last.target_offset:
+            return
+        kept = run.source_offset - last.source_offset
+        if not 0 <= kept < last.source_count:
+            return
+        self._last = last._replace(source_count=kept) if kept else run
+        self.source_end = self.copied_to = self._last.source_end
+        self.target_end = self._last.target_end
+
     def _new_part(self, entry: Entry) -> Entry | None:
         """Return what of an entry is behind the last one; None if nothing is."""
         known, last = self.source_end - entry.source_offset, self._last
@@ -338,9 +355,7 @@ class Ledger:
             if noted < entry.target_count:
                 rest = (entry.source_count - known, entry.target_count - max(noted, 0))
                 return Hole(self.source_end, max(self.target_end, entry.target_offset), *rest, entry.cause)
-        elif entry.target_offset == self.target_end and (
-            last is None or (isinstance(last, Hole) and last.cause is entry.cause)
-        ):
+        elif entry.target_offset >= self.target_end:  # of what is known to be copied the hole says nothing
             return entry._replace(source_offset=self.source_end, source_count=entry.source_count - known)
         raise EntryOutOfOrder(f"{entry} does not continue {last}")
 

@@ -326,6 +326,43 @@ def test_an_entry_that_begins_in_the_known_must_continue_it() -> None:
     assert list(ledger.entries()) == [Run(10, 10, 5)]
 
 
+def test_a_gap_says_nothing_of_records_that_are_known_to_be_copied() -> None:
+    """Found by the simulation: such a gap was taken for a contradiction, and the exact ledger was thrown away."""
+    ledger = Ledger(0, 0, is_whole=True)
+    ledger.catch_up([Run(65, 64, 1)])
+    ledger.catch_up([Hole(65, 66, 58, 0, HoleCause.GAP), Run(123, 70, 2)])
+    assert list(ledger.entries()) == [Run(65, 64, 1), Hole(66, 66, 57, 0, HoleCause.GAP), Run(123, 70, 2)]
+
+
+@pytest.mark.parametrize("before", [[], [Run(130, 13, 4)], [Hole(133, 13, 1, 0, HoleCause.GAP)]])
+@pytest.mark.parametrize("first", [134, 135, 136])
+def test_a_record_that_was_quarantined_and_then_copied_is_copied(before: list[Entry], first: int) -> None:
+    """Its first owner died before the position was stored, and the next one found the limit raised.
+
+    It stayed quarantined in the ledger, and a group that failed back was set behind it.
+    """
+    ledger = Ledger(130, 13, is_whole=True)
+    target = before[-1].target_end if before else 13
+    ledger.catch_up([*before, Hole(134, target, 3, 0, HoleCause.QUARANTINED)])
+    ledger.advance(137)
+    ledger.catch_up([Run(first, target + 1, 1)])
+    assert ledger.forward(first) == Answer(AnswerKind.COPIED, target + 1, True)
+    assert ledger.reverse(target + 1) == Answer(AnswerKind.COPIED, first, True)
+    assert ledger.forward(133).kind in {AnswerKind.COPIED, AnswerKind.GAP, AnswerKind.DROPPED}
+    assert ledger.copied_to == first + 1
+    holes = [entry for entry in ledger.entries() if entry.source_offset >= 134 and isinstance(entry, Hole)]
+    assert [hole.source_count for hole in holes] == ([first - 134] if first > 134 else [])
+
+
+@pytest.mark.parametrize("run", [Run(132, 15, 2), Run(137, 20, 1)])
+def test_a_run_before_or_behind_a_hole_leaves_it(run: Run) -> None:
+    hole = Hole(134, 17, 3, 0, HoleCause.QUARANTINED)
+    ledger = Ledger(130, 13, is_whole=True)
+    ledger.catch_up([Run(130, 13, 4), hole])
+    ledger.catch_up([run])
+    assert hole in list(ledger.entries())
+
+
 def test_a_transactional_topic_costs_less_than_three_bytes_a_run() -> None:
     ledger = _transactional(100_000)
     assert sys.getsizeof(ledger) < 3 * 100_000

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from mm2py.records.batch import stamp
-from mm2py.replication.recovery import Tail, Writer
+from mm2py.replication.recovery import REPEATED_FENCES_MOST, Tail, Writer
 from tests.fakes.broker.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
 
 WRITER = Writer(7, 0, 100)
@@ -76,13 +76,29 @@ def test_a_batch_too_near_to_the_position_shows_that_something_before_it_is_gone
     assert read(batch(offset, sequence), marker(offset + 3)).cut_at == offset
 
 
-@pytest.mark.parametrize(("fence_epoch", "stored"), [(1, 4), (2, 3), (9, 0)])
+@pytest.mark.parametrize(("fence_epoch", "stored"), [(1, 40), (2, 39), (9, 32), (99, 0)])
 def test_a_marker_among_what_was_trimmed_is_not_taken_for_a_record(fence_epoch: int, stored: int) -> None:
     """A life fences the writer and dies; retention removes that marker too. Counted, it would leave a record out."""
+    assert trimmed(40, fence_epoch) == stored
+
+
+@pytest.mark.parametrize(("deleted", "stored"), [(1, 0), (REPEATED_FENCES_MOST, 0), (REPEATED_FENCES_MOST + 1, 17)])
+def test_a_few_deleted_offsets_may_all_be_markers_of_one_epoch(deleted: int, stored: int) -> None:
+    """Three workers died between a fence and their first position, and each had written its marker again.
+
+    Somebody deleted the first marker. It was taken for the copy of the first record, which was then left out.
+    """
+    assert trimmed(deleted, 1) == stored
+
+
+def trimmed(offsets: int, fence_epoch: int) -> int:
+    """Return how many records are told where only the last marker is left behind deleted offsets."""
     tail = Tail(FROM, WRITER, fence_epoch=fence_epoch)
-    tail.begin_at(FROM + 4)
-    assert tail.take(memoryview(bytearray(marker(FROM + 4, fence_epoch))), high_watermark=FROM + 5)
-    assert (tail.stored, tail.next_offset) == (stored, FROM + 5)
+    tail.begin_at(FROM + offsets)
+    end = FROM + offsets + 1
+    assert tail.take(memoryview(bytearray(marker(end - 1, fence_epoch))), high_watermark=end)
+    assert tail.next_offset == end
+    return tail.stored
 
 
 @pytest.mark.parametrize("byte", [16, 30, 70])
