@@ -112,12 +112,19 @@ ON_CLUSTERS = $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(TH
 # What fails on real processes is run once more at the end, alone, and told (tests/second_try).
 TWICE := $(PY) -m tests.second_try
 
+# pyenv's python3.13 runs only if that version is chosen; elsewhere the variable means nothing.
+PYTHON_3_13 = $(shell PYENV_VERSION=3.13 python3.13 -c 'import ensurepip, sys, venv; print(sys.executable)' 2>/dev/null)
+IS_3_13 = $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))'
+# The unit tests run on 3.13 where it is, all others on the Python of .venv; these are left out on 3.13.
+NOT_ON_3_13 = $(shell grep -rl one_python tests/unit --include='*.py')
+
 # The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
 # files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
 # as long there. Both halves are told of.
 test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
-	@failed=0; \
-	$(PYTEST) tests/unit $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	@failed=0; units=tests/unit; \
+	if [ -n "$(PYTHON_3_13)" ] && ! $(IS_3_13); then units="$(NOT_ON_3_13)"; fi; \
+	$(PYTEST) $$units $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
 	$(MAKE) --no-print-directory test-native || failed=1; \
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
@@ -146,12 +153,11 @@ test-native: venv ## the tests of native/, where cargo is, and again those of ba
 fuzz: venv ## damaged reads, planned with the compiled core and without it: hours, goes on where it stopped; damaged replies of a broker: minutes (ARGS="--target messages")
 	@$(PY) -m tests.fuzz $(ARGS)
 
-# pyenv's python3.13 runs only if that version is chosen; elsewhere the variable means nothing.
-test-unit-3.13: venv ## the unit tests on Python 3.13 as well, where it is installed
-	@if $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))'; then \
+test-unit-3.13: venv ## the unit tests on Python 3.13, where it is installed
+	@if $(IS_3_13); then \
 	  echo "$(VENV) is of Python 3.13 already."; \
-	elif python=$$(PYENV_VERSION=3.13 python3.13 -c 'import ensurepip, sys, venv; print(sys.executable)' 2>/dev/null); then \
-	  $(MAKE) --no-print-directory test-unit VENV=.venv-3.13 PYTHON="$$python" USUAL="$(SECOND_PYTHON)"; \
+	elif [ -n "$(PYTHON_3_13)" ]; then \
+	  $(MAKE) --no-print-directory test-unit VENV=.venv-3.13 PYTHON="$(PYTHON_3_13)" USUAL="$(SECOND_PYTHON)"; \
 	else \
 	  echo "No python3.13 with its venv module here: the unit tests do not run on it."; \
 	fi
