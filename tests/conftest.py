@@ -57,6 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All files of Spark go to one worker of pytest-xdist: each other one would start a JVM for Spark as well."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileAndJvm(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith("tests/cluster/spark/") else super()._split_scope(nodeid)
+
+    return ByFileAndJvm(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     walk = metafunc.definition.get_closest_marker("walk")
     if walk is not None:
