@@ -22,7 +22,7 @@ from connectors.source.context import FlowContext, FlowState
 from mm2py.backfill.copy_job import ATTEMPTS_A_RUN
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Side
+from mm2py.connector import Flow, Side
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata, until_answered
 from mm2py.kafka.errors import KafkaError
@@ -35,6 +35,7 @@ from mm2py.records.backfill_record import ID_CHARS, Range
 from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.states import Stopped
+from mm2py.replication.partition_errors import refusal_remedy
 from mm2py.replication.planning.steps import DigestTally
 from mm2py.replication.positions import PositionBudget, read_positions
 from mm2py.replication.reading.limits import MemoryBudget
@@ -217,7 +218,7 @@ class Attempt:
             refused = connector.status(with_topics=False).refused
             for key in self._ranges:
                 part = parts.get(key)
-                why = refused.get(key[0], "") if part is None else _why_blocked(part)
+                why = refused.get(key[0], "") if part is None else _why_blocked(part, self._settings.flow)
                 if not why:
                     blocked_since_s.pop(key, None)
                 elif now_s - blocked_since_s.setdefault(key, now_s) > BLOCKED_S:
@@ -301,6 +302,9 @@ class Attempt:
         return {key: at for key, at in positions.items() if key in self._ranges}
 
 
-def _why_blocked(part: CopiedPartition) -> str:
+def _why_blocked(part: CopiedPartition, flow: Flow) -> str:
     copier = part.copier
+    code = copier.state.refused_with
+    if copier.is_blocked and code:
+        return f"{copier.reason}. {refusal_remedy(code, flow, part.source_topic, part.target_topic)}"
     return copier.reason if isinstance(copier.state, Stopped) or copier.is_blocked else ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
 from mm2py.offsets.ledger import EntryOutOfOrder, Ledger
 from mm2py.offsets.run_codec import OFFSET_MOST, SOURCE, TARGET, CorruptRuns
+from mm2py.offsets.runs import Hole
 from mm2py.records.ledger_record import EncodedChunk, LedgerChunk
 
 TopicId = uuid.UUID | None
@@ -136,6 +138,25 @@ class PartitionLedger:
         if answer == NOT_YET and self.newest is not None:  # a fence's marker, or a foreign record, is behind the copies
             return Answer(AnswerKind.NOT_YET, self.newest.source_end, False)
         return answer
+
+    def without_copy(self) -> Iterator[tuple[int, int]]:
+        """Yield the stretches, first and end, of target offsets before the last copy that hold none, ascending.
+
+        Markers stand there, or records of foreign writers. Where only the number of copies is known, the others count
+        as the first.
+        """
+        end, copied_to = -1, -1
+        for one in self.ledgers:
+            ledger = one.ledger
+            if ledger.source_start > copied_to:  # other copies may be before it
+                end = ledger.target_start
+            for entry in ledger.entries():
+                if entry.target_offset > end:
+                    yield end, entry.target_offset
+                if type(entry) is Hole and entry.target_count > entry.source_count:
+                    yield entry.target_offset, entry.target_end - entry.source_count
+                end = max(end, entry.target_end)
+            copied_to = ledger.copied_to
 
     def trim(self, source_log_start: int, target_log_start: int) -> None:
         """Forget what both logs have deleted: see ``Ledger.trim``. An older ledger without entries is forgotten."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
+from mm2py.connector import Flow
 from mm2py.kafka import error_codes
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, name_of
 from mm2py.kafka.errors import Reaction, reaction_to
@@ -123,6 +124,43 @@ PRODUCE_ERRORS: Final[dict[int, ProduceError]] = {
     error_codes.UNKNOWN_TOPIC_ID: ProduceError(_R.REFRESH, _S.NO),
 }
 """For any other code see ``produce_error``."""
+
+_REMEDIES: Final[dict[int, str]] = {
+    error_codes.MESSAGE_TOO_LARGE: "Raise max.message.bytes of {remote} on {target}.",
+    error_codes.INVALID_TOPIC_EXCEPTION: "Do not copy {topic}, or copy it to a topic of another name: clients may not"
+    " write to {remote} on {target}.",
+    error_codes.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on {remote} on {target}.",
+    error_codes.CLUSTER_AUTHORIZATION_FAILED: "Grant IDEMPOTENT_WRITE on the cluster {target}.",
+    error_codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE on the transactional id of the flow on {target}.",
+    error_codes.INVALID_TIMESTAMP: "Raise message.timestamp.after.max.ms (it refuses records of the future) or"
+    " message.timestamp.before.max.ms (it refuses old ones) of {remote} on {target} by hand; before Kafka 3.6 both are"
+    " message.timestamp.difference.max.ms. Or grant mm2py ALTER_CONFIGS on {remote}, with"
+    " sync.topic.configs.enabled=true: it then sets what {topic} on {source} takes.",
+    error_codes.UNSUPPORTED_FOR_MESSAGE_FORMAT: "Raise message.format.version of {remote} on {target}.",
+    error_codes.POLICY_VIOLATION: "Let the policy of {target} allow the record in {remote}.",
+    error_codes.UNSUPPORTED_COMPRESSION_TYPE: "Set compression.type of {remote} to a codec that {target} knows, or"
+    " upgrade {target}.",
+    error_codes.INVALID_RECORD: "Let {remote} on {target} take it: with cleanup.policy=compact it takes none without a"
+    " key; otherwise the log of its leader says what it refuses.",
+}
+"""What an operator does about a code for which the copier waits; for others the brokers' log says what is wrong."""
+_REMEDIES[error_codes.RECORD_LIST_TOO_LARGE] = _REMEDIES[error_codes.MESSAGE_TOO_LARGE]
+_OF_ONE_RECORD: Final = frozenset({_R.LIMITS, _R.FIND_RECORD, _R.TIMESTAMP_LIMITS})
+
+
+def refusal_remedy(code: int, flow: Flow, topic: str, remote: str) -> str:
+    """Return what an operator does about a target that refuses a record, or a batch, with this code.
+
+    Args:
+        topic: on the source.
+        remote: the remote topic.
+    """
+    text = _REMEDIES.get(code, "Look at the log of the brokers of {target}.")
+    text = text.format(topic=topic, remote=remote, source=flow.source, target=flow.target)
+    if produce_error(code).reaction in _OF_ONE_RECORD:
+        text += " Or let quarantine keep such records (on.poison.record=quarantine)."
+    return text
+
 
 _DEFAULTS: Final = {
     Reaction.RETRY: _R.RESEND,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from mm2py.connector import Flow
 from mm2py.records.standstill import Cause
+from mm2py.replication.partition_errors import BLOCKED_PAUSE_S, refusal_remedy
 
 
 class Sort(Enum):
@@ -199,6 +200,8 @@ class PartitionFacts(NamedTuple):
     """Why its last attempt failed, until another one succeeds."""
     reported: str = ""
     """The log event of that failure."""
+    refused_with: int = 0
+    """The error code with which the target refuses it, or would refuse it; 0: it does not."""
     lacks_leader: str = ""
     position_problem: str = ""
     """Why the position that it waits for cannot be stored."""
@@ -223,18 +226,23 @@ class Found(NamedTuple):
         return SORT_OF[self.reason] is Sort.WAITING
 
 
-_SOURCE_EVENTS: Final = "source."
-_TOO_LARGE: Final = "source.too_large"
-
-
-def reason_of(event: str) -> Reason:
-    """Return the reason that a copier's log event tells of a partition that waits."""
+def reason_of(event: str, refused_with: int) -> Reason:
+    """Return the reason that a copier's log event tells of a partition that waits; ``refused_with``: as above."""
     if event == "source.denied":
         return Reason.SOURCE_DENIED
     if event == "target.denied":
         return Reason.TARGET_DENIED
-    is_of_source = event.startswith(_SOURCE_EVENTS) and event != _TOO_LARGE
-    return Reason.RECORD_UNREADABLE if is_of_source else Reason.RECORD_REFUSED
+    return Reason.RECORD_REFUSED if refused_with else Reason.RECORD_UNREADABLE
+
+
+def remedy_of(event: str, refused_with: int, flow: Flow, topic: str, remote_topic: str) -> str:
+    """Return what an operator does about a partition that waits: for a refusal, what its code asks for."""
+    if refused_with:
+        remedy = refusal_remedy(refused_with, flow, topic, remote_topic)
+        return remedy if event == "target.denied" else f"{remedy} It is tried again every {BLOCKED_PAUSE_S:g} s."
+    if event == "source.denied":
+        return f"Grant READ on {topic} on {flow.source}."
+    return f"Look at {topic} on {flow.source}; it is read again every {BLOCKED_PAUSE_S:g} s."
 
 
 def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) -> Found | None:
@@ -244,9 +252,8 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
             Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept '{flow}:{topic}'."
         )
     if seen.failure and seen.reported:
-        reason = reason_of(seen.reported)
-        has_remedy = seen.reported == _TOO_LARGE  # says by itself what to raise
-        return Found(reason, seen.failure, "" if has_remedy else _remedy(reason, flow, topic, remote_topic))
+        reason = reason_of(seen.reported, seen.refused_with)
+        return Found(reason, seen.failure, remedy_of(seen.reported, seen.refused_with, flow, topic, remote_topic))
     if seen.stalled:
         return Found(Reason.STALLED, f"records wait and none is acknowledged: {seen.stalled}")
     if seen.lacks_leader:
@@ -259,21 +266,6 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
     if seen.starting:
         return Found(Reason.STARTING, seen.starting)
     return Found(Reason.RETRYING, seen.failure) if seen.failure else None
-
-
-def _remedy(reason: Reason, flow: Flow, topic: str, remote_topic: str) -> str:
-    match reason:
-        case Reason.SOURCE_DENIED:
-            return f"Grant READ on {topic} on {flow.source}."
-        case Reason.TARGET_DENIED:
-            return f"Grant WRITE on {remote_topic} on {flow.target}."
-        case Reason.RECORD_UNREADABLE:
-            return f"Look at {topic} on {flow.source}; it is read again every 30 s."
-        case _:
-            return (
-                f"Raise max.message.bytes of {remote_topic} on {flow.target}, or let quarantine keep such records"
-                " (on.poison.record=quarantine); it is tried again every 30 s."
-            )
 
 
 # -- what status and REST know of a topic ------------------------------------------------------------------------------

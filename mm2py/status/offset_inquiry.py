@@ -11,7 +11,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.list_offsets import EARLIEST, end_of
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.partition_ledger import PartitionLedger
@@ -25,10 +25,22 @@ from mm2py.replication.reading.internal_table import each_record
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import OffsetSyncTable
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
-from mm2py.status.offset_report import MAY_BE_REPLAYED, OffsetReport, may_be_lost, report_of, with_gaps, with_log_start
+from mm2py.status.offset_report import (
+    MAY_BE_REPLAYED,
+    OffsetReport,
+    WayBack,
+    is_behind_copies,
+    may_be_lost,
+    report_of,
+    with_gaps,
+    with_log_start,
+    with_way_back,
+)
 from mm2py.topics.names import ledger_topic, quarantine
 
 REPLAYED_NOTE = "mm2py replay has appended it since"
+STRETCHES_READ = 20
+"""So many stretches without copies are read on the target, to tell markers from records that others wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +115,16 @@ async def ask_where(
     replayed: set[int] = set()
     if question.is_reverse:
         found = await target_log.with_replayed(found)
-        log_start = 0 if is_target_alone else await _log_start(source, key, source_topic)
+        log_start = 0 if is_target_alone else await _end_of(source, key, source_topic, EARLIEST)
     else:
         if any(map(may_be_lost, found.values())):
             gaps = await target_log.gaps()
             found = {offset: with_gaps(one, gaps, offset) for offset, one in found.items()}
         found, replayed = await target_log.with_quarantine(found)
-        log_start = await _log_start(target, there, target_topic)
+        log_start = await _end_of(target, there, target_topic, EARLIEST)
+    behind = {offset for offset, one in found.items() if is_behind_copies(one, is_reverse=question.is_reverse)}
     found = {offset: with_log_start(one, log_start) for offset, one in found.items()}
-    return [
+    reports = [
         report_of(
             *asked,
             offset,
@@ -123,6 +136,10 @@ async def ask_where(
         )
         for offset in question.offsets
     ]
+    way_back = await target_log.way_back(ledger, target_topic) if behind and remote == key[0] else None
+    if way_back is None:
+        return reports
+    return [with_way_back(one, way_back, alias) if one.offset in behind else one for one in reports]
 
 
 class _TargetLog:
@@ -196,7 +213,31 @@ class _TargetLog:
                 kept.add(origin.offset)
         return kept, replayed
 
+    async def way_back(self, ledger: PartitionLedger, topic: TopicMetadata | None) -> WayBack | None:
+        """Return where a flow that copies the remote partition back begins; None: the ledger holds nothing."""
+        if ledger.newest is None:
+            return None
+        begins_at, there = ledger.newest.target_end, (self._remote, self._key[1])
+        log_start = await _end_of(self._target, there, topic, EARLIEST)
+        log_end = await _end_of(self._target, there, topic, LATEST)
+        left_out, first = 0, None
+        stretches = ((max(start, log_start), end) for start, end in ledger.without_copy() if end > log_start)
+        for number, (start, end) in enumerate(stretches):
+            left_out += end - start
+            if first is not None:
+                continue
+            if number == STRETCHES_READ:
+                first = start
+            elif (record := await self._record_from(start)) is not None and record.offset < end:
+                first = record.offset
+        return WayBack(begins_at, left_out, first, max(log_end, begins_at))
+
     async def _record_at(self, target_offset: int) -> Record | None:
+        record = await self._record_from(target_offset)
+        return record if record is not None and record.offset == target_offset else None
+
+    async def _record_from(self, target_offset: int) -> Record | None:
+        """Return the next record of the remote partition from an offset on; None: there is none."""
         topic = await _topic(self._target, self._remote)
         partition = None if topic is None else topic.partitions.get(self._key[1])
         if topic is None or partition is None:
@@ -204,7 +245,7 @@ class _TargetLog:
         only = replace(topic, partitions={self._key[1]: partition})
         try:
             async for record in each_record(self._target, only, {self._key[1]: target_offset}):
-                return record if record.offset == target_offset else None
+                return record
         except BrokerRefused as error:
             if error.code != OFFSET_OUT_OF_RANGE:
                 raise
@@ -221,14 +262,14 @@ async def _topic(brokers: Brokers, name: str) -> TopicMetadata | None:
     return found
 
 
-async def _log_start(brokers: Brokers, key: TopicPartition, topic: TopicMetadata | None) -> int:
-    """Return the first offset of a partition that exists."""
+async def _end_of(brokers: Brokers, key: TopicPartition, topic: TopicMetadata | None, when: int) -> int:
+    """Return the first or the next offset of a partition that exists."""
     if topic is None:
         raise AssertionError("the topic does not exist")
     partition = topic.partitions[key[1]]
     if partition.leader is None:
         raise BrokerRefused(f"Finding where {key[0]}-{key[1]} begins", partition.error_code or LEADER_NOT_AVAILABLE)
-    return await end_of(brokers, partition.leader, key, EARLIEST)
+    return await end_of(brokers, partition.leader, key, when)
 
 
 def _is_like(kept: Quarantined, record: Record) -> bool:

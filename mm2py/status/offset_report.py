@@ -6,7 +6,7 @@ Answers to RemoteClusterUtils.translateOffsets of Apache Kafka's Connect, mirror
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mm2py.offsets.answers import AnswerKind
@@ -40,6 +40,20 @@ MAY_BE_REPLAYED: Final = frozenset({AnswerKind.NOT_OURS, AnswerKind.END, AnswerK
 
 
 @dataclass(frozen=True, slots=True)
+class WayBack:
+    """Where a flow from the target back to the source begins, under the identity policy, and what it leaves out."""
+
+    begins_at: int
+    """The target offset behind the last copy."""
+    left_out: int
+    """How many target offsets before that hold no copy: a marker, or a record that others wrote."""
+    first_left_out: int | None
+    """The first record among them; null: they are markers."""
+    log_end: int
+    """Where the target's log ends. What is between is not copied back by a flow that begins there."""
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetReport:
     """One offset, and where it is in the other log."""
 
@@ -61,6 +75,8 @@ class OffsetReport:
     """``ledger``, ``offset-syncs``; empty without an answer."""
     text: str
     """The same in words."""
+    way_back: WayBack | None = None
+    """Only behind the last copied record, if the topic has the same name on the target."""
 
 
 def report_of(
@@ -98,6 +114,25 @@ def report_of(
         str(translation.basis),
         text,
     )
+
+
+def is_behind_copies(translation: Translation, *, is_reverse: bool) -> bool:
+    """Whether an offset is behind the last copied record. On the target, all that is there is no copy."""
+    return translation.kind is AnswerKind.END or (is_reverse and translation.kind is AnswerKind.NOT_YET)
+
+
+def with_way_back(report: OffsetReport, found: WayBack, source: str) -> OffsetReport:
+    """Return the report, with where a flow back to the source (its alias) begins, and what it leaves out."""
+    begins_at, first, log_end = found.begins_at, found.first_left_out, found.log_end
+    text = f"{report.text}; a flow back to {source} begins at {begins_at}"
+    if log_end > begins_at:
+        text += f", not at the end of the log, {log_end}: the {log_end - begins_at} offsets between hold no copy"
+    if first is not None:
+        text += (
+            f". Of the offsets before {begins_at} it leaves out {found.left_out} that hold no copy, the first record at"
+            f" {first}. To take them along, begin at {first}: the copies behind it come twice"
+        )
+    return replace(report, text=text, way_back=found)
 
 
 def may_be_lost(translation: Translation) -> bool:

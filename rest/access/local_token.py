@@ -54,32 +54,42 @@ class LocalToken:
             if is_reading:
                 return reader
             raise unauthorized(f"Nothing can be changed over REST. {error} Or set rest.users.file.") from None
-        if header is not None and _given(header) == token:
+        given = None if header is None else _given(header)
+        if given == token:
             return Caller(_USER, address, "token")
         if is_reading:
             return reader
         if header is not None:
-            self._tell_failure(address)
+            self._tell_failure(address, path)
         raise unauthorized(
-            f"Changes take a proven user. Send the user {PROVEN_USER} with the token of {path} as password, or that"
-            " token as Bearer. See docs/rest-access.md."
+            f"Changes take a proven user{_what_is_wrong(header, given)}. Send the user {PROVEN_USER} with the token of"
+            f" {path} as password, or that token as Bearer. See docs/rest-access.md."
         )
 
-    def _tell_failure(self, address: str) -> None:
+    def _tell_failure(self, address: str, path: Path) -> None:
         count = self._failures.failed(network_of(address), self._clock.monotonic())
         if is_told(count):
-            self._log.warning("rest.login_failed", address=address, in_a_row=count)
+            self._log.warning("rest.login_failed", address=address, in_a_row=count, token_file=str(path))
+
+
+def _what_is_wrong(header: bytes | None, given: Secret | None) -> str:
+    """Return how a sentence goes on that says what a request does not prove."""
+    if header is None:
+        return ""
+    if given is None:
+        return ", and the request brings no token"
+    return ", and the token of the request is wrong: it is another worker's, or was replaced since it was read"
 
 
 def _given(header: bytes) -> Secret | None:
     """Return the token that a request brings with it; None: there is none in it."""
     scheme, _, rest = header.decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
-        return Secret(rest.strip())
+        return Secret(rest.strip()) if rest.strip() else None
     if scheme.lower() != "basic":
         return None
     try:
         name, _, password = base64.b64decode(rest.strip(), validate=True).decode("utf-8").partition(":")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return Secret(password) if name == PROVEN_USER else None
+    return Secret(password) if name == PROVEN_USER and password else None

@@ -18,8 +18,9 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.replication.copying.copied_partition import NOT_STORED, CopiedPartition
 from mm2py.replication.copying.events import Report
 from mm2py.replication.copying.states import Reconciling, Stopped, Waiting
+from mm2py.replication.partition_errors import DENIED_PAUSE_S
 from mm2py.replication.planning.steps import PASS_REFUSED
-from mm2py.status.not_copied import Reason, reason_of
+from mm2py.status.not_copied import reason_of, remedy_of
 
 OUT_OF_ORDER: Final = "target.out_of_order"
 SOURCE_DENIED: Final = "source.denied"
@@ -51,9 +52,14 @@ class Reports:
         if report.event == OUT_OF_ORDER:
             way_out = {"remedy": self._again_from(part)}
         elif isinstance(part.copier.state, Waiting) and part.copier.is_blocked:
-            way_out = {"reason": str(reason_of(report.event))}
+            way_out = {"reason": str(reason_of(report.event, report.refused_with))}
+            if report.refused_with:  # else the text says more
+                way_out["remedy"] = self._remedy(part, report)
         write = self._log.error if report.severe else self._log.warning
         write(report.event, topic=part.source_topic, partition=part.partition, why=report.text, **way_out)
+
+    def _remedy(self, part: CopiedPartition, report: Report) -> str:
+        return remedy_of(report.event, report.refused_with, self._flow, part.source_topic, part.target_topic)
 
     def _again_from(self, part: CopiedPartition) -> str:
         """Return how to send once more what the target may have lost, and nothing before that."""
@@ -71,21 +77,15 @@ class Reports:
             self._denied[at].add(part)
             return
         denied = self._denied[at] = {part}
-        if report.event == SOURCE_DENIED:
-            reason = Reason.SOURCE_DENIED
-            remedy = f"Grant READ on {part.source_topic} on {self._flow.source}; it is tried again."
-        else:
-            reason = Reason.TARGET_DENIED
-            remedy = f"Grant WRITE on {part.target_topic} on {self._flow.target}; it is tried again."
 
         def say() -> None:
             self._log.error(
                 report.event,
                 topic=part.source_topic,
                 partitions=len(denied),
-                reason=str(reason),
+                reason=str(reason_of(report.event, report.refused_with)),
                 why=report.text,
-                remedy=remedy,
+                remedy=f"{self._remedy(part, report)} It is tried again every {DENIED_PAUSE_S:g} s.",
             )
 
         asyncio.get_running_loop().call_soon(say)

@@ -123,6 +123,7 @@ class Standstills:
             gap=AT_A_GAP if isinstance(state, Stopped) else "",
             failure=_failure(part) if is_failing and state.cause else "",
             reported=state.reported if is_failing else "",
+            refused_with=state.refused_with if is_failing else 0,
             lacks_leader=part.lacks_leader or "",
             position_problem=f"{NOT_STORED}: {part.position_problem}" if part.waits_for_position else "",
             starting=starting,

@@ -11,10 +11,10 @@ A batch whose outcome is unknown is not sent again: brokers do not recognise rep
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from mm2py.backfill.frames.patience import Patience
 from mm2py.compiled_core import CORE
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
@@ -30,13 +30,11 @@ from mm2py.kafka.error_codes import (
     RECORD_LIST_TOO_LARGE,
     REQUEST_TIMED_OUT,
 )
-from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
+from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, TopicPartition, TopicProduce
 from mm2py.kafka.producer import transactions
 from mm2py.records.batch import next_sequence, stamp
 
-PATIENCE_S: Final = 60.0
-"""How long a coordinator or a leader may be away."""
 REQUEST_MS: Final = 30_000
 _UNKNOWN: Final = frozenset({REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _ENDED: Final = FENCED | {INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING}
@@ -78,7 +76,7 @@ async def end(brokers: Brokers, one: OpenTransaction, *, committed: bool, timeou
         TransactionLost: it had ended.
         KafkaError: the coordinator is away for a minute, or refuses.
     """
-    patience = _Patience()
+    patience = Patience()
     while True:
         try:
             coordinator = await admin.find_coordinator(brokers, one.transactional_id, transactions=True)
@@ -92,20 +90,6 @@ async def end(brokers: Brokers, one: OpenTransaction, *, committed: bool, timeou
             await patience.wait(error)
         except KafkaError as error:
             await patience.wait(error)
-
-
-class _Patience:
-    """Pauses between attempts, for a minute in all."""
-
-    def __init__(self) -> None:
-        self._backoff = Backoff(random.Random(), first_s=0.02, most_s=1.0)  # noqa: S311
-        self._until_s = asyncio.get_running_loop().time() + PATIENCE_S
-
-    async def wait(self, error: KafkaError) -> None:
-        """Wait a little. Raises ``error`` if that would not help, or a minute is over."""
-        if not error.retriable or asyncio.get_running_loop().time() > self._until_s:
-            raise error
-        await asyncio.sleep(self._backoff.next_s())
 
 
 class TaskTransaction:
@@ -132,7 +116,7 @@ class TaskTransaction:
         Raises:
             BrokerRefused, KafkaError: the cluster grants none.
         """
-        patience = _Patience()
+        patience = Patience()
         while True:
             try:
                 coordinator = await admin.find_coordinator(self._brokers, self._id, transactions=True)
@@ -175,7 +159,7 @@ class TaskTransaction:
                 return
 
     async def _add(self, partitions: Collection[TopicPartition]) -> None:
-        patience = _Patience()
+        patience = Patience()
         while partitions:
             try:
                 coordinator = await admin.find_coordinator(self._brokers, self._id, transactions=True)
@@ -198,7 +182,7 @@ class TaskTransaction:
 
     async def _send_round(self, topic: str, batches: Mapping[int, tuple[bytearray, int]]) -> None:
         """Send one batch to each of several partitions."""
-        patience = _Patience()
+        patience = Patience()
         left = dict(batches)
         for number, (batch, _) in left.items():
             sequence = self._sequences.get((topic, number), 0)
@@ -236,7 +220,7 @@ class TaskTransaction:
             raise OutcomeUnknown(topic, error)
         return error
 
-    async def _leaders(self, topic: str, numbers: Collection[int], patience: _Patience) -> dict[BrokerId, list[int]]:
+    async def _leaders(self, topic: str, numbers: Collection[int], patience: Patience) -> dict[BrokerId, list[int]]:
         while True:
             try:
                 if topic not in self._topics:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import uuid
 import zlib
 from typing import Final
 
+from mm2py.backfill.frames.patience import answered
 from mm2py.backfill.frames.ranges import topic_of
 from mm2py.errors import Mm2Error
-from mm2py.kafka.cluster import until_answered
+from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
@@ -89,12 +89,10 @@ _views: dict[tuple[str | None, int], _LogView] = {}
 
 async def make_log(brokers: Brokers, replication_factor: int) -> int:
     """Make the topic where there is none. Return how many partitions it has. Raises: TopicNotMade, KafkaError."""
-    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    topic = await until_answered(
+    topic = await answered(
         lambda: find_or_make(
             brokers, spark_writes_topic(), replication_factor, setting="offset.storage.replication.factor"
-        ),
-        rng=rng,
+        )
     )
     return len(topic.partitions)
 
@@ -103,16 +101,21 @@ async def committed_batch(brokers: Brokers, job: str, task: int) -> int:
     """Return the newest batch of which the task's rows were committed; -1: none.
 
     Call it when no earlier attempt of the task can commit any more: after its transactional id was asked for anew.
+    The topic may have been made just now: brokers that do not know yet who leads it are asked again.
 
     Raises:
         WriteUndecided: a record of the task has no marker although its transaction has ended.
         BrokerRefused, KafkaError: the log cannot be read.
     """
+    return await answered(lambda: _committed_batch(brokers, job, task))
+
+
+async def _committed_batch(brokers: Brokers, job: str, task: int) -> int:
     topic = await topic_of(brokers, NAME)
     number = log_partition(job, task, len(topic.partitions))
     leader = topic.partitions[number].leader
     if leader is None:
-        raise BrokerRefused(f"Reading {NAME}-{number}", topic.partitions[number].error_code)
+        raise BrokerRefused(f"Reading {NAME}-{number}", topic.partitions[number].error_code or LEADER_NOT_AVAILABLE)
     view = _views.setdefault((str(topic.topic_id), number), _LogView())
     loop = asyncio.get_running_loop()
     give_up_at_s = loop.time() + MARKER_PATIENCE_S

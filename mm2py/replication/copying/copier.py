@@ -245,7 +245,8 @@ class Copier(CopierView):
                 return [*self._check_end(), *self._fail(event.now_s, text, Need.METADATA)]
             case ProduceReaction.DENIED:
                 text = f"mm2py may not write to the remote topic ({what})"
-                return self._fail(event.now_s, text, pause_s=DENIED_PAUSE_S, report="target.denied")
+                report, pause_s = "target.denied", DENIED_PAUSE_S
+                return self._fail(event.now_s, text, pause_s=pause_s, report=report, refused_with=event.code)
             case ProduceReaction.NEW_INCARNATION:
                 return self._lost_track(
                     event.now_s, f"another producer has fenced this one ({what})", Need.NEW_INCARNATION
@@ -264,7 +265,7 @@ class Copier(CopierView):
                 return self._timestamp_refused(event, entry, what)
             case ProduceReaction.BLOCK:
                 text = f"the target refuses the batch of source offset {first} with {what}"
-                return self._block(event.now_s, "target.refuses", text)
+                return self._block(event.now_s, "target.refuses", text, event.code)
             case _:
                 assert_never(error.reaction)
 
@@ -299,7 +300,7 @@ class Copier(CopierView):
     def _meet_poison(self, now_s: float, poison: Poison, report: str, text: str) -> Sequence[Effect]:
         """Wait for an operator at a record that the target refuses, or for the quarantine to keep it."""
         if not self.search.quarantines:
-            return self._block(now_s, report, text)
+            return self._block(now_s, report, text, poison.code)
         effects = self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S, is_blocked=True)
         self.search.keep(poison)
         return [*effects, poison]
@@ -431,18 +432,19 @@ class Copier(CopierView):
         pause_s: float | None = None,
         report: str | None = None,
         is_blocked: bool = False,
+        refused_with: int = 0,
     ) -> Sequence[Effect]:
         """Pause, then read again from the position. What was sent is sent again one by one, with its sequences."""
         if type(self.state) is not Copying:
             return self._fail_once_more(now_s, need)
         effects: list[Effect] = [] if need is None else [need]
         if report and self.reason != reason:
-            effects.append(Report(report, reason))
+            effects.append(Report(report, reason, refused_with=refused_with))
         if pause_s is None:
             pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
         self._failures += 1
         self.in_flight.fail()
-        self._change(states.Failed(now_s + pause_s, reason, is_blocked, report or ""))
+        self._change(states.Failed(now_s + pause_s, reason, is_blocked, report or "", refused_with))
         return effects
 
     def _fail_once_more(self, now_s: float, need: Need | None) -> Sequence[Effect]:
@@ -466,9 +468,10 @@ class Copier(CopierView):
             self._change(states.LostTrack(reason))
         return self._fail_once_more(now_s, need)
 
-    def _block(self, now_s: float, event: str, text: str) -> Sequence[Effect]:
+    def _block(self, now_s: float, event: str, text: str, refused_with: int = 0) -> Sequence[Effect]:
         """Wait for an operator. It is reported once, and tried again from time to time."""
-        return self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S, report=event, is_blocked=True)
+        pause_s = BLOCKED_PAUSE_S
+        return self._fail(now_s, text, pause_s=pause_s, report=event, is_blocked=True, refused_with=refused_with)
 
     def _stall_at(self, gap: GapFound, *, lost: int = 0, is_looked_up: bool = False) -> Sequence[Effect]:
         """Stop at a gap. ``lost``, ``is_looked_up``: see ``Gaps.add``."""

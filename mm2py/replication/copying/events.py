@@ -274,6 +274,8 @@ class Report:
     event: str
     text: str
     severe: bool = True
+    refused_with: int = 0
+    """The error code with which the target refuses it, or would refuse it; 0: it does not."""
 
 
 @dataclass(frozen=True, slots=True)

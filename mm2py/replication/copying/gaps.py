@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mm2py.kafka.error_codes import INVALID_TIMESTAMP
+from mm2py.moments import time_text
 from mm2py.records.gap_record import Done, GapKind, SourcePolicy, TargetPolicy
 from mm2py.replication.copying.events import (
     Diverged,
@@ -209,15 +210,9 @@ _LEAVE_OUT: Final = (
     " partition to {last_offset}, and resume it. Until then it is tried again every 30 seconds."
 )
 _WAYS_OUT: Final = {
-    "too large": " Raise max.message.bytes of the remote topic; it is tried again every 30 seconds.",
-    "null key on compacted target": " Let the remote topic have cleanup.policy=delete; it is tried again.",
     "decompression bomb": _LEAVE_OUT,
     "over budget": _LEAVE_OUT,
 }
-_TIMESTAMP_WAYS_OUT: Final = (
-    ". Raise message.timestamp.after.max.ms or message.timestamp.before.max.ms of the remote topic (before Kafka 3.6"
-    " message.timestamp.difference.max.ms); it is tried again every 30 seconds. Or set on.poison.record=quarantine."
-)
 _POISONS: Final = {"too large": 10, "null key on compacted target": 87}
 """What the target's settings would refuse, found before it is sent, with the code that it would answer."""
 
@@ -256,8 +251,8 @@ class PoisonSearch:
             many = f"a batch of {batch.record_count} records, of source offset {first}"
             return None, f"the target refuses {many}, with {what}"
         poison = Poison(first, batch.next_offset, batch.leader_epoch, code, what, was_sent=True)
-        ways_out = "" if code != INVALID_TIMESTAMP or self.quarantines else _TIMESTAMP_WAYS_OUT
-        return poison, f"the target refuses the record of source offset {first} with {what}{ways_out}"
+        of_when = f", of {time_text(batch.max_timestamp_ms)}," if code == INVALID_TIMESTAMP else ""
+        return poison, f"the target refuses the record of source offset {first}{of_when} with {what}"
 
     def keep(self, poison: Poison) -> None:
         """Remember the record that the quarantine is asked to keep."""

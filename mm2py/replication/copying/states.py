@@ -23,6 +23,8 @@ class State:
     """Why the partition waits or has stopped, or why it waited last. Empty once a batch was stored again."""
     reported: str = ""
     """The log event that told the operator of it, as ``source.denied``; empty: none."""
+    refused_with: int = 0
+    """The error code of ``Report``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,7 @@ class Failed(NamedTuple):
     cause: str
     is_blocked: bool = False
     reported: str = ""
+    refused_with: int = 0
 
 
 class LostTrack(NamedTuple):
@@ -216,6 +219,11 @@ class UndeclaredTransition(AssertionError):
     """A copier was to change its state in a way that is not declared: a defect."""
 
 
+def _copying_again(state: State) -> Copying:
+    """Return the state in which another attempt is made: what was wrong may be so still."""
+    return Copying(cause=state.cause, reported=state.reported, refused_with=state.refused_with)
+
+
 def next_state(state: State, change: Change) -> State:
     """Return the state that follows.
 
@@ -225,7 +233,7 @@ def next_state(state: State, change: Change) -> State:
     match state, change:
         # It starts
         case Storing(), PositionStored():
-            return Copying(cause=state.cause, reported=state.reported) if state.cause else COPYING
+            return _copying_again(state) if state.cause else COPYING
         case Copying(), BatchStored():
             return COPYING
 
@@ -236,11 +244,12 @@ def next_state(state: State, change: Change) -> State:
                 resume_at_s=change.resume_at_s,
                 is_blocked=change.is_blocked,
                 reported=change.reported,
+                refused_with=change.refused_with,
             )
         case Waiting(), RecordKept() | PauseCut():
             return replace(state, resume_at_s=change.now_s)
         case Waiting(), PauseEnded():
-            return Copying(cause=state.cause, reported=state.reported)
+            return _copying_again(state)
         case Waiting(), RecordsLeftOut():
             return Storing(cause=state.cause)
 

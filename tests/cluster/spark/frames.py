@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,13 +32,13 @@ class Sent(NamedTuple):
 class FlowFile:
     """A settings file with one flow, whose aliases no other test has."""
 
-    def __init__(self, source: KafkaCluster, target: KafkaCluster, **extra: Any) -> None:
+    def __init__(self, folder: Path, source: KafkaCluster, target: KafkaCluster, **extra: Any) -> None:
         self.source, self.target = source, target
         self.alias, self.other = new_name("A").replace("-", ""), new_name("B").replace("-", "")
         self.flow = f"{self.alias}->{self.other}"
         properties = one_way_properties(source, target, names=(self.alias, self.other), **extra)
         self.properties = properties | {f"{self.flow}.topics": ".*"}
-        self.path = Path(tempfile.mkdtemp(prefix="mm2py-frames-")) / "mm2.properties"
+        self.path = folder / "mm2.properties"
         self.path.write_text(render_properties(self.properties))
 
     def options(self, topic: str, side: str = "source", **more: str) -> dict[str, str]:

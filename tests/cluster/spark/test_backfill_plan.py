@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ RATE = 1_000
 
 
 @pytest.fixture
-def flow(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> FlowFile:
-    return FlowFile(source_cluster, target_cluster, **{"bytes.per.second.max": RATE})
+def flow(source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path) -> FlowFile:
+    return FlowFile(tmp_path, source_cluster, target_cluster, **{"bytes.per.second.max": RATE})
 
 
 def planned(capsys: pytest.CaptureFixture[str], flow: FlowFile, *arguments: str) -> dict[str, Any]:

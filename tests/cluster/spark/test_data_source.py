@@ -38,8 +38,8 @@ def registered(spark: SparkSession) -> None:
 
 
 @pytest.fixture
-def flow(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> FlowFile:
-    return FlowFile(source_cluster, target_cluster)
+def flow(source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path) -> FlowFile:
+    return FlowFile(tmp_path, source_cluster, target_cluster)
 
 
 def numbers(count: int, *, first: int = 0, partition: int = 0) -> list[Sent]:

@@ -43,8 +43,8 @@ def registered(spark: SparkSession) -> None:
 
 
 @pytest.fixture
-def flow(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> FlowFile:
-    return FlowFile(source_cluster, target_cluster)
+def flow(source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path) -> FlowFile:
+    return FlowFile(tmp_path, source_cluster, target_cluster)
 
 
 def write(frame: DataFrame, flow: FlowFile, topic: str, **options: str) -> None:

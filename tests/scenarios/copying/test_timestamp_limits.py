@@ -126,8 +126,13 @@ def test_where_the_limit_may_not_be_raised_the_partition_names_it_and_goes_on_on
             assert why in line
             assert f"Set {AFTER}={1 << 62} on A.orders on B by hand, or {way_out}." in line
             (refused,) = [line for line in errors(world) if " target.refuses " in line]
-            assert f"Raise {AFTER} or {BEFORE} of the remote topic" in refused
-            assert "on.poison.record=quarantine" in refused
+            waiting = [line for line in lines(world, "partitions.waiting") if "record-refused" in line]
+            for line in (refused, *waiting[:1]):
+                assert f"Raise {AFTER} (it refuses records of the future) or {BEFORE} (it refuses old ones)" in line
+                assert "of A.orders on B by hand" in line and "grant mm2py ALTER_CONFIGS on A.orders" in line
+                assert "on.poison.record=quarantine" in line
+                assert "max.message.bytes" not in line
+            assert waiting
             assert values(world) == [b"1"]
             do(world)
             await until(lambda: values(world) == [b"1", b"late"], deadline_s=40.0)

@@ -23,12 +23,13 @@ from mm2py.records.quarantined import (
     encode_replayed,
 )
 from mm2py.status.offset_inquiry import Question, ask_where
-from mm2py.status.offset_report import OffsetReport, line_of
+from mm2py.status.offset_report import OffsetReport, WayBack, line_of
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.ledger_topic import chunk, write_chunks
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.offsets.test_exact_checkpoints import sync
+from tests.scenarios.sync_world import IDENTITY
 from tests.scenarios.world import World
 
 KEY: Final = ("orders", 0)
@@ -244,3 +245,73 @@ def test_several_offsets_may_be_asked_for_at_once_and_none_that_no_log_has() -> 
     for wrong in (["--offset", "-1"], ["--offset", "x"], ["--partition", "2147483648"], ["--offset", str(2**63)]):
         with pytest.raises(ConfigError):
             parse_arguments([*given, *wrong])
+
+
+# The way back, under the identity policy
+
+
+def failed_over(*copies: Run | Hole, copied_to: int) -> World:
+    """Return a flow under the identity policy: its ledger, and 100 records in the topic on the target."""
+    world = World(1, extra=IDENTITY)
+    for cluster, count in ((world.source, 200), (world.target, 100)):
+        cluster.create_topic("orders", 1)
+        cluster.append("orders", 0, [b"%d" % number for number in range(count)])
+    write_chunks(world.target, [chunk(*copies, copied_to=copied_to, is_whole=True)])
+    return world
+
+
+def test_a_flow_back_is_told_where_it_begins_and_what_others_wrote_before_and_behind_that() -> None:
+    """One began at the end of the topic, another behind the last copy: both lost what clients had written to B."""
+
+    async def scenario() -> None:
+        world = failed_over(Run(0, 0, 10), Run(10, 14, 60), copied_to=70)
+        (report,) = await ask(world, 70)
+        assert report.way_back == WayBack(begins_at=74, left_out=4, first_left_out=10, log_end=100)
+        assert line_of(report) == (
+            "orders-0 offset 70 -> orders-0 offset 74, exact (behind the last copied record; a flow back to A begins at"
+            " 74, not at the end of the log, 100: the 26 offsets between hold no copy. Of the offsets before 74 it"
+            " leaves out 4 that hold no copy, the first record at 10. To take them along, begin at 10: the copies"
+            " behind it come twice)"
+        )
+        assert [one.way_back for one in await ask(world, 5, 71)] == [None, None]
+        for one in await ask(world, 74, 100, is_reverse=True):
+            assert one.way_back == report.way_back and "a flow back to A begins at 74" in one.text
+        (copied,) = await ask(world, 20, is_reverse=True)
+        assert copied.way_back is None
+
+    run_virtual(scenario())
+
+
+def test_markers_are_no_records_that_a_flow_back_leaves_out() -> None:
+    """Each worker that is killed leaves a marker among the copies."""
+
+    async def scenario() -> None:
+        world = failed_over(Run(0, 0, 100), Run(100, 101, 5), copied_to=105)
+        world.target.write_marker("orders", 0, 7, 1)
+        world.target.append("orders", 0, [b"copy"] * 5)
+        (report,) = await ask(world, 105)
+        assert report.way_back == WayBack(begins_at=106, left_out=1, first_left_out=None, log_end=106)
+        assert report.text == "behind the last copied record; a flow back to A begins at 106"
+
+    run_virtual(scenario())
+
+
+def test_what_the_target_has_deleted_is_not_counted() -> None:
+    async def scenario() -> None:
+        runs = [Run(number, 3 * number, 1) for number in range(33)]
+        world = failed_over(*runs, copied_to=33)
+        world.target.delete_records("orders", 0, 50)
+        (report,) = await ask(world, 33)
+        assert report.way_back == WayBack(begins_at=97, left_out=97 - 50 - 16, first_left_out=50, log_end=100)
+
+    run_virtual(scenario())
+
+
+def test_under_the_default_policy_no_flow_leads_back_from_a_remote_topic() -> None:
+    async def scenario() -> None:
+        world = make()
+        write_chunks(world.target, [chunk(Run(0, 5, 10), is_whole=True)])
+        (report,) = await ask(world, 10)
+        assert (report.kind, report.way_back, report.text) == ("end", None, "behind the last copied record")
+
+    run_virtual(scenario())

@@ -580,3 +580,18 @@ def test_what_was_counted_after_a_crash_does_not_hide_what_the_ledger_knew_of_it
 def _chunk(number: int, begin: tuple[int, int], entries: tuple[Entry, ...]) -> LedgerChunk:
     copied_to = entries[-1].source_end if entries else begin[0]
     return LedgerChunk(ChunkKey("orders", 0, number, begin[0]), begin[1], entries, copied_to, is_whole=begin == (0, 0))
+
+
+def test_the_offsets_between_copies_are_told_over_all_ledgers_of_a_partition() -> None:
+    partition = PartitionLedger()
+    first = Ledger(0, 2, is_whole=True)
+    first.catch_up([Run(0, 4, 6), Hole(6, 10, 5, 8, HoleCause.COUNTED), Run(11, 20, 10)])
+    partition.start(1, first)
+    second = Ledger(15, 33, is_whole=False)  # the position was set back
+    second.catch_up([Run(15, 33, 5), Run(20, 38, 5)])
+    partition.start(2, second)
+    after_a_loss = Ledger(99, 60, is_whole=False)  # what was copied between is not known
+    after_a_loss.catch_up([Run(99, 61, 1)])
+    partition.start(3, after_a_loss)
+    assert list(partition.without_copy()) == [(2, 4), (10, 13), (18, 20), (30, 33), (60, 61)]
+    assert list(PartitionLedger().without_copy()) == []

@@ -171,7 +171,7 @@ def test_the_token_is_a_password_or_a_bearer_token(worker: Guarded, token: str, 
 
 
 def test_what_is_nearly_the_token_is_refused_and_told_without_it_but_does_not_keep_from_reading(
-    worker: Guarded, token: str
+    worker: Guarded, token: str, tmp_path: Path
 ) -> None:
     wrong = [
         basic("mm2py", token[:-1]),
@@ -193,7 +193,33 @@ def test_what_is_nearly_the_token_is_refused_and_told_without_it_but_does_not_ke
         assert client.get(CONFIG, headers=raw).status_code == 200, headers
     assert worker.told == []
     assert worker.log.count("rest.login_failed") == 6
+    assert str(tmp_path / "rest.token") in worker.log
     assert token not in worker.log
+
+
+@pytest.mark.parametrize(
+    ("headers", "says"),
+    [
+        ({}, "Changes take a proven user."),
+        (bearer(""), "the request brings no token"),
+        (basic("mm2py", ""), "the request brings no token"),
+        (basic("admin", "x" * 64), "the request brings no token"),
+        ({"Authorization": "Digest x"}, "the request brings no token"),
+        (bearer("x" * 64), "the token of the request is wrong"),
+        (basic("mm2py", "x" * 64), "the token of the request is wrong"),
+    ],
+)
+def test_a_wrong_token_is_not_called_a_missing_one_and_the_file_that_counts_is_named(
+    worker: Guarded, token: str, tmp_path: Path, headers: dict[str, str], says: str
+) -> None:
+    """An operator whose file is of another worker, or was read before it was deleted, looks at the file and not at
+    the way in which it is sent."""
+    message = worker.client().patch(CONFIG, json={}, headers=headers).json()["message"]
+    assert says in message
+    assert ("is wrong" in message) == ("is wrong" in says)
+    assert ("no token" in message) == ("no token" in says)
+    assert str(tmp_path / "rest.token") in message and WAY in message
+    assert token not in message
 
 
 def test_the_history_says_mm2py_of_who_had_the_token(

@@ -6,9 +6,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from mm2py.connector import parse_flow
+from mm2py.kafka.error_codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    POLICY_VIOLATION,
+    RECORD_LIST_TOO_LARGE,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from mm2py.records.standstill import Cause
+from mm2py.replication.partition_errors import ProduceReaction, produce_error
 from mm2py.status.not_copied import (
     FAILED,
     SORT_OF,
@@ -23,10 +36,16 @@ from mm2py.status.not_copied import (
 )
 
 FLOW = parse_flow("A->B")
+REFUSED = {
+    ProduceReaction.LIMITS,
+    ProduceReaction.FIND_RECORD,
+    ProduceReaction.TIMESTAMP_LIMITS,
+    ProduceReaction.BLOCK,
+}
 COPIED = TopicFacts(partitions=4, selected=True, has_positions=True, listed=4)
 
 
-def found(**facts: str) -> Found | None:
+def found(**facts: Any) -> Found | None:
     return cause_of(PartitionFacts(**facts), FLOW, "orders", "A.orders")
 
 
@@ -52,8 +71,12 @@ def test_a_partition_that_is_copied_has_no_cause() -> None:
         ({"gap": "cut back"}, "stopped"),
         ({"failure": "may not read", "reported": "source.denied"}, "source-denied"),
         ({"failure": "may not write", "reported": "target.denied"}, "target-denied"),
-        ({"failure": "too large", "reported": "source.too_large"}, "record-refused"),
-        ({"failure": "refused", "reported": "target.refuses"}, "record-refused"),
+        ({"failure": "too large", "reported": "source.too_large", "refused_with": 10}, "record-refused"),
+        (
+            {"failure": "no key", "reported": "source.null_key_on_compacted_target", "refused_with": 87},
+            "record-refused",
+        ),
+        ({"failure": "refused", "reported": "target.refuses", "refused_with": 32}, "record-refused"),
         ({"failure": "damaged", "reported": "source.damaged"}, "record-unreadable"),
         ({"failure": "NOT_ENOUGH_REPLICAS", "stalled": "for a minute"}, "stalled"),
         ({"lacks_leader": "the remote partition has no leader"}, "no-leader"),
@@ -63,7 +86,7 @@ def test_a_partition_that_is_copied_has_no_cause() -> None:
         ({"failure": "NOT_LEADER"}, "retrying"),
     ],
 )
-def test_what_keeps_a_partition_from_being_copied_has_its_reason(facts: dict[str, str], reason: str) -> None:
+def test_what_keeps_a_partition_from_being_copied_has_its_reason(facts: dict[str, Any], reason: str) -> None:
     cause = found(**facts)
     assert cause is not None and cause.reason == reason
 
@@ -78,12 +101,57 @@ def test_a_missing_right_and_a_refused_record_are_told_before_the_stall_that_fol
 
 
 def test_the_log_tells_the_reason_by_the_same_rule() -> None:
-    assert [reason_of(event) for event in ("source.denied", "target.denied", "source.too_large", "source.damaged")] == [
+    reported = [("source.denied", 0), ("target.denied", 29), ("source.too_large", 10), ("source.damaged", 0)]
+    assert [reason_of(event, code) for event, code in reported] == [
         Reason.SOURCE_DENIED,
         Reason.TARGET_DENIED,
         Reason.RECORD_REFUSED,
         Reason.RECORD_UNREADABLE,
     ]
+
+
+def remedy(code: int, reported: str = "target.refuses") -> str:
+    cause = found(failure="refused", reported=reported, refused_with=code)
+    assert cause is not None
+    return cause.remedy
+
+
+def test_a_refused_record_gets_the_remedy_for_the_code_it_is_refused_with() -> None:
+    """A record with a refused timestamp once got the advice to raise max.message.bytes."""
+    assert remedy(INVALID_TIMESTAMP) == (
+        "Raise message.timestamp.after.max.ms (it refuses records of the future) or message.timestamp.before.max.ms (it"
+        " refuses old ones) of A.orders on B by hand; before Kafka 3.6 both are message.timestamp.difference.max.ms. Or"
+        " grant mm2py ALTER_CONFIGS on A.orders, with sync.topic.configs.enabled=true: it then sets what orders on A"
+        " takes. Or let quarantine keep such records (on.poison.record=quarantine). It is tried again every 30 s."
+    )
+    assert remedy(MESSAGE_TOO_LARGE, "source.too_large") == (
+        "Raise max.message.bytes of A.orders on B. Or let quarantine keep such records (on.poison.record=quarantine)."
+        " It is tried again every 30 s."
+    )
+    assert "cleanup.policy" in remedy(INVALID_RECORD) and "policy" in remedy(POLICY_VIOLATION)
+
+
+def test_no_code_gets_the_remedy_of_another() -> None:
+    codes = [int(code) for code in ErrorCode if code is not ErrorCode.none]
+    blocking = [code for code in codes if produce_error(code).reaction in REFUSED]
+    assert {MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD, POLICY_VIOLATION} <= {*blocking}
+    said = {code: remedy(code) for code in blocking}
+    for words, theirs in {
+        "max.message.bytes": {MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE},
+        "message.timestamp": {INVALID_TIMESTAMP},
+        "ALTER_CONFIGS": {INVALID_TIMESTAMP},
+        "cleanup.policy": {INVALID_RECORD},
+        "compression.type": {UNSUPPORTED_COMPRESSION_TYPE},
+    }.items():
+        assert {code for code, text in said.items() if words in text} == theirs, words
+    kept = {code for code, text in said.items() if "quarantine" in text}
+    assert kept == {code for code in blocking if produce_error(code).reaction is not ProduceReaction.BLOCK}
+
+
+def test_a_missing_right_is_named_for_what_the_code_says() -> None:
+    assert remedy(TOPIC_AUTHORIZATION_FAILED, "target.denied") == "Grant WRITE on A.orders on B."
+    assert remedy(CLUSTER_AUTHORIZATION_FAILED, "target.denied") == "Grant IDEMPOTENT_WRITE on the cluster B."
+    assert "transactional id" in remedy(TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "target.denied")
 
 
 # A topic, from outside
