@@ -49,7 +49,7 @@ def test_an_open_transaction_stops_only_its_partition_and_is_named(pair: Pair, c
         hung.begin_transaction()
         for value in numbered("hung", 5):
             hung.produce(topic, value, partition=0)
-        hung.flush(ANSWER_S)
+        assert hung.flush(ANSWER_S) == 0
         write_era(pair.source, topic, "new", 30, (0, 1))
         flow.wait_for(run, topic, OLD, OLD + numbered("new", 30))
         stalled = run.wait_for_event("partition.stalled", topic=topic, deadline_s=SLOW_S)

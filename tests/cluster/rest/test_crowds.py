@@ -61,6 +61,7 @@ def load(cluster: KafkaCluster, topic: str) -> Iterator[Written]:
     finally:
         ended.set()
         writer.join(DEADLINE_S)
+        assert not writer.is_alive(), "what was written is not counted"
 
 
 @contextmanager
