@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from tests.cluster.patience import PATIENCE
+
 if TYPE_CHECKING:
     from deploy.local.kafka import KafkaCluster
 
@@ -45,7 +47,10 @@ def seeds_of(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("timeout") is None:  # pytest-timeout asks for it next; processes of pytest-xdist are given it
+        config.option.timeout = float(config.getini("timeout")) * PATIENCE
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
     config.addinivalue_line("markers", "one_python: need not run on a second version of Python (make test-unit-3.13)")
     config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")
@@ -87,9 +92,10 @@ def own_state_folder() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cluster_pair() -> "Iterator[tuple[KafkaCluster, KafkaCluster]]":
     """A source and a target cluster of one node each, for the whole run: topics and groups need names of their own."""
-    from deploy.local.kafka import KafkaCluster, start_clusters
+    from deploy.local.kafka import start_clusters
+    from tests.cluster.shared_cluster import SharedCluster
 
-    with start_clusters([KafkaCluster("source"), KafkaCluster("target")]) as (source, target):
+    with start_clusters([SharedCluster("source"), SharedCluster("target")]) as (source, target):
         yield source, target
 
 

@@ -11,6 +11,8 @@ from deploy.local.guardian import guard
 from deploy.local.java import java
 from deploy.local.network import Namespace, inside
 
+READY_TIMEOUT_S = 50.0 * float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
+"""How long a server may take until it serves; longer where tests are told that others use the machine."""
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",

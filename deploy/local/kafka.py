@@ -30,13 +30,12 @@ from deploy.local.broker_settings import (
 from deploy.local.errors import PortTaken, ServerNotReady, tail
 from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
-from deploy.local.jvm import QUICK_START, JavaServer
+from deploy.local.jvm import QUICK_START, READY_TIMEOUT_S, JavaServer
 from deploy.local.limits import check_limits
 from deploy.local.network import Namespace, inside
 from deploy.local.ports import HOST, PortLease, lease_ports
 from deploy.local.probe import ClusterView, NotReady, accepts_connections, cluster_view
 
-READY_TIMEOUT_S = 50.0
 MOST_PORT_CHOICES = 3
 PLAINTEXT_ONLY: Mapping[str, str] = {"PLAINTEXT": "PLAINTEXT"}
 

@@ -21,10 +21,9 @@ from typing import Self
 from deploy.local.errors import MissingTool, ServerNotReady
 from deploy.local.guardian import guard
 from deploy.local.java import java
-from deploy.local.jvm import QUICK_START, JavaServer
+from deploy.local.jvm import QUICK_START, READY_TIMEOUT_S, JavaServer
 from deploy.local.ports import HOST, PortLease, lease_ports
 
-READY_TIMEOUT_S = 50.0
 PORTS_OF_A_PROCESS = 2
 """One for Spark's messages, one for its page."""
 OPENED = (

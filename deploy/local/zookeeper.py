@@ -13,11 +13,9 @@ from deploy.local.broker_settings import Setting, render_properties
 from deploy.local.errors import ServerNotReady
 from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
-from deploy.local.jvm import JavaServer
+from deploy.local.jvm import READY_TIMEOUT_S, JavaServer
 from deploy.local.limits import check_limits
 from deploy.local.ports import HOST, PortLease, lease_ports
-
-READY_TIMEOUT_S = 50.0
 
 
 @dataclass(frozen=True, slots=True)

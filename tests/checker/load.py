@@ -27,9 +27,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.checker.dumped import Dumped, sent
 from tests.checker.ledger import Ledger
 from tests.checker.traffic import Planned, Traffic
+from tests.cluster.patience import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-ANSWER_S = 60.0
+ANSWER_S = 60.0 * PATIENCE
 TICK_S = 0.02
 TRANSACTION_S = 0.5
 """The interval of a steady rate: longer in transactions, because each interval is a transaction."""

@@ -12,7 +12,7 @@ from tests.checker.ledger import Ledger
 from tests.checker.traffic import Planned, Traffic
 from tests.cluster.copies import COPY_DEADLINE_S, dump, new_topic, now_ms, send
 from tests.cluster.kafka_client import admin
-from tests.cluster.running import wait_until
+from tests.cluster.running import ANSWER_S, wait_until
 
 NEVER_CLEANED: Final = {"segment.ms": str(2**62)}
 """For a remote topic: its only segment stays open, and no cleaner touches that."""
@@ -29,7 +29,7 @@ def cleaned_topic(
     backoff = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[backoff])
     for change in admin(cluster).incremental_alter_configs([broker]).values():
-        change.result(30)
+        change.result(ANSWER_S)
     settings = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
     topic = new_topic(cluster, "cleaned", 1, settings)
     traffic = Traffic(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.local.kafka import KafkaCluster
+from tests.cluster.shared_cluster import SharedCluster
 
 
 @pytest.fixture(scope="session")
@@ -20,12 +21,12 @@ def guarded_cluster() -> Iterator[KafkaCluster]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": True,
     }
-    with KafkaCluster("guarded", settings=settings) as cluster:
+    with SharedCluster("guarded", settings=settings) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def three_node_cluster() -> Iterator[KafkaCluster]:
     """Three nodes, for tests of leaders that move, hang or go. A test leaves all of them running."""
-    with KafkaCluster("three", nodes=3) as cluster:
+    with SharedCluster("three", nodes=3) as cluster:
         yield cluster

@@ -29,10 +29,8 @@ from tests.checker.dumped import Dumped, sent
 from tests.checker.ledger import Ledger
 from tests.checker.traffic import Planned
 from tests.cluster.kafka_client import admin, create_topic, new_name
-from tests.cluster.patience import now_s
-from tests.cluster.running import DEADLINE_S, PATIENCE, Mm2py, wait_until
+from tests.cluster.running import ANSWER_S, DEADLINE_S, PATIENCE, Mm2py, wait_until
 
-ANSWER_S: Final = 60.0
 COPY_DEADLINE_S: Final = 60.0 * PATIENCE
 KEEP: Final = {"retention.ms": "-1"}
 """Nothing expires, however old the records are."""
@@ -87,10 +85,10 @@ def add_partitions(cluster: KafkaCluster, topic: str, partitions: int) -> None:
     """Let a topic have that many partitions."""
     client = admin(cluster)
     client.create_partitions([NewPartitions(topic, partitions)])[topic].result(ANSWER_S)
-    deadline_s = now_s() + ANSWER_S
-    while len(client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions) < partitions:
-        assert now_s() < deadline_s, f"{topic} has no {partitions} partitions after {ANSWER_S} s"
-        time.sleep(0.05)  # brokers learn of them a moment later than the controller
+    wait_until(  # brokers learn of them a moment later than the controller
+        lambda: len(client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions) >= partitions,
+        f"{topic} has {partitions} partitions",
+    )
 
 
 @contextmanager

@@ -25,8 +25,7 @@ from tests.cluster.cleaned_topics import NEVER_CLEANED, cleaned_topic
 from tests.cluster.copies import dump, make_topic, new_topic, now_ms, producer, send, send_with
 from tests.cluster.group_offsets import member
 from tests.cluster.judged_offsets import Place
-from tests.cluster.patience import now_s
-from tests.cluster.running import PATIENCE
+from tests.cluster.running import PATIENCE, wait_until
 
 READ_S = 60.0 * PATIENCE
 TRANSACTION_RECORDS = 15
@@ -155,9 +154,8 @@ def stop_anywhere(
     read: dict[Place, list[tuple[int, bytes]]] = {place: [] for place in logs}
     paused: set[Place] = set()
     try:
-        end_s = now_s() + READ_S
-        while any(len(read[place]) < goal for place, goal in goals.items()) or not client.assignment():
-            assert now_s() < end_s, f"{group} has not read enough: {goals}"
+
+        def has_read() -> bool:
             for message in client.consume(500, 0.1):
                 assert message.error() is None, message.error()
                 place = (str(message.topic()), message.partition() or 0)
@@ -167,6 +165,9 @@ def stop_anywhere(
                 elif place not in paused:
                     paused.add(place)
                     client.pause([TopicPartition(*place)])
+            return all(len(read[place]) >= goal for place, goal in goals.items()) and bool(client.assignment())
+
+        wait_until(has_read, f"{group} has read {goals}", deadline_s=READ_S)
         committed = {
             place: _next(client, place, log, read[place][-1][0] + 1 if read[place] else 0, behind_markers=at % 2 == 1)
             for at, (place, log) in enumerate(sorted(logs.items()))
@@ -218,19 +219,21 @@ def go_on(
     client.subscribe(sorted({topic for topic, _ in wanted}))
     found: defaultdict[Place, list[Dumped]] = defaultdict(list)
     ended: set[Place] = set()
+
+    def is_at_the_end() -> bool:
+        for message in client.consume(500, 0.1):
+            error = message.error()
+            place = (str(message.topic()), message.partition() or 0)
+            if error is None:
+                found[place].append(dumped(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(place)
+            else:
+                raise KafkaException(error)
+        return ended >= wanted
+
     try:
-        end_s = now_s() + READ_S
-        while not ended >= wanted:
-            assert now_s() < end_s, f"{group} has not come to the end of {wanted - ended}"
-            for message in client.consume(500, 0.1):
-                error = message.error()
-                place = (str(message.topic()), message.partition() or 0)
-                if error is None:
-                    found[place].append(dumped(message))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(place)
-                else:
-                    raise KafkaException(error)
+        wait_until(is_at_the_end, f"{group} has come to the end of {wanted}", deadline_s=READ_S)
     finally:
         client.close()
     return dict(found)

@@ -11,7 +11,7 @@ from mm2py.records import checkpoint, offset_sync
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.offset_sync import OffsetSync
 from tests.cluster.kafka_client import has_open_transactions, read, topic_names
-from tests.cluster.running import wait_until
+from tests.cluster.running import ANSWER_S, wait_until
 
 _NO_COORDINATOR_YET: Final = frozenset(
     {
@@ -92,13 +92,13 @@ def write_transaction(cluster: KafkaCluster, topic: str, values: list[str], *, c
     client = Producer(
         {"bootstrap.servers": cluster.internal_bootstrap, "transactional.id": f"tests-{topic}", "log_level": 0}
     )
-    client.init_transactions(30)
+    client.init_transactions(ANSWER_S)
     client.begin_transaction()
     for value in values:
         client.produce(topic, value, partition=0)
-    assert client.flush(30) == 0
+    assert client.flush(ANSWER_S) == 0
     if commits:
-        client.commit_transaction(30)
+        client.commit_transaction(ANSWER_S)
     else:
-        client.abort_transaction(30)
+        client.abort_transaction(ANSWER_S)
     wait_until(lambda: not has_open_transactions(cluster, topic), f"the last transaction of {topic} has ended")

@@ -23,7 +23,7 @@ from mm2py.group.membership import View
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import ControlRecord, Entry, TaskName
 from tests.cluster.kafka_client import admin, read
-from tests.cluster.running import DEADLINE_S, Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, DEADLINE_S, Mm2py, Value, one_way_properties, wait_until
 
 
 def two_flows(
@@ -152,7 +152,7 @@ class Group:
 
     def log_leader(self) -> int:
         """Return which broker leads the control log."""
-        return int(admin(self._target).list_topics(self.log, timeout=30).topics[self.log].partitions[0].leader)
+        return int(admin(self._target).list_topics(self.log, timeout=ANSWER_S).topics[self.log].partitions[0].leader)
 
     def assert_steady(self, *, but: tuple[Mm2py, ...] = ()) -> None:
         """No flow has failed anywhere, and no worker was evicted but those."""

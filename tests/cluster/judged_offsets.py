@@ -18,11 +18,11 @@ from tests.checker.offset_mutants import Answers
 from tests.checker.offsets import Checkpointed, judge_checkpoints, judge_groups, judge_ledger, judge_syncs
 from tests.checker.pairs import Pairs, pair_up
 from tests.checker.verdict import Finding, Verdict
-from tests.cluster.copies import ANSWER_S, answered
+from tests.cluster.copies import answered
 from tests.cluster.group_offsets import syncs_in
 from tests.cluster.kafka_client import admin, read, topic_names
 from tests.cluster.ledgers import answers_of, ledgers_in
-from tests.cluster.running import PATIENCE, Mm2py
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py
 
 Place = tuple[str, int]
 """Topic and partition."""

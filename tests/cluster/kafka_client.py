@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import struct
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -32,12 +31,11 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ign
 from deploy.local.kafka import KafkaCluster
 from tests.checker.dump import MOVING
 from tests.cluster.patience import now_s
-from tests.cluster.running import wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, pause, wait_until
 
-READ_S: Final = 30.0
-QUESTION_S: Final = 10.0
+READ_S: Final = 30.0 * PATIENCE
+QUESTION_S: Final = 10.0 * PATIENCE
 """For where a partition begins and ends. A consumer may wait for a broker that has been killed; a new one does not."""
-ANSWER_S: Final = 30.0
 _STILL_COMING_UP: Final = frozenset(
     # librdkafka heard that a broker is gone while it was being asked, or has not heard of it
     {*MOVING, KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT}
@@ -85,19 +83,19 @@ def create_topic(
     """Create a topic and wait until its partitions have leaders."""
     client = admin(cluster)
     made = client.create_topics([NewTopic(topic, partitions, replicas, config=dict(configs or {}))])
-    made[topic].result(30)
+    made[topic].result(ANSWER_S)
     wait_until(lambda: _leaders(client, topic) == partitions, f"{topic} has leaders")
 
 
 def delete_topic(cluster: KafkaCluster, topic: str) -> None:
     """Delete a topic and wait until the cluster no longer names it."""
     client = admin(cluster)
-    client.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: topic not in client.list_topics(timeout=30).topics, f"{topic} is gone")
+    client.delete_topics([topic])[topic].result(ANSWER_S)
+    wait_until(lambda: topic not in client.list_topics(timeout=ANSWER_S).topics, f"{topic} is gone")
 
 
 def topic_names(cluster: KafkaCluster) -> set[str]:
-    return set(admin(cluster).list_topics(timeout=30).topics)
+    return set(admin(cluster).list_topics(timeout=ANSWER_S).topics)
 
 
 def write(cluster: KafkaCluster, topic: str, values: Iterable[bytes | str], *, partition: int = 0) -> None:
@@ -111,7 +109,7 @@ def write(cluster: KafkaCluster, topic: str, values: Iterable[bytes | str], *, p
 
     for value in values:
         producer.produce(topic, value, partition=partition, on_delivery=settled)
-    left = producer.flush(30)
+    left = producer.flush(ANSWER_S)
     assert not left, f"{left} records were not acknowledged"
     assert not failed, failed[0]
 
@@ -133,7 +131,7 @@ def has_open_transactions(cluster: KafkaCluster, topic: str) -> bool:
     A coordinator answers that a transaction is committed before its markers stand in all partitions.
     """
     client = admin(cluster)
-    numbers = client.list_topics(topic, timeout=30).topics[topic].partitions
+    numbers = client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
 
     def ends(level: IsolationLevel) -> list[int]:
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
@@ -191,7 +189,7 @@ def _asked(cluster: KafkaCluster, ask: Callable[[Consumer], T]) -> T:
             consumer.close()
             if error.args[0].code() not in _STILL_COMING_UP | _ABSENT or now_s() > end_s:
                 raise
-            time.sleep(0.05)  # nothing announces a leader; the question costs the broker a microsecond
+            pause(0.05, "nothing announces a leader, and the question costs the broker a microsecond")
         except BaseException:
             consumer.close()
             raise
@@ -222,7 +220,7 @@ def _read(consumer: Consumer, topic: str, partition: int) -> list[Message]:
     if first < last:
         consumer.assign([TopicPartition(topic, partition, first)])
     while first < last:
-        message = consumer.poll(30)
+        message = consumer.poll(ANSWER_S)
         assert message is not None, f"{topic}-{partition} was not readable at {first}"
         if (message.topic(), message.partition()) != (topic, partition):
             continue  # of an assignment before this one
@@ -237,5 +235,5 @@ def _read(consumer: Consumer, topic: str, partition: int) -> list[Message]:
 
 
 def _leaders(client: AdminClient, topic: str) -> int:
-    found = client.list_topics(topic, timeout=30).topics[topic]
+    found = client.list_topics(topic, timeout=ANSWER_S).topics[topic]
     return sum(part.leader >= 0 for part in found.partitions.values())

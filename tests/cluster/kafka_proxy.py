@@ -45,9 +45,10 @@ from tests.cluster.kafka_rules import (
     Rule,
     Strike,
 )
+from tests.cluster.running import PATIENCE, paused, within
 
 LOOPBACK: Final = "127.0.0.1"
-LINGER_S: Final = 10.0
+LINGER_S: Final = 10.0 * PATIENCE
 """How long a broker may take to answer what it got from a client that has left."""
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 T = TypeVar("T")
@@ -377,7 +378,7 @@ class _Link:
         for byte in frame.wire:
             if not await self._write(frame.direction, bytes([byte])):
                 return False
-            await asyncio.sleep(every_s)
+            await paused(every_s, "that is what dripping is")
         return True
 
     async def _repeat(self, frame: Frame, rule: Rule) -> None:
@@ -423,7 +424,7 @@ async def _frames(reader: asyncio.StreamReader) -> Any:
 
 async def _ask(request: Frame) -> Frame:
     """Send a request on a new connection and return the reply."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with within(DEADLINE_S):
         reader, writer = await asyncio.open_connection(*request.address)
         try:
             writer.write(request.wire)

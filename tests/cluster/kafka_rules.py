@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.cluster.kafka_frames import Frame
+from tests.cluster.running import PATIENCE, wait_until
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 20.0 * PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,16 @@ class Rule:
 
     def wait_until(self, condition: Callable[[], bool], what: str, *, deadline_s: float = DEADLINE_S) -> None:
         """Wait until something about this rule is true; AssertionError when it never is."""
-        with self.changed:
-            assert self.changed.wait_for(condition, deadline_s), (
-                f"not within {deadline_s:g} s: {what}; fired {self.fired}"
-            )
+
+        def is_so() -> bool:
+            with self.changed:
+                return self.changed.wait_for(condition, 0.1)
+
+        try:
+            wait_until(is_so, what, deadline_s=deadline_s)
+        except AssertionError as error:
+            error.add_note(f"fired {self.fired}")
+            raise
 
     def wait_until_fired(self, times: int = 1, *, deadline_s: float = DEADLINE_S) -> None:
         """Wait until it has fired so often."""

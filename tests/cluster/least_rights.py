@@ -21,9 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from deploy.local.jvm import QUICK_START
 from deploy.local.kafka import KafkaCluster, start_clusters
-from tests.cluster.copies import ANSWER_S
 from tests.cluster.kafka_client import admin
-from tests.cluster.running import ROOT, Value, one_way_properties
+from tests.cluster.running import ANSWER_S, ROOT, Value, one_way_properties
 
 PAGE: Final = ROOT / "docs" / "rights.md"
 USERS: Final = tuple(f"user{number}" for number in range(16))

@@ -14,6 +14,7 @@ from tests.checker.offset_mutants import Answers
 from tests.checker.offsets import Answered
 from tests.checker.pairs import Pairs
 from tests.cluster.kafka_client import admin, read, topic_names
+from tests.cluster.running import ANSWER_S
 
 
 def ledgers_in(cluster: KafkaCluster, source_alias: str) -> dict[tuple[str, int], PartitionLedger]:
@@ -21,7 +22,7 @@ def ledgers_in(cluster: KafkaCluster, source_alias: str) -> dict[tuple[str, int]
     topic = ledger_topic(ClusterAlias(source_alias))
     found: defaultdict[tuple[str, int], PartitionLedger] = defaultdict(PartitionLedger)
     if topic in topic_names(cluster):
-        partitions = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions
+        partitions = admin(cluster).list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
         for message in read(cluster, topic, sorted(partitions)):
             chunk = decode(message.key(), message.value())
             if chunk is not None:

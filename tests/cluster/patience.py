@@ -1,4 +1,4 @@
-"""The clock by which tests wait for real processes: it slows down while the machine has too much to do.
+"""By what tests measure time that real processes take: a factor, and a clock that slows down on a busy machine.
 
 A deadline by the wall clock is red by luck: on a machine with more work than cores, a worker that needs two seconds of
 a core gets them in twenty. Linux says for how long some task was ready to run and had no core (``/proc/pressure/cpu``,
@@ -8,6 +8,7 @@ speed: a test that waits for what never comes ends. Where the kernel does not sa
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+PATIENCE: Final = float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
+"""By what all deadlines are multiplied, where many others use the machine."""
 SLOWEST: Final = 0.25
 PRESSURE: Final = Path("/proc/pressure/cpu")
 _SOME: Final = re.compile(r"^some .*total=(\d+)$", re.MULTILINE)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.rest.serving import Asked
-from tests.cluster.running import OWN_PATH, wait_until
+from tests.cluster.running import COMMAND_S, OWN_PATH, wait_until
 
 
 class Refusal:
@@ -65,7 +65,7 @@ class Refusal:
         ended = subprocess.run(
             [sys.executable, "-m", "mm2py", *command],
             capture_output=True,
-            timeout=120,
+            timeout=COMMAND_S,
             check=False,
             text=True,
             env={**os.environ, "PYTHONPATH": OWN_PATH},

@@ -8,10 +8,14 @@
 
 Its log is read as JSON, one event a line. A test that fails shows the end of it. However a test ends, the ``with``
 block leaves no process behind, and the guardian of the starter sees to those of a test run that was killed.
+
+Here is also how all tests on real processes wait: ``wait_until`` and ``until`` for a thing, ``within`` for work that
+ends by itself, ``pause`` where the passing of time is the point (``tests/unit/test_waits.py`` forbids other ways).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -22,24 +26,30 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, Self, TypeVar
+from typing import IO, Any, Final, Self, TypeVar, overload
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.guardian import guard
 from deploy.local.kafka import KafkaCluster
+from tests.cluster import patience
 from tests.cluster.patience import now_s
 
 ROOT: Final = Path(__file__).parents[2]
 OWN_PATH: Final = os.pathsep.join([str(Path(__file__).parent / "without"), str(ROOT)])
 """The ``PYTHONPATH`` of a process under test."""
-PATIENCE: Final = float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
-"""By what all deadlines are multiplied, where many others use the machine."""
+PATIENCE: Final = patience.PATIENCE
 DEADLINE_S: Final = 30.0 * PATIENCE
 """How long a test waits for what should take a second or two: CI has neighbours."""
 DRAIN_DEADLINE_S: Final = 60.0 * PATIENCE
+ANSWER_S: Final = 60.0 * PATIENCE
+"""How long the answer to one question may take that a client of the tests asks, of brokers or of REST."""
+COMMAND_S: Final = 90.0 * PATIENCE
+"""How long a command may take that ends by itself."""
+POLL_S: Final = 0.05
 LOG_LINES_SHOWN: Final = 60
 
 Event = dict[str, Any]
@@ -90,7 +100,7 @@ def two_way_properties(
     return one_way_properties(source, target, names=names, **both)
 
 
-def wait_until(condition: Callable[[], T], what: str, *, deadline_s: float = DEADLINE_S) -> T:
+def wait_until(condition: Callable[[], T | None], what: str, *, deadline_s: float = DEADLINE_S) -> T:
     """Ask again and again until the answer is true, and return it; AssertionError when it never is.
 
     Args:
@@ -98,9 +108,74 @@ def wait_until(condition: Callable[[], T], what: str, *, deadline_s: float = DEA
     """
     end_s = now_s() + deadline_s
     while not (answer := condition()):
-        assert now_s() < end_s, f"not within {deadline_s:g} s: {what}"
-        time.sleep(0.05)
+        _check(end_s, deadline_s, what, answer)
+        time.sleep(POLL_S)
     return answer
+
+
+@overload
+async def until(condition: Callable[[], Awaitable[T | None]], what: str, *, deadline_s: float = ...) -> T: ...
+@overload
+async def until(condition: Callable[[], T | None], what: str, *, deadline_s: float = ...) -> T: ...
+async def until(condition: Callable[[], Any], what: str, *, deadline_s: float = DEADLINE_S) -> Any:
+    """``wait_until`` in an event loop; the condition may be a coroutine function."""
+    end_s = now_s() + deadline_s
+    while True:
+        answer = condition()
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if answer:
+            return answer
+        _check(end_s, deadline_s, what, answer)
+        await asyncio.sleep(POLL_S)
+
+
+def _check(end_s: float, deadline_s: float, what: str, answer: object) -> None:
+    assert now_s() < end_s, f"not within {deadline_s:g} s: {what}; the last answer was {answer!r:.500}"
+
+
+@asynccontextmanager
+async def within(deadline_s: float) -> AsyncIterator[None]:
+    """``asyncio.timeout`` by the clock of ``patience.py``: TimeoutError when the block takes longer."""
+    loop = asyncio.get_running_loop()
+    end_s = now_s() + deadline_s
+    timer: asyncio.TimerHandle | None = None
+
+    def look() -> None:
+        nonlocal timer
+        left_s = end_s - now_s()
+        if left_s > 0:
+            timer = loop.call_later(min(left_s, 1.0), look)
+        else:
+            scope.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as scope:
+        look()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+
+def pause(seconds: float, why: str) -> None:
+    """Let time pass, by the wall clock. ``why`` says what there is to wait for but a thing."""
+    assert why
+    time.sleep(seconds)
+
+
+def during(seconds: float, why: str) -> Iterator[float]:
+    """Go on for so long, by the wall clock: yields how many seconds have passed. ``why`` as for ``pause``."""
+    assert why
+    begun_s = time.monotonic()
+    while (passed_s := time.monotonic() - begun_s) < seconds:
+        yield passed_s
+
+
+async def paused(seconds: float, why: str) -> None:
+    """``pause`` in an event loop, by its clock."""
+    assert why
+    await asyncio.sleep(seconds)
 
 
 class Mm2py:
@@ -195,7 +270,7 @@ class Mm2py:
         """Wait until it has ended and return its exit code (negative: the signal); all of its log is there then."""
         process = self._running()
         wait_until(lambda: process.poll() is not None, "it ends", deadline_s=deadline_s)
-        self._end_reading()
+        wait_until(lambda: not self._is_reading, "its log ends")
         return process.returncode
 
     def terminate(self, *, deadline_s: float = DRAIN_DEADLINE_S) -> int:
@@ -208,7 +283,8 @@ class Mm2py:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._end_reading()
+            for reader in self._readers:
+                reader.join(DEADLINE_S)
 
     # What it says
 
@@ -236,16 +312,15 @@ class Mm2py:
                 for event in self.log[start:]:
                     if _matches(event, name, fields):
                         return event
-                ended = not any(reader.is_alive() for reader in self._readers)
-                assert not ended, f"it ended without {name} {fields or ''}"
+                assert self._is_reading, f"it ended without {name} {fields or ''}"
                 left_s = end_s - now_s()
-                assert left_s > 0, f"no {name} {fields or ''} within {deadline_s:g} s"
+                assert left_s > 0, f"not within {deadline_s:g} s: {name} {fields or ''}"
                 self._changed.wait(min(left_s, 0.1))
 
-    def wait_until(self, condition: Callable[[], T], what: str, *, deadline_s: float = DEADLINE_S) -> T:
+    def wait_until(self, condition: Callable[[], T | None], what: str, *, deadline_s: float = DEADLINE_S) -> T:
         """As the function of the same name; gives up early when the process has ended."""
 
-        def asked() -> T:
+        def asked() -> T | None:
             answer = condition()
             assert answer or self.alive, f"it ended before: {what}"
             return answer
@@ -257,7 +332,7 @@ class Mm2py:
         ended = subprocess.run(
             [sys.executable, "-m", "mm2py", "gaps", str(self.file), *arguments, "--format", "json"],
             capture_output=True,
-            timeout=90,
+            timeout=COMMAND_S,
             check=False,
             env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
@@ -269,7 +344,7 @@ class Mm2py:
         ended = subprocess.run(
             [sys.executable, "-m", "mm2py", "status", str(self.file), *arguments, "--json"],
             capture_output=True,
-            timeout=90,
+            timeout=COMMAND_S,
             check=False,
             env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
@@ -305,9 +380,9 @@ class Mm2py:
         except ValueError:
             self.log.append({"event": "", "text": line})
 
-    def _end_reading(self) -> None:
-        for reader in self._readers:
-            reader.join(10)
+    @property
+    def _is_reading(self) -> bool:
+        return any(reader.is_alive() for reader in self._readers)
 
 
 def _matches(event: Event, name: str | None, fields: Mapping[str, Any]) -> bool:

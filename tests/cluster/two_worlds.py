@@ -20,8 +20,7 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, PartitionFetch, TopicFetch
 from tests.cluster import kafka_client
-from tests.cluster.patience import now_s
-from tests.cluster.running import DEADLINE_S
+from tests.cluster.running import ANSWER_S, paused, until
 from tests.fakes.broker.broker_model import ClusterModel, Record, Transaction
 from tests.fakes.broker.record_batch import parse_batches
 from tests.fakes.virtual_time import VirtualClock, run_virtual
@@ -90,9 +89,9 @@ class ModelWorld:
 
     async def restart(self, *, clean: bool) -> None:
         self.cluster.stop_broker(NODE, clean=clean)
-        await asyncio.sleep(20)
+        await paused(20, "the broker is away")
         self.cluster.start_broker(NODE)
-        await asyncio.sleep(1)
+        await paused(1, "it is there")
 
     async def stop(self, node: int) -> None:
         self.cluster.stop_broker(node)
@@ -134,7 +133,7 @@ class RealWorld:
     async def delete_records(self, topic: str, before_offset: int) -> None:
         place = TopicPartition(self.name_of(topic), 0, before_offset)
         client = kafka_client.admin(self._kafka)
-        await asyncio.to_thread(lambda: client.delete_records([place])[place].result(30))
+        await asyncio.to_thread(lambda: client.delete_records([place])[place].result(ANSWER_S))
 
     async def write_in_transaction(self, client: str, topic: str, values: list[bytes]) -> None:
         self._touched.setdefault(client, {})[topic] = None
@@ -151,22 +150,23 @@ class RealWorld:
                     "log_level": 0,
                 }
             )
-            producer.init_transactions(30)
+            producer.init_transactions(ANSWER_S)
             producer.begin_transaction()
         for value in values:
             producer.produce(self.name_of(topic), value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(ANSWER_S) == 0
 
     async def end_transaction(self, client: str, *, commit: bool) -> None:
         producer, touched = self._producers[client], self._touched.pop(client)
         before = {topic: await self._high_watermark(topic) for topic in touched}
-        await asyncio.to_thread(producer.commit_transaction if commit else producer.abort_transaction, 30)
+        await asyncio.to_thread(producer.commit_transaction if commit else producer.abort_transaction, ANSWER_S)
         producer.begin_transaction()
         for topic in touched:  # the coordinator answers before the markers are written
-            end_s = now_s() + DEADLINE_S
-            while await self._high_watermark(topic) == before[topic]:
-                assert now_s() < end_s, f"no marker in {topic}"
-                await asyncio.sleep(0.01)
+
+            async def has_marker(topic: str = topic) -> bool:
+                return await self._high_watermark(topic) > before[topic]
+
+            await until(has_marker, f"a marker is in {topic}")
 
     async def stop(self, node: int) -> None:
         await asyncio.to_thread(self._kafka.broker(node).stop)
@@ -177,10 +177,11 @@ class RealWorld:
     async def _until_led(self, topic: str) -> None:
         """Ask what only a leader answers until it does; a fetch would not do, for a follower answers that too."""
         place = self.name_of(topic), 0
-        end_s = now_s() + DEADLINE_S
-        while (await list_offsets(self.brokers, {place: NODE}, LATEST))[place].error_code:
-            assert now_s() < end_s, f"nobody leads {topic}"
-            await asyncio.sleep(0.01)
+
+        async def is_led() -> bool:
+            return not (await list_offsets(self.brokers, {place: NODE}, LATEST))[place].error_code
+
+        await until(is_led, f"somebody leads {topic}")
 
     async def _high_watermark(self, topic: str) -> int:
         want = TopicFetch(self.name_of(topic), None, [PartitionFetch(0, 0, 1)])
@@ -198,16 +199,16 @@ class RealWorld:
         )
         client = kafka_client.admin(self._kafka)
         untouched = await self._all_bytes(topic)
-        await asyncio.to_thread(lambda: client.incremental_alter_configs([resource])[resource].result(30))
-        end_s = now_s() + DEADLINE_S
-        before = None
-        while now_s() < end_s:
-            await asyncio.sleep(1)
-            now = await self._all_bytes(topic)
-            if now == before != untouched:
-                return
-            before = now
-        raise AssertionError(f"{topic} is cleaned for ever")
+        await asyncio.to_thread(lambda: client.incremental_alter_configs([resource])[resource].result(ANSWER_S))
+        before: list[bytes] = []
+
+        async def is_cleaned() -> bool:
+            nonlocal before
+            await paused(1, "it is left alone for a while")
+            last, before = before, await self._all_bytes(topic)
+            return before == last != untouched
+
+        await until(is_cleaned, f"{topic} is cleaned")
 
     async def _all_bytes(self, topic: str) -> list[bytes]:
         found: list[bytes] = []

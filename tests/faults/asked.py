@@ -32,9 +32,8 @@ from kio.static.primitive import f64, i16, i32, i32Timedelta
 from kio.static.protocol import Payload
 
 from deploy.local.kafka import Broker, KafkaCluster
-from tests.cluster.running import wait_until
+from tests.cluster.running import ANSWER_S, wait_until
 
-ANSWER_S: Final = 20.0
 _CORRELATION: Final = 7
 _HEADER_BYTES: Final = 5
 """Correlation id and an empty list of tags, before the body of a reply."""

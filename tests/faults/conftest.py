@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from deploy.local.kafka import KafkaCluster, start_clusters
+from deploy.local.kafka import start_clusters
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.running import PATIENCE
+from tests.cluster.shared_cluster import SharedCluster
 from tests.faults.campaign import FaultCampaign
 from tests.faults.scene import NODES, Pair, heal
 
@@ -62,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def clusters() -> Iterator[Pair]:
     made = [
-        KafkaCluster(
+        SharedCluster(
             f"faults-{side}",
             nodes=NODES,
             settings=SETTINGS,

@@ -15,10 +15,10 @@ from tests.checker.check import check_copy
 from tests.checker.committed import judge_transactions
 from tests.cluster.copies import COPY_DEADLINE_S, KEEP, answered, dump, make_topic
 from tests.cluster.kafka_client import admin, new_name, values, write
-from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, Value, one_way_properties, wait_until
 from tests.faults.scene import OWN_TOPICS, REPLICAS, Pair
 
-SLOW_S = 150.0
+SLOW_S = 150.0 * PATIENCE
 """How long a test waits for what an election, or many concurrent processes, may delay."""
 
 
@@ -159,12 +159,12 @@ def make_unclean(cluster: KafkaCluster, topic: str) -> None:
     configs = {**KEEP, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     client = admin(cluster)
     new = NewTopic(topic, 2, replica_assignment=[[1, 2], [3, 1]], config=configs)
-    client.create_topics([new])[topic].result(30)
+    client.create_topics([new])[topic].result(ANSWER_S)
     wait_until(lambda: leader_and_isr(cluster, topic) == (1, {1, 2}), f"{topic} has its leader and replicas")
 
 
 def leader_and_isr(cluster: KafkaCluster, topic: str) -> tuple[int, set[int]]:
-    part = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions.get(0)
+    part = admin(cluster).list_topics(topic, timeout=ANSWER_S).topics[topic].partitions.get(0)
     return (-1, set()) if part is None else (part.leader, set(part.isrs))
 
 
@@ -199,4 +199,4 @@ def set_config(cluster: KafkaCluster, topic: str, **settings: str) -> None:
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
     client = admin(cluster)
-    client.incremental_alter_configs([resource])[resource].result(30)
+    client.incremental_alter_configs([resource])[resource].result(ANSWER_S)

@@ -28,13 +28,13 @@ from tests.checker.committed import judge_transactions
 from tests.cluster.copies import COPY_DEADLINE_S
 from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.loads import PARTITIONS, Loads
-from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, Value, one_way_properties, wait_until
 
 OWN_TOPICS: Final = ("mm2-offsets.A.internal", "mm2-status.A.internal")
 NODES: Final = int(os.environ.get("MM2PY_FAULTS_NODES", "3"))
 """Nodes of each cluster. One node is for trying out a test on a small or busy machine; it proves less."""
 REPLICAS: Final = NODES
-BEGIN_S: Final = 120.0
+BEGIN_S: Final = 120.0 * PATIENCE
 """How long a process may take from its start until it copies, beside disturbed brokers and other work."""
 
 
@@ -181,7 +181,7 @@ def await_in_sync(cluster: KafkaCluster, topics: Sequence[str] = ()) -> None:
 
     def all_in_sync() -> bool:
         with suppress(KafkaException):
-            found = client.list_topics(timeout=10).topics
+            found = client.list_topics(timeout=10 * PATIENCE).topics
             wanted = [found[topic] for topic in topics] if topics else found.values()
             parts = [part for topic in wanted for part in topic.partitions.values()]
             return all(part.leader >= 0 and len(part.isrs) == len(part.replicas) for part in parts)
@@ -195,14 +195,14 @@ def give_leaders_back(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
     client = admin(cluster)  # its answer is lost with it
     with suppress(KafkaException):  # refused where no leader has to move
-        client.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+        client.elect_leaders(ElectionType.PREFERRED, partitions).result(ANSWER_S)
 
 
 def leader_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> Broker:
     """Return the present leader of a partition."""
 
     def leader() -> Broker | None:
-        part = admin(cluster).list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        part = admin(cluster).list_topics(topic, timeout=ANSWER_S).topics[topic].partitions[partition]
         return None if part.leader < 0 or part.error == KafkaError.LEADER_NOT_AVAILABLE else cluster.broker(part.leader)
 
     return wait_until(leader, f"{topic}-{partition} has a leader")

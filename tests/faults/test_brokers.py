@@ -27,13 +27,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from deploy.local.kafka import Broker, KafkaCluster
 from tests.checker.load import Load
 from tests.checker.traffic import Traffic
-from tests.cluster.copies import ANSWER_S, COPY_DEADLINE_S, assert_copied, new_topic, send
+from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, send
 from tests.cluster.kafka_client import admin, new_name, offsets, record_count
 from tests.cluster.kafka_frames import Direction, Frame
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Action, Drop, Hold, Pass
 from tests.cluster.loads import PARTITIONS
-from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, Value, during, pause, wait_until
 from tests.faults.asked import active_controller, coordinator_of, quota, reassign
 from tests.faults.scene import (
     BEGIN_S,
@@ -168,7 +168,7 @@ def test_a_worker_that_finds_no_coordinator_for_half_a_minute_waits_and_then_fen
         for broker in (coordinator, another):
             broker.kill()
         scene.run.start()
-        time.sleep(FROZEN_S + 15)  # the time of their absence is the fault
+        pause(FROZEN_S + 15, "the time of their absence is the fault")
         heal(pair.target)
         scene.copy_more(2_000)
         scene.conclude()
@@ -232,7 +232,7 @@ def test_a_frozen_broker_delays_only_its_own_partitions_until_others_lead_them(p
             _assert_all_grow(scene, own, within_s=FROZEN_S * PATIENCE)
             own_s = time.monotonic() - begun_s
             print(f"others continued after {others_s:.1f} s, its own after {own_s:.1f} s")
-            time.sleep(max(0.0, FROZEN_S - own_s))
+            pause(max(0.0, FROZEN_S - own_s), "so long it is frozen at least")
         await_in_sync(cluster, topics)
         scene.copy_more(1_000)
         scene.conclude()
@@ -311,8 +311,7 @@ def test_a_cluster_that_is_away_for_long_costs_no_record_no_memory_and_no_other_
             before = most = _resident_bytes(scene.run)
             for broker in cluster.brokers:
                 broker.kill()
-            end_s = time.monotonic() + DOWN_S
-            while time.monotonic() < end_s:
+            for _ in during(DOWN_S, "the time of its absence is the fault"):
                 _wait_for_more(scene.run, goal, remote, 100)
                 most = max(most, _resident_bytes(scene.run))
             heal(cluster)
@@ -342,9 +341,9 @@ def _wait_for_more(run: Mm2py, cluster: KafkaCluster, topic: str, more: int) -> 
 def _shuffle(cluster: KafkaCluster, topics: Sequence[str]) -> int:
     """Move leaders every two seconds, alternately by removing their replica and by an election; return how often."""
     node_ids = [broker.node_id for broker in cluster.brokers]
-    end_s = time.monotonic() + SHUFFLED_S
     turn = 0
-    while (now_s := time.monotonic()) < end_s:
+    for _ in during(SHUFFLED_S, "leaders move all the time"):
+        moved_s = time.monotonic()
         first = node_ids[turn % len(node_ids)]
         if turn % 2:  # the leader loses its replica, and leads no more
             wanted = {(topic, number): _without_leader(cluster, topic, number) for topic, number in _all(topics)}
@@ -354,7 +353,7 @@ def _shuffle(cluster: KafkaCluster, topics: Sequence[str]) -> int:
         reassign(cluster, wanted)
         give_leaders_back(cluster, topics)
         turn += 1
-        time.sleep(max(0.0, now_s + SHUFFLE_EVERY_S - time.monotonic()))
+        pause(max(0.0, moved_s + SHUFFLE_EVERY_S - time.monotonic()), "so often they move")
     reassign(cluster, dict.fromkeys(_all(topics), node_ids))
     return turn
 
@@ -388,7 +387,7 @@ def test_leaders_that_move_every_two_seconds_reorder_no_record(pair: Pair, side:
 
 
 def _replica_counts(cluster: KafkaCluster, topics: Sequence[str]) -> set[int]:
-    found = admin(cluster).list_topics(timeout=30).topics
+    found = admin(cluster).list_topics(timeout=ANSWER_S).topics
     return {len(part.replicas) for topic in topics for part in found[topic].partitions.values()}
 
 

@@ -25,7 +25,7 @@ from tests.cluster.kafka_frames import PRODUCE, Direction, Frame
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Drip, Drop, Pass, Reset, Rule
 from tests.cluster.loads import PARTITIONS
-from tests.cluster.running import PATIENCE, Mm2py, Value, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, Value, pause, wait_until
 from tests.faults.asked import active_controller, reassign
 from tests.faults.namespaces import Cable
 from tests.faults.scene import (
@@ -112,7 +112,7 @@ def made(cluster: KafkaCluster, topic: str) -> bool:
     with suppress(Exception):
         make_topic(cluster, topic, 1, replicas=REPLICAS)  # two of them must be in sync
         return True
-    return topic in admin(cluster).list_topics(timeout=10).topics
+    return topic in admin(cluster).list_topics(timeout=10 * PATIENCE).topics
 
 
 # Links of one worker
@@ -130,7 +130,7 @@ def test_a_worker_cut_off_from_the_source_stays_a_member_and_catches_up(pair: Pa
         wait_until(
             lambda: all(scene.ends()[at] > before[at] + PER_SECOND // 10 for at in others), "the others are copied"
         )
-        time.sleep(max(0.0, begun_s + CUT_S - time.monotonic()))
+        pause(max(0.0, begun_s + CUT_S - time.monotonic()), "so long it is cut off at least")
         assert own
         assert rule.fired
         rule.end()
@@ -192,7 +192,7 @@ def test_a_worker_cut_off_from_one_broker_copies_partitions_that_other_brokers_l
             (share.topic, share.partition): leader_of(pair.target, f"A.{share.topic}", share.partition) for share in own
         }
         rule = cut(proxy, "unanswered", lost)
-        time.sleep(CUT_S)
+        pause(CUT_S, "the time of the cut is the fault")
         free = {(at, number) for at in scene.loads.topics for number in range(PARTITIONS)} - {
             at for at, broker in led.items() if broker.node_id == lost
         }
@@ -264,11 +264,11 @@ def test_a_control_log_whose_records_are_deleted_does_not_mislead_a_joining_work
         shared = scene.group.view()
         gone = TopicPartition(scene.group.log, 0, -1)
         client = admin(pair.target)  # its answer is lost with it
-        client.delete_records([gone])[gone].result(30)
+        client.delete_records([gone])[gone].result(ANSWER_S)
         joiner = scene.group.start_another()
         joiner.wait_for_event("member.joined", deadline_s=BEGIN_S)
         scene.wait_until_all_grow()
-        time.sleep(2 * SESSION_S)
+        pause(2 * SESSION_S, "nobody claims leadership meanwhile")
         assert not joiner.events("member.claims_leadership"), "the worker believes that there is no leader"
         for worker in scene.workers:
             assert not worker.events("group.rejoining"), worker.tail()
@@ -287,11 +287,11 @@ def test_a_zookeeper_ensemble_that_loses_its_leader_and_then_its_quorum_costs_no
         with SharedScene(pair, "ensemble", properties=election) as scene:
             first = ensemble.leader()
             first.kill()
-            time.sleep(CUT_S)
+            pause(CUT_S, "sessions expire meanwhile")
             scene.wait_until_all_grow()
             second = next(server for server in ensemble.servers if server is not first)
             second.kill()
-            time.sleep(CUT_S)
+            pause(CUT_S, "sessions expire meanwhile")
             scene.wait_until_all_grow()
             assert scene.evicted() == scene.group.records(Fenced) == []
             for server in (first, second):

@@ -19,7 +19,7 @@ from mm2py.records.control_record import Fenced, Left
 from tests.cluster.kafka_client import delete_topic, record_count
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.loads import PARTITIONS
-from tests.cluster.running import PATIENCE, ROOT, Mm2py, wait_until
+from tests.cluster.running import PATIENCE, ROOT, Mm2py, during, pause, wait_until
 from tests.faults.scene import BEGIN_S, Pair, rounds
 from tests.faults.shared import PER_SECOND, SESSION_S, Failpoint, SharedScene, cpu_s, limited
 
@@ -86,8 +86,7 @@ def test_workers_that_come_and_go_every_three_seconds_do_not_disturb_the_others(
         staying = list(scene.workers)
         coming = [scene.group.start_another() for _ in range(2)]
         before = copied(scene)
-        begun_s = time.monotonic()
-        while time.monotonic() < begun_s + 30:
+        for _ in during(30, "they come and go all the time"):
             worker = chance.choice(coming)
             if not worker.alive:
                 worker.start()
@@ -95,15 +94,15 @@ def test_workers_that_come_and_go_every_three_seconds_do_not_disturb_the_others(
                 worker.signal(signal.SIGTERM)
             else:
                 worker.kill()
-            time.sleep(3)
-        during = copied(scene) - before
+            pause(3, "the time between is the fault")
+        more = copied(scene) - before
         for worker in coming:
             if worker.alive:
                 worker.terminate()
             worker.start()
         scene.wait_until_assigned(among=4)
         scene.wait_until_all_grow()
-        assert during > 10 * PER_SECOND, f"{during} records in 30 s"
+        assert more > 10 * PER_SECOND, f"{more} records in 30 s"
         for worker in staying:
             assert not worker.events("group.rejoining"), worker.tail()
             assert len(worker.events("member.joined")) == 1
@@ -128,7 +127,7 @@ def test_a_leader_that_freezes_through_an_election_has_no_effect_when_it_wakes(p
             scene.wait_until_assigned(among=2)
             scene.wait_until_all_grow()
             assert scene.group.leader is not leader
-            time.sleep(max(0.0, frozen_s + LONGER_S - time.monotonic()))
+            pause(max(0.0, frozen_s + LONGER_S - time.monotonic()), "so long it is frozen at least")
             lines = len(leader.log)
             leader.signal(signal.SIGCONT)
             wait_until(
@@ -151,12 +150,12 @@ def test_repeated_short_stalls_evict_no_worker(pair: Pair, leads: bool) -> None:
         before, begun_s = copied(scene), time.monotonic()
         for _ in range(4):
             stalled.signal(signal.SIGSTOP)
-            time.sleep(2)
+            pause(2, "the time of the stall is the fault")
             stalled.signal(signal.SIGCONT)
-            time.sleep(3)
-        during, sent = copied(scene) - before, 2 * PER_SECOND * (time.monotonic() - begun_s)
+            pause(3, "the time between is the fault")
+        more, sent = copied(scene) - before, 2 * PER_SECOND * (time.monotonic() - begun_s)
         scene.wait_until_all_grow()
-        assert during > sent / 2, f"{during} of {sent:.0f}"
+        assert more > sent / 2, f"{more} of {sent:.0f}"
         assert scene.evicted() == []
         assert scene.group.view().leader_epoch == 1
         scene.conclude()
@@ -210,7 +209,7 @@ def test_clocks_that_jump_and_differ_evict_no_worker(pair: Pair, tmp_path: Path)
         scene.wait_until_assigned()
         for wall_s in (HOUR_S, -HOUR_S):
             ahead.set_clocks(wall_s=wall_s)
-            time.sleep(LONGER_S)
+            pause(LONGER_S, "a session would expire meanwhile")
             scene.wait_until_all_grow()
         assert scene.evicted() == []
         assert scene.group.view().leader_epoch == 1
@@ -226,7 +225,7 @@ def test_a_worker_with_a_twentieth_of_a_processor_is_slow_and_correct(pair: Pair
     with SharedScene(pair, "starved") as scene:
         starved = scene.follower
         with limited(starved, "cpu", {"cpu.cfs_period_us": 100_000, "cpu.cfs_quota_us": 5_000}):
-            time.sleep(20)
+            pause(20, "the time of the limit is the fault")
         scene.wait_until_assigned()
         scene.wait_until_all_grow()
         print(f"evicted {len(scene.evicted())} times")
@@ -267,14 +266,14 @@ def test_a_worker_that_may_open_no_socket_retries_slowly_and_returns(pair: Pair)
         scene.wait_until_assigned(among=2)
         scene.wait_until_all_grow()
         used_s, begun_s = cpu_s(poor), time.monotonic()
-        time.sleep(5)
-        share = (cpu_s(poor) - used_s) / (time.monotonic() - begun_s)
+        pause(5, "what it uses meanwhile is measured")
+        passed_s, used_s = time.monotonic() - begun_s, cpu_s(poor) - used_s
         assert poor.alive
         resource.prlimit(poor.pid, resource.RLIMIT_NOFILE, (most, most))
         scene.wait_until_assigned()
         scene.wait_until_all_grow()
-        print(f"{share:.0%} of a processor without descriptors")
-        assert share < 0.5
+        print(f"{used_s / passed_s:.0%} of a processor without descriptors")
+        assert passed_s > 2 * used_s
         assert "Too many open files" in poor.text()
         scene.conclude()
 

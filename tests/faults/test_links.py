@@ -33,7 +33,7 @@ from tests.cluster.kafka_frames import (
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Action, Alter, Cut, Drip, Drop, Hold, Repeat, Reset, Rule
 from tests.cluster.loads import PARTITIONS
-from tests.cluster.running import Value, wait_until
+from tests.cluster.running import PATIENCE, Value, pause, wait_until
 from tests.faults.scene import BEGIN_S, NODES, Pair, Scene, leader_of, rounds
 
 REQUEST, REPLY = Direction.REQUEST, Direction.REPLY
@@ -55,7 +55,7 @@ SHORT: Final[dict[str, Value]] = {
     "B.offset.flush.interval.ms": 500,
 }
 """Requests time out sooner than by default, so that a test sees several time-outs."""
-OVER_S: Final = 120.0
+OVER_S: Final = 120.0 * PATIENCE
 """How long copying may take to resume after a link is back: requests of 30 s time out one after the other."""
 LARGE_BYTES: Final = 1_000
 """A reply of this size drips for 50 seconds."""
@@ -127,7 +127,7 @@ def test_a_worker_cut_off_from_a_whole_cluster_resumes_when_the_link_is_back(
     with links.scene(pair, f"cut-{side}") as scene:
         scene.copy_more(PER_SECOND)
         cut = cut_off(getattr(links, side), how)
-        time.sleep(CUT_S)  # the time of the cut is the fault
+        pause(CUT_S, "the time of the cut is the fault")
         cut.end()
         print(f"copying resumes after {wait_until_copying(scene):.1f} s")
         assert cut.fired
@@ -167,7 +167,7 @@ def test_a_half_open_link_is_noticed_by_our_own_time_outs(pair: Pair, links: Lin
         before, begun_s = scene.run.log[-1], time.monotonic()
         assert getattr(links, side).silence_all()
         scene.run.wait_for_event(
-            "broker.lost", after=before, cluster={"source": "A", "target": "B"}[side], deadline_s=60
+            "broker.lost", after=before, cluster={"source": "A", "target": "B"}[side], deadline_s=60 * PATIENCE
         )
         noticed_s = time.monotonic() - begun_s
         wait_until_copying(scene)
@@ -183,7 +183,7 @@ def test_a_target_whose_replies_are_lost_has_each_record_once(pair: Pair, links:
     with links.scene(pair, "unheard", SHORT) as scene:
         scene.copy_more(PER_SECOND)
         lost = links.target.rule(Drop(), REPLY, times=None)
-        time.sleep(40)  # the time of the fault
+        pause(40, "the time is the fault")
         lost.end()
         print(f"copying resumes after {wait_until_copying(scene):.1f} s, {lost.fired} replies were lost")
         scene.conclude()
@@ -362,10 +362,10 @@ def test_a_link_that_comes_and_goes_leaves_no_connection_behind(pair: Pair, link
         open_before = links.source.connections + links.target.connections
         for _ in range(rounds(30)):
             down = [cut_off(proxy, "refused") for proxy in (links.source, links.target)]
-            time.sleep(1)
+            pause(1, "the second is the fault")
             for rule in down:
                 rule.end()
-            time.sleep(1)
+            pause(1, "the second is the fault")
         wait_until_copying(scene)
         wait_until(
             lambda: links.source.connections + links.target.connections <= open_before + LEAK_MOST,

@@ -15,7 +15,7 @@ from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, bounds_of, make_topic, now_ms, producer
 from tests.cluster.kafka_client import admin, create_topic, delete_topic, offsets, record_count, topic_names
 from tests.cluster.loads import PARTITIONS
-from tests.cluster.running import Mm2py, Value, wait_until
+from tests.cluster.running import ANSWER_S, Mm2py, Value, wait_until
 from tests.faults.numbered import (
     SLOW_S,
     Numbered,
@@ -45,20 +45,20 @@ def test_an_open_transaction_stops_only_its_partition_and_is_named(pair: Pair, c
     hung = producer(pair.source, transactional_id=flow.stem, transaction_timeout_ms=600_000)
     with Mm2py(flow.properties) as run:
         flow.wait_for(run, topic, OLD, OLD)
-        hung.init_transactions(60)
+        hung.init_transactions(ANSWER_S)
         hung.begin_transaction()
         for value in numbered("hung", 5):
             hung.produce(topic, value, partition=0)
-        hung.flush(60)
+        assert hung.flush(ANSWER_S) == 0
         write_era(pair.source, topic, "new", 30, (0, 1))
         flow.wait_for(run, topic, OLD, OLD + numbered("new", 30))
         stalled = run.wait_for_event("partition.stalled", topic=topic, deadline_s=SLOW_S)
         assert (stalled["partitions"], stalled["first"]) == (1, 0)
         assert "a transaction on the source has not ended" in stalled["why"]
         if commits:
-            hung.commit_transaction(60)
+            hung.commit_transaction(ANSWER_S)
         else:
-            hung.abort_transaction(60)
+            hung.abort_transaction(ANSWER_S)
         new = [*(numbered("hung", 5) if commits else ()), *numbered("new", 30)]
         flow.wait_for(run, topic, OLD + new, OLD + numbered("new", 30))
         run.wait_for_event("partition.moving", topic=topic)
@@ -192,7 +192,7 @@ def _delete_before(cluster: KafkaCluster, topic: str, before: dict[int, int]) ->
     wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
     client = admin(cluster)
     for done in client.delete_records(wanted).values():
-        done.result(60)
+        done.result(ANSWER_S)
 
 
 def test_records_that_are_deleted_before_the_position_cost_nothing(pair: Pair) -> None:

@@ -23,11 +23,11 @@ from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, make_topic
 from tests.cluster.kafka_client import admin, record_count, topic_names, write
 from tests.cluster.loads import PARTITIONS
-from tests.cluster.running import Event, Value
+from tests.cluster.running import ANSWER_S, PATIENCE, Event, Value
 from tests.faults.conftest import RIGHTS_PASSWORD, RIGHTS_USER
 from tests.faults.scene import REPLICAS, Pair, Scene
 
-SLOW_S = 90.0
+SLOW_S = 90.0 * PATIENCE
 PER_SECOND = 150
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -69,13 +69,13 @@ def forbidden(
     ]
     client = admin(cluster)
     for made in client.create_acls(rules).values():
-        made.result(60)
+        made.result(ANSWER_S)
     try:
         yield
     finally:
         own = AclBindingFilter(kind, name, pattern, None, None, AclOperation.ANY, AclPermissionType.ANY)
         for gone in client.delete_acls([own]).values():
-            gone.result(60)
+            gone.result(ANSWER_S)
 
 
 def _copied(scene: Scene, topic: str) -> int:

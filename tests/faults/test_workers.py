@@ -28,7 +28,7 @@ from tests.cluster.kafka_client import admin
 from tests.cluster.kafka_frames import PRODUCE, Direction, Frame
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Action, Drop, Hold, Pass
-from tests.cluster.running import Mm2py, Value, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, Value, pause, paused, wait_until
 from tests.faults.scene import BEGIN_S, NODES, REPLICAS, Pair, Scene, rounds, three_node_properties
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN, WRITE_MARKERS = 22, 24, 26, 27
@@ -231,7 +231,7 @@ def test_a_worker_that_stalls_for_longer_than_transactions_may_take_continues(pa
         scene.copy_more(PER_SECOND)
         scene.run.signal(signal.SIGSTOP)
         scene.loads.wait_for(PER_SECOND)
-        time.sleep(70)  # the time of the stall is the fault
+        pause(70, "the time of the stall is the fault")
         scene.run.signal(signal.SIGCONT)
         scene.copy_more(70 * PER_SECOND)
         scene.conclude()
@@ -249,7 +249,7 @@ def test_a_worker_that_stalls_during_its_fence_fences_again(pair: Pair, at_targe
         scene.run.start()
         held.wait_until_fired(deadline_s=BEGIN_S)
         scene.run.signal(signal.SIGSTOP)
-        time.sleep(30)  # transactions of 10 s, checked every 10 s
+        pause(30, "transactions of 10 s, checked every 10 s")
         held.release()
         scene.run.signal(signal.SIGCONT)
         scene.run.wait_for_event("topics.copying", after=before, deadline_s=BEGIN_S)
@@ -269,7 +269,10 @@ def _copied(cluster: KafkaCluster, topic: str, partitions: int) -> int:
     wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
     client = admin(cluster)  # its answers never come once it is gone
     try:
-        return sum(found.result(20).offset for found in client.list_offsets(wanted, request_timeout=10).values())
+        return sum(
+            found.result(20 * PATIENCE).offset
+            for found in client.list_offsets(wanted, request_timeout=10 * PATIENCE).values()
+        )
     except KafkaException:
         return 0
 
@@ -295,7 +298,7 @@ def test_a_worker_killed_ten_times_in_a_million_records_copies_each_once(pair: P
     with Mm2py(three_node_properties(pair.source, pair.target, **properties)) as run:
         for number in range(kills):
             if number % 3 == 2:  # while it is starting, or soon after
-                time.sleep(chance.uniform(0.1, 3.0))
+                pause(chance.uniform(0.1, 3.0), "the moment of the kill")
             else:
                 goal = min(records, (met[-1] if met else 0) + chance.randrange(10_000, 70_000))
                 _wait_for_copied(pair.target, remote, partitions, goal)
@@ -354,7 +357,7 @@ def _use_epochs_up(cluster: KafkaCluster, transactional_id: str) -> int:
                         if producer_id != first:
                             return asked
                 except KafkaError:
-                    await asyncio.sleep(0.05)  # busy, or moved
+                    await paused(0.05, "it is busy, or moved")
             raise AssertionError
         finally:
             await brokers.close()
@@ -398,7 +401,7 @@ def forgetful(clusters: Pair) -> Iterator[Pair]:
         "transactional.id.expiration.ms": EXPIRY_S * 1_000,
         "transaction.remove.expired.transaction.cleanup.interval.ms": 1_000,
     }
-    with KafkaCluster("faults-forgetful", nodes=NODES, settings=settings, ready_timeout_s=180) as target:
+    with KafkaCluster("faults-forgetful", nodes=NODES, settings=settings, ready_timeout_s=180 * PATIENCE) as target:
         yield Pair(clusters.source, target)
 
 
@@ -410,7 +413,7 @@ def test_a_worker_that_runs_longer_than_its_transactional_id_lasts_can_still_be_
         scene.copy_more(PER_SECOND)
         known = _listed_ids(forgetful.target, _group(scene))
         assert len(known) == 1
-        time.sleep(3 * EXPIRY_S)  # the time of the wait is the fault
+        pause(3 * EXPIRY_S, "the time of the wait is the fault")
         assert _listed_ids(forgetful.target, _group(scene)) == known
         zombie = scene.run
         zombie.signal(signal.SIGSTOP)
@@ -440,7 +443,9 @@ def test_a_worker_whose_transactional_id_has_expired_is_fenced_without_its_coord
         else:
             gone.kill()
         wait_until(
-            lambda: not _listed_ids(forgetful.target, _group(scene)), "its id is forgotten", deadline_s=10 * EXPIRY_S
+            lambda: not _listed_ids(forgetful.target, _group(scene)),
+            "its id is forgotten",
+            deadline_s=10 * EXPIRY_S * PATIENCE,
         )
         successor = scene.begin_another()
         successor.wait_for_event("topics.copying", deadline_s=BEGIN_S)

@@ -13,6 +13,7 @@ from py4j.java_gateway import JavaGateway
 from deploy.local.errors import MissingTool
 from deploy.local.jars import jar_directory
 from deploy.local.java import java
+from tests.cluster.running import ANSWER_S
 
 # Deeply nested patterns need stack; the log of the classes called is of no interest.
 JVM_OPTIONS = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-Xss8m"]
@@ -42,7 +43,7 @@ def jvm() -> Iterator[JavaGateway]:
         gateway.shutdown()
         gateway.java_process.stdin.close()
         try:
-            gateway.java_process.wait(timeout=10)
+            gateway.java_process.wait(timeout=ANSWER_S)
         except subprocess.TimeoutExpired:
             gateway.java_process.kill()
             gateway.java_process.wait()

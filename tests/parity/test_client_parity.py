@@ -35,7 +35,7 @@ ARRIVAL_S: Final = 60.0 * PATIENCE
 PLACES: Final = (0, 1, 77, 150, 215, 260)
 COUNT: Final = 260
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(400 * PATIENCE)
 
 
 @pytest.fixture(scope="module")

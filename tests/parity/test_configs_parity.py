@@ -25,11 +25,11 @@ from mm2py.shared_settings.flow_config import counting
 from tests.cluster.commands.test_apply import run_apply
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, read, record_count, topic_names, values, write
-from tests.cluster.running import Value, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Value, one_way_properties, wait_until
 
-MM2_DEADLINE_S = 120.0
+MM2_DEADLINE_S = 120.0 * PATIENCE
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(400 * PATIENCE)
 
 # MirrorMaker 2 reads our settings before it writes its own over them, as soon as it leads: a moment in which its
 # connectors look for addresses and find none. It also names the keys that it does not know.

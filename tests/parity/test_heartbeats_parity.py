@@ -17,14 +17,14 @@ from deploy.local.kafka import KafkaCluster, start_clusters
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.records.heartbeat import Heartbeat, decode, encode
 from tests.cluster.kafka_client import read, topic_names
-from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties, wait_until
 from tests.parity.test_policies_parity import java_map, java_objects, reflected
 
-MM2_DEADLINE_S = 150.0
+MM2_DEADLINE_S = 150.0 * PATIENCE
 PAIRS = [("A", "B"), ("", ""), ("eu-west", "ü-東京"), ("x" * 300, "y")]
 TIMES = [0, 1, -1, 1_700_000_000_000, 2**63 - 1, -(2**63)]
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(400 * PATIENCE)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -84,8 +84,8 @@ def test_mirror_client_finds_hops_and_upstream_clusters_by_our_topics(
     jvm: JavaGateway, trio: Mapping[str, KafkaCluster]
 ) -> None:
     with Mm2py(chain(trio)) as run:
-        run.wait_until(lambda: "B.A.heartbeats" in topic_names(trio["C"]), "two hops", deadline_s=90)
-        run.wait_for_event("path.proven", flow="B->C", deadline_s=90)
+        run.wait_until(lambda: "B.A.heartbeats" in topic_names(trio["C"]), "two hops", deadline_s=90 * PATIENCE)
+        run.wait_for_event("path.proven", flow="B->C", deadline_s=90 * PATIENCE)
         assert run.terminate() == 0
     client = jvm.jvm.org.apache.kafka.connect.mirror.MirrorClient(
         java_map(jvm, {"bootstrap.servers": trio["C"].internal_bootstrap})
@@ -136,15 +136,22 @@ def test_mirrormaker_2_that_copies_the_other_way_may_go_on_emitting(tmp_path: Pa
                 return {problem["where"]: problem["text"] for problem in idle.status()[1]["problems"]}
 
             runs = "MirrorMaker 2 runs it: group A-mm2 on B has 1 member."
-            wait_until(lambda: problems().get("A->B") == runs, "the status says so", deadline_s=60)
+            wait_until(lambda: problems().get("A->B") == runs, "the status says so", deadline_s=60 * PATIENCE)
             assert "B->A" not in problems(), "it only emits heartbeats there"
             with Mm2py(ours) as run:
-                assert "MirrorMaker 2 runs it" in run.wait_for_event("flow.refused", flow="A->B", deadline_s=60)["why"]
-                assert run.wait_for_event("mm2.only_heartbeats", flow="B->A", deadline_s=60)["group"] == "B-mm2"
-                run.wait_for_event("flow.ready", flow="B->A", deadline_s=60)
-                run.wait_for_event("path.proven", flow="B->A", deadline_s=60)
+                assert (
+                    "MirrorMaker 2 runs it"
+                    in run.wait_for_event("flow.refused", flow="A->B", deadline_s=60 * PATIENCE)["why"]
+                )
+                assert (
+                    run.wait_for_event("mm2.only_heartbeats", flow="B->A", deadline_s=60 * PATIENCE)["group"] == "B-mm2"
+                )
+                run.wait_for_event("flow.ready", flow="B->A", deadline_s=60 * PATIENCE)
+                run.wait_for_event("path.proven", flow="B->A", deadline_s=60 * PATIENCE)
                 count = len(_beats(west, "heartbeats"))
-                run.wait_until(lambda: len(_beats(west, "heartbeats")) >= count + 4, "both emit", deadline_s=60)
+                run.wait_until(
+                    lambda: len(_beats(west, "heartbeats")) >= count + 4, "both emit", deadline_s=60 * PATIENCE
+                )
                 assert run.terminate() == 0
         finally:
             mirror_maker.stop()

@@ -6,7 +6,6 @@ mm2py writes there as its own, and mm2py those of Connect.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -23,14 +22,14 @@ from tests.checker.load import Load
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import answered, assert_copied, dump, new_topic, send
 from tests.cluster.kafka_client import admin, new_name, topic_names
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, pause, wait_until
 
-MM2_DEADLINE_S = 120.0
+MM2_DEADLINE_S = 120.0 * PATIENCE
 PARTITIONS = 4
 OFFSETS_PARTITIONS = 5
 FLUSH_S = 20
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(400 * PATIENCE)
 
 
 class Flow:
@@ -171,13 +170,13 @@ def test_what_a_killed_mirrormaker_2_copied_behind_its_last_positions_is_not_cop
                 lambda: len(flow.stored()) == 2 * PARTITIONS, "it has stored positions", deadline_s=2 * MM2_DEADLINE_S
             )
             flow.write()
-            time.sleep(FLUSH_S / 4)  # how far it gets is not told by anything that is stored
+            pause(FLUSH_S / 4, "how far it gets is not told by anything that is stored")
         members = admin(target_cluster)
         wait_until(lambda: not members.list_groups(f"{flow.alias}-mm2")[0].members, "its group is empty")
         with Mm2py(flow.properties) as run:
             resumed = run.wait_for_event("partitions.resumed_from_mm2")
             flow.write()
-            time.sleep(2)
+            pause(2, "it copies on for a while")
             run.kill()
     assert resumed["partitions"] == 2 * PARTITIONS
     assert resumed["records"] > 100, "else nothing was there to be repeated"

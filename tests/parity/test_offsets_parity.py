@@ -34,7 +34,7 @@ OFFSET_MOST = 2**63 - 1
 TEXTS = ["orders", "", "ü-東京 ☃ \U0001f600", "x" * 32_767]
 OFFSETS = [(100, 57), (0, 0), (OFFSET_MOST, OFFSET_MOST), (-1, -(2**63))]
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(400 * PATIENCE)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.cluster.copies import make_topic
 from tests.cluster.kafka_client import new_name, values, write
 from tests.cluster.refusal import Refusal
 from tests.cluster.rest.serving import LISTENERS, asked
-from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties, wait_until
 
 NAME = "my-mirror"
 CONNECT_S = 120.0 * PATIENCE
@@ -56,7 +56,7 @@ def connect_cluster(target: KafkaCluster, directory: Path) -> Iterator[httpx2.Cl
     )
     server.start()
     try:
-        with httpx2.Client(base_url=f"http://{HOST}:{port.port}", timeout=60) as client:
+        with httpx2.Client(base_url=f"http://{HOST}:{port.port}", timeout=ANSWER_S) as client:
             yield client
     finally:
         server.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ from mm2py.kafka.admin import create_topic_acls, describe_topic_acls
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.topics.acls import TopicAcl
 from tests.cluster.brokers.test_broker_model_matches_broker import Answer, ask, configs_of, create
+from tests.cluster.running import paused
 from tests.cluster.two_worlds import ModelWorld, World, on_both
 
 SET, DELETE = 0, 1
@@ -43,7 +43,7 @@ async def settled(look: Callable[[], Awaitable[T]]) -> T:
     """Return what is seen when it has not changed for a while: brokers hear of changes a little later."""
     seen, since = await look(), 0
     while since < 6:
-        await asyncio.sleep(0.05)
+        await paused(0.05, "it may change a little later")
         now = await look()
         seen, since = now, since + 1 if now == seen else 0
     return seen

@@ -33,8 +33,7 @@ from mm2py.kafka.port import (
     TopicFetch,
     TopicProduce,
 )
-from tests.cluster.patience import now_s
-from tests.cluster.running import DEADLINE_S
+from tests.cluster.running import until
 from tests.cluster.two_worlds import NODE, World, on_both
 from tests.fakes.broker.record_batch import (
     CODECS,
@@ -257,11 +256,12 @@ async def init_producer_id(
         producer_id=ProducerId(expected[0]),
         producer_epoch=i16(expected[1]),
     )
-    end_s = now_s() + DEADLINE_S
-    while True:  # a new broker's coordinator is not there at once
+
+    async def given() -> messages.InitProducerIdResponse | None:
         reply = await ask(world, request)
-        if int(reply.error_code) not in {14, 15, 16, 51} or now_s() > end_s:
-            break
+        return None if int(reply.error_code) in {14, 15, 16, 51} else reply
+
+    reply = await until(given, "a new broker has a coordinator")
     got = int(reply.producer_id), int(reply.producer_epoch)
     return ("init", name, int(reply.error_code), names(got[0]) if got[0] >= 0 else -1, got[1]), got
 
@@ -503,11 +503,11 @@ def test_topics_are_created_widened_described_and_recreated_alike(target_cluster
         return answers
 
     async def _settled(world: World, topic: str, partitions: int) -> messages.MetadataResponseTopic:
-        end_s = now_s() + DEADLINE_S
-        while True:
+        async def seen() -> messages.MetadataResponseTopic | None:
             found = await describe(world, topic)
-            if len(found.partitions) == partitions or int(found.error_code) or now_s() > end_s:
-                return found
+            return found if len(found.partitions) == partitions or int(found.error_code) else None
+
+        return await until(seen, f"{topic} has {partitions} partitions, or is refused")
 
     expected, got = on_both(play, target_cluster, now_ms=time.time_ns() // 1_000_000)
     for model, broker in zip(expected, got, strict=True):
@@ -549,16 +549,18 @@ def test_groups_that_nobody_knows_are_dead(target_cluster: KafkaCluster) -> None
     async def play(world: World) -> list[Answer]:
         request = messages.DescribeGroupsRequest(groups=(GroupId("nobody"),), include_authorized_operations=False)
         found = messages.FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("nobody",))
-        end_s = now_s() + DEADLINE_S
-        while True:  # a new broker's coordinator is not there at once
+
+        async def answers() -> list[Answer] | None:
             reply = await ask(world, found)
             group = (await ask(world, request)).groups[0]
-            if not (reply.coordinators[0].error_code or group.error_code) or now_s() > end_s:
-                break
-        return [
-            (int(reply.coordinators[0].error_code), int(reply.coordinators[0].node_id)),
-            (int(group.error_code), group.group_state, group.protocol_type, len(group.members)),
-        ]
+            if reply.coordinators[0].error_code or group.error_code:
+                return None
+            return [
+                (int(reply.coordinators[0].error_code), int(reply.coordinators[0].node_id)),
+                (int(group.error_code), group.group_state, group.protocol_type, len(group.members)),
+            ]
+
+        return await until(answers, "a new broker has a coordinator")
 
     expected, got = on_both(play, target_cluster, now_ms=time.time_ns() // 1_000_000)
     assert expected == got
@@ -672,14 +674,14 @@ def test_three_brokers_lead_follow_and_take_over_alike(make_cluster: Callable[..
     ]
 
     async def leader_of(world: World, topic: str, *, but: int = -1) -> tuple[BrokerId, int]:
-        end_s = now_s() + DEADLINE_S
-        while True:
-            found = await describe(world, topic)
-            for part in found.partitions:
+        async def leader() -> tuple[BrokerId, int] | None:
+            for part in (await describe(world, topic)).partitions:
                 node = BrokerId(part.leader_id)
                 if node not in {-1, but} and not (await list_offset(world, topic, -1, node=node))[3]:
                     return node, int(part.leader_epoch)
-            assert now_s() < end_s
+            return None
+
+        return await until(leader, f"{topic} has a leader")
 
     async def play(world: World) -> list[Answer]:
         answers = [
@@ -690,9 +692,11 @@ def test_three_brokers_lead_follow_and_take_over_alike(make_cluster: Callable[..
         follower = next(BrokerId(node) for node in (1, 2, 3) if node != leader)
         stranger = next(BrokerId(node) for node in (1, 2, 3) if node != home)
         answers += [await produce(world, "three", raw, node=leader) for raw in sent]
-        end_s = now_s() + DEADLINE_S
-        while (await fetch(world, "three", 0, node=follower))[4] < 14:
-            assert now_s() < end_s
+
+        async def has_followed() -> bool:
+            return bool((await fetch(world, "three", 0, node=follower))[4] >= 14)
+
+        await until(has_followed, "the follower has all")
         for topic, node in (("three", follower), ("one", stranger)):
             answers.append(await produce(world, topic, sent[0], node=node))
             answers.append(await list_offset(world, topic, -1, node=node))

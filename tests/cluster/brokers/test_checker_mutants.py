@@ -24,7 +24,7 @@ from tests.checker.mutants import AGAIN, CHANGES, CUTS, REORDERINGS, Copy, Mutan
 from tests.checker.traffic import Traffic
 from tests.cluster.kafka_client import new_name
 from tests.cluster.raw_batches import stored_batches
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, wait_until
 from tests.fakes.broker.record_batch import HEADER_BYTES
 
 PARTITIONS = 2
@@ -143,7 +143,7 @@ def _load(cluster: KafkaCluster, topic: str, mode: Mode, ledger: Ledger) -> None
                 for number in range(PARTITIONS)
             )
 
-        wait_until(cleaned, "the cleaner left holes", deadline_s=60)
+        wait_until(cleaned, "the cleaner left holes", deadline_s=60 * PATIENCE)
 
 
 def _copy(source: KafkaCluster, target: KafkaCluster, topic: str, mode: Mode, ledger: Ledger) -> RealCopy:

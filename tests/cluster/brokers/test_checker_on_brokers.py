@@ -21,7 +21,7 @@ from tests.checker.ledger import Ledger
 from tests.checker.load import Load, create_topic
 from tests.checker.traffic import Traffic
 from tests.cluster.kafka_client import admin, new_name, topic_names
-from tests.cluster.running import ROOT, wait_until
+from tests.cluster.running import ANSWER_S, COMMAND_S, PATIENCE, ROOT, wait_until
 
 
 def topics(
@@ -68,7 +68,7 @@ def write(cluster: KafkaCluster, topic: str, records: Sequence[Dumped], partitio
             headers=list(record.headers),
         )
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_S) == 0
 
 
 def mirror(source: KafkaCluster, target: KafkaCluster, topic: str, remote: str, *, read_committed: bool = True) -> None:
@@ -113,19 +113,19 @@ def test_a_committed_dump_ends_before_an_open_transaction(
 ) -> None:
     topic, _ = topics(source_cluster, target_cluster, "open", 1)
     producer = Producer({"bootstrap.servers": source_cluster.bootstrap, "transactional.id": topic, "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(ANSWER_S)
     for value in (b"committed", b"aborted", b"open"):
         producer.begin_transaction()
         producer.produce(topic, value)
-        assert producer.flush(30) == 0
+        assert producer.flush(ANSWER_S) == 0
         if value == b"committed":
-            producer.commit_transaction(30)
+            producer.commit_transaction(ANSWER_S)
         elif value == b"aborted":
-            producer.abort_transaction(30)
+            producer.abort_transaction(ANSWER_S)
     assert [record.value for record in dump(source_cluster, topic)] == [b"committed"]
     uncommitted = dump(source_cluster, topic, read_committed=False)
     assert [record.value for record in uncommitted] == [b"committed", b"aborted", b"open"]
-    producer.abort_transaction(30)
+    producer.abort_transaction(ANSWER_S)
     assert [record.value for record in dump(source_cluster, topic)] == [b"committed"], "the rest is no record"
 
 
@@ -139,7 +139,7 @@ def test_a_dump_stays_within_the_bounds_it_was_given(
         assert list(reader.records(topic, 0, 250, 250)) == []
         start = TopicPartition(topic, 0, 300)
         client = admin(source_cluster)
-        client.delete_records([start])[start].result(30)
+        client.delete_records([start])[start].result(ANSWER_S)
         assert reader.bounds(topic, [0])[0] == (300, 500)
         with pytest.raises(DumpFailed):
             list(reader.records(topic, 0, 100, 250))
@@ -156,7 +156,7 @@ def test_a_dump_passes_over_what_a_cleaner_left(source_cluster: KafkaCluster, ta
         Load(source_cluster.bootstrap, topic, rolling, ledger, codecs=["zstd"]).run(records=5)
         return len(dump(source_cluster, topic)) < 500
 
-    wait_until(cleaned, "the cleaner removed half of it", deadline_s=60)
+    wait_until(cleaned, "the cleaner removed half of it", deadline_s=60 * PATIENCE)
     records = dump(source_cluster, topic)
     known = {entry.offset: entry for entry in ledger.of(topic, 0)}
     assert [sent(record) for record in records] == [known[record.offset] for record in records]
@@ -177,7 +177,8 @@ def test_a_load_runs_at_its_rate_until_it_is_told_to_stop(
     begun_s = time.monotonic()
     with steady.in_background():
         wait_until(lambda: steady.acknowledged >= 100, "some records are acknowledged")
-    assert len(ledger) == steady.acknowledged <= 200 * (time.monotonic() - begun_s)
+    assert time.monotonic() - begun_s >= steady.acknowledged / 200
+    assert len(ledger) == steady.acknowledged
     stop = threading.Event()
     stop.set()
     assert steady.run(stop=stop) == steady.acknowledged
@@ -305,7 +306,7 @@ def test_the_commands_load_a_topic_and_judge_its_copy(
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     wait_until(lambda: topic in topic_names(source_cluster) and dump(source_cluster, topic), "records are coming")
     process.terminate()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=COMMAND_S)
     ledger = Ledger.load(tmp_path / "ledger")
     assert process.returncode == 0
     assert output == f"{len(ledger)} records acknowledged\n"

@@ -13,9 +13,9 @@ from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, new_topic, now_ms, producer, send, send_with
 from tests.cluster.kafka_client import new_name
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(600)]  # jars may have to be fetched
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(600 * PATIENCE)]  # jars may have to be fetched
 
 VERSIONS = {"V33": "3.3.2", "V39": "3.9.2", "V43": "4.3.1"}
 WAYS = [(source, target) for source in VERSIONS for target in VERSIONS if source != target]
@@ -67,14 +67,14 @@ def test_a_copy_from_one_version_to_all_others_is_exact(
         send(source, mixed, islice(records, 400), compression_type=codec)
     committed = new_topic(source, f"{STEM}-committed", 3)
     client = producer(source, transactional_id=f"{committed}-{now_ms()}", delivery_timeout_ms=60_000)
-    client.init_transactions(30)
+    client.init_transactions(ANSWER_S)
     for number in range(6):
         client.begin_transaction()
         send_with(client, committed, islice(records, 100))
         if number % 3 == 1:
-            client.abort_transaction(30)
+            client.abort_transaction(ANSWER_S)
         else:
-            client.commit_transaction(30)
+            client.commit_transaction(ANSWER_S)
     stamped = new_topic(source, f"{STEM}-stamped", 3, {"message.timestamp.type": "LogAppendTime"})
     send(source, stamped, islice(records, 400), compression_type="zstd")
     for target, cluster in clusters.items():

@@ -40,8 +40,7 @@ from mm2py.kafka.error_codes import (
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import Brokers
 from tests.cluster.kafka_client import admin, create_topic, delete_topic, new_name, write
-from tests.cluster.patience import now_s
-from tests.cluster.running import DEADLINE_S, wait_until
+from tests.cluster.running import ANSWER_S, until, wait_until
 from tests.cluster.two_worlds import World, on_both
 
 T = TypeVar("T")
@@ -54,19 +53,20 @@ def asked(cluster: KafkaCluster, ask: Callable[[Brokers], Awaitable[T]]) -> T:
     async def play() -> T:
         host, _, port = cluster.bootstrap.rpartition(":")
         brokers = Cluster("X", [(host, int(port))], rng=random.Random(1), client_id="groups")
-        end_s = now_s() + DEADLINE_S
+
+        async def final() -> list[T]:
+            try:
+                answer = await ask(brokers)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                return []
+            single = answer.values() if isinstance(answer, dict) else ()
+            return [] if any(isinstance(one, BrokerRefused) and one.retriable for one in single) else [answer]
+
         try:
-            while True:
-                try:
-                    answer = await ask(brokers)
-                    single = answer.values() if isinstance(answer, dict) else ()
-                    if not any(isinstance(one, BrokerRefused) and one.retriable for one in single):
-                        return answer
-                except KafkaError as error:
-                    if not error.retriable or now_s() > end_s:
-                        raise
-                assert now_s() < end_s, answer
-                await asyncio.sleep(0.05)
+            (answer,) = await until(final, "no error comes back that is retriable")
+            return answer
         finally:
             await brokers.close()
 
@@ -83,7 +83,7 @@ def listed(cluster: KafkaCluster, group: str) -> ListedGroup | None:
 
 def seen_by_librdkafka(cluster: KafkaCluster, group: str) -> dict[tuple[str, int], tuple[int, int | None]]:
     """Return offset and leader epoch by topic and partition. Its Python binding reads metadata beyond their end."""
-    found = admin(cluster).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    found = admin(cluster).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(ANSWER_S)
     return {(part.topic, part.partition): (part.offset, part.leader_epoch) for part in found.topic_partitions}
 
 
@@ -190,7 +190,7 @@ def test_rights_on_groups_and_topics(guarded_cluster: KafkaCluster) -> None:
             kind, name, ResourcePatternType.LITERAL, principal, "*", operation, AclPermissionType.ALLOW
         )
         acls.append(binding)
-        admin(cluster).create_acls([binding])[binding].result(30)
+        admin(cluster).create_acls([binding])[binding].result(ANSWER_S)
 
     try:
         allow(ResourceType.TOPIC, hidden, "User:jane", AclOperation.READ)
@@ -237,7 +237,7 @@ def test_rights_on_groups_and_topics(guarded_cluster: KafkaCluster) -> None:
         assert listed(cluster, group) == ListedGroup(group, "", "Empty")  # DESCRIBE on the cluster is enough
     finally:
         for _, deleted in admin(cluster).delete_acls([filter_of(acl) for acl in acls]).items():
-            deleted.result(30)
+            deleted.result(ANSWER_S)
 
 
 def filter_of(acl: AclBinding) -> AclBindingFilter:
@@ -248,14 +248,14 @@ def filter_of(acl: AclBinding) -> AclBindingFilter:
 
 def test_the_model_keeps_and_refuses_commits_as_a_broker_does(guarded_cluster: KafkaCluster) -> None:
     async def settled(ask: Callable[[], Awaitable[T]]) -> T:
-        end_s = now_s() + DEADLINE_S
-        while True:
+        async def final() -> list[T]:
             answer = await ask()
             single = answer.values() if isinstance(answer, dict) else ()
-            if not any(isinstance(one, BrokerRefused) and one.code in NO_COORDINATOR for one in single):
-                return answer
-            assert now_s() < end_s, answer
-            await asyncio.sleep(0.05)
+            refused = any(isinstance(one, BrokerRefused) and one.code in NO_COORDINATOR for one in single)
+            return [] if refused else [answer]
+
+        (answer,) = await until(final, "the group has a coordinator")
+        return answer
 
     async def play(world: World) -> list[object]:
         await world.create_topic("t", {})

@@ -21,7 +21,7 @@ from mm2py.kafka.transport.opening import ConnectionOptions, connect
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import add_partitions, assert_copied, make_topic, new_topic, send
 from tests.cluster.kafka_client import create_topic, delete_topic, new_name, write
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, within
 
 TIMEOUT_S = 60.0
 OFFSET_OUT_OF_RANGE = 1
@@ -32,7 +32,11 @@ by_name_and_by_id = pytest.mark.parametrize("version", [12, 13, 17])
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 4 * TIMEOUT_S))
+    async def limited() -> None:
+        async with within(4 * TIMEOUT_S * PATIENCE):
+            await work
+
+    asyncio.run(limited())
 
 
 @dataclass

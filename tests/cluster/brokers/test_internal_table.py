@@ -10,6 +10,7 @@ from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.replication.reading.internal_table import read_table
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, record_count, write
+from tests.cluster.running import DEADLINE_S, within
 
 
 def test_a_table_is_read_again_over_the_same_connection(source_cluster: KafkaCluster) -> None:
@@ -24,7 +25,7 @@ def test_a_table_is_read_again_over_the_same_connection(source_cluster: KafkaClu
         brokers = Cluster("X", [(host, int(port))], rng=random.Random(1), client_id="table")
         try:
             topics = (await fetch_metadata(brokers, [empty, filled])).topics
-            async with asyncio.timeout(60):
+            async with within(2 * DEADLINE_S):
                 return [
                     await read_table(brokers, topics[name], lambda key, value: None)
                     for name in (empty, empty, filled, filled, empty, empty)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import uuid
 from collections.abc import Callable
@@ -17,8 +18,7 @@ from mm2py.kafka.producer.fencing import PreviousProducer
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.replication.recovery import fence_and_prove
 from tests.cluster import kafka_client
-from tests.cluster.patience import now_s
-from tests.cluster.running import DEADLINE_S
+from tests.cluster.running import DEADLINE_S, until, within
 
 PARTITIONS = 50
 WORKERS = 6
@@ -32,14 +32,15 @@ def connect(kafka: KafkaCluster, number: int) -> Cluster:
 
 async def begin(cluster: Cluster, transactional_id: str) -> OwnProducer:
     dead = OwnProducer(cluster, transactional_id, rng=random.Random(1))
-    end_s = now_s() + DEADLINE_S
-    while True:
-        try:
+
+    async def has_begun() -> bool:
+        with contextlib.suppress(BrokerRefused):
             await dead.ask()
-            return dead
-        except BrokerRefused:
-            assert now_s() < end_s
-            await asyncio.sleep(0.1)
+            return True
+        return False
+
+    await until(has_begun, "the coordinator lets it begin")
+    return dead
 
 
 @pytest.mark.slow
@@ -72,7 +73,7 @@ def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_re
                 )
 
             for _ in range(3):
-                async with asyncio.timeout(DEADLINE_S):
+                async with within(DEADLINE_S):
                     assert await asyncio.gather(*map(fence_at, range(WORKERS))) == [epoch] * WORKERS
             another = PreviousProducer(clusters[0], name, dead.producer_id, dead.epoch, rng=random.Random(1))
             assert await another.fence([]) == epoch + 1, "nobody has raised it meanwhile"

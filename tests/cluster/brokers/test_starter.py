@@ -27,9 +27,9 @@ from deploy.local.kafka import KafkaCluster, start_clusters
 from deploy.local.ports import HOST, PortLease
 from deploy.local.probe import NotReady, cluster_view
 from deploy.local.zookeeper import ZooKeeper
+from tests.cluster.running import ANSWER_S, COMMAND_S, PATIENCE, wait_until
 
 MakeCluster = Callable[..., KafkaCluster]
-READY_DEADLINE_S = 50.0  # ten times the promise: CI may have neighbours
 ROOT = Path(__file__).parents[3]
 
 
@@ -46,22 +46,22 @@ def quiet(**settings: str) -> dict[str, str | int | float | bool]:
 def write_and_read_back(cluster: KafkaCluster, topic: str, value: bytes) -> list[bytes]:
     """Append one record to a topic of one partition, made if need be; return all values in it."""
     client = AdminClient(quiet(bootstrap_servers=cluster.bootstrap))
-    if topic not in client.list_topics(timeout=30).topics:
-        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    if topic not in client.list_topics(timeout=ANSWER_S).topics:
+        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(ANSWER_S)
     producer = Producer(quiet(bootstrap_servers=cluster.bootstrap))
     producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_S) == 0
     return read_all(cluster, topic)
 
 
 def read_all(cluster: KafkaCluster, topic: str) -> list[bytes]:
     consumer = Consumer(quiet(bootstrap_servers=cluster.bootstrap, group_id="unused"))
     try:
-        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1]
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=ANSWER_S)[1]
         consumer.assign([TopicPartition(topic, 0, 0)])
         values: list[bytes] = []
         while len(values) < end:
-            message = consumer.poll(30)
+            message = consumer.poll(ANSWER_S)
             assert message is not None
             assert message.error() is None
             values.append(message.value() or b"")
@@ -73,15 +73,8 @@ def read_all(cluster: KafkaCluster, topic: str) -> list[bytes]:
 def configuration_of(bootstrap: str, broker_id: int) -> dict[str, str]:
     client = AdminClient(quiet(bootstrap_servers=bootstrap))
     resource = ConfigResource(ResourceType.BROKER, str(broker_id))
-    entries = client.describe_configs([resource])[resource].result(30)
+    entries = client.describe_configs([resource])[resource].result(ANSWER_S)
     return {name: entry.value for name, entry in entries.items()}
-
-
-def wait_until(condition: Callable[[], bool], *, timeout_s: float, what: str) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.05)
 
 
 def is_gone(process_id: int) -> bool:
@@ -95,10 +88,8 @@ def is_gone(process_id: int) -> bool:
 def test_one_node_is_ready_in_time_once_the_jars_are_there(make_cluster: MakeCluster) -> None:
     boot_image(jar_directory())
     started_s = time.monotonic()
-    cluster = make_cluster()
-    took_s = time.monotonic() - started_s
-    print(f"one node was ready after {took_s:.2f} s")
-    assert took_s < READY_DEADLINE_S
+    cluster = make_cluster()  # ServerNotReady, if it takes longer
+    print(f"one node was ready after {time.monotonic() - started_s:.2f} s")
     assert write_and_read_back(cluster, "orders", b"1") == [b"1"]
 
 
@@ -141,7 +132,7 @@ def test_a_frozen_node_keeps_its_port_and_says_nothing_until_it_thaws(one_node: 
     broker.freeze()
     try:
         assert broker.alive
-        with socket.create_connection((HOST, port), timeout=5):
+        with socket.create_connection((HOST, port), timeout=ANSWER_S):
             pass  # the kernel accepts for it
         with pytest.raises(NotReady, match="timed out"):
             cluster_view(HOST, port, timeout_s=0.5)
@@ -164,13 +155,13 @@ def test_three_nodes_go_on_when_one_is_killed_and_take_it_back(make_cluster: Mak
     port = cluster.broker(1).port
     assert cluster_view(HOST, port).broker_ids == {1, 2, 3}
     client = AdminClient(quiet(bootstrap_servers=cluster.bootstrap))
-    client.create_topics([NewTopic("copied", 3, 3)])["copied"].result(30)
+    client.create_topics([NewTopic("copied", 3, 3)])["copied"].result(ANSWER_S)
     cluster.broker(3).kill()
-    wait_until(lambda: cluster_view(HOST, port).broker_ids == {1, 2}, timeout_s=30, what="the session of 3 ends")
+    wait_until(lambda: cluster_view(HOST, port).broker_ids == {1, 2}, "the session of 3 ends")
     producer = Producer(quiet(bootstrap_servers=cluster.bootstrap))
     for partition in range(3):
         producer.produce("copied", b"x", partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(ANSWER_S) == 0
     cluster.broker(3).start()
     assert cluster_view(HOST, port).broker_ids == {1, 2, 3}
 
@@ -216,13 +207,13 @@ def test_a_cluster_behind_sasl_and_an_authorizer_turns_strangers_away(make_clust
         )
 
     anna = client("anna", "secret")
-    anna.create_topics([NewTopic("private", 1, 1)])["private"].result(30)
-    assert "private" in anna.list_topics(timeout=30).topics
-    assert "private" not in client("otto", "secret").list_topics(timeout=30).topics
+    anna.create_topics([NewTopic("private", 1, 1)])["private"].result(ANSWER_S)
+    assert "private" in anna.list_topics(timeout=ANSWER_S).topics
+    assert "private" not in client("otto", "secret").list_topics(timeout=ANSWER_S).topics
     with pytest.raises(KafkaException):
-        client("anna", "wrong").list_topics(timeout=3)
+        client("anna", "wrong").list_topics(timeout=3 * PATIENCE)
     inside = AdminClient(quiet(bootstrap_servers=cluster.internal_bootstrap))
-    assert "private" in inside.list_topics(timeout=30).topics
+    assert "private" in inside.list_topics(timeout=ANSWER_S).topics
 
 
 def test_a_broker_that_does_not_start_shows_why_and_leaves_nothing(make_cluster: MakeCluster) -> None:
@@ -295,9 +286,9 @@ def test_nothing_is_left_however_the_starting_process_ends(ending: signal.Signal
         starter.stdin.close()  # it runs to its end without closing the cluster
     else:
         starter.send_signal(ending)
-    starter.wait(120)
-    wait_until(lambda: is_gone(int(pid_text)), timeout_s=30, what="the broker ends")
-    wait_until(lambda: not Path(directory).exists(), timeout_s=30, what="the directory goes")
+    starter.wait(COMMAND_S)
+    wait_until(lambda: is_gone(int(pid_text)), "the broker ends")
+    wait_until(lambda: not Path(directory).exists(), "the directory goes")
 
 
 START_AND_DIE = """
@@ -317,7 +308,7 @@ def test_a_broker_started_the_instant_before_the_end_is_found_too() -> None:
     script = START_AND_DIE.replace("TOKEN", token)
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, stderr=subprocess.DEVNULL)
     assert ended.returncode == -signal.SIGKILL
-    wait_until(lambda: not processes_with(token), timeout_s=30, what="the broker ends")
+    wait_until(lambda: not processes_with(token), "the broker ends")
 
 
 def processes_with(token: str) -> list[int]:
@@ -347,7 +338,7 @@ def test_zookeeper_serves_comes_back_and_leaves_nothing() -> None:
 
 
 @pytest.mark.compat
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 * PATIENCE)
 @pytest.mark.parametrize("kafka_version", ["3.3.2", "3.9.2"])
 def test_older_brokers_start_and_keep_their_data_too(make_cluster: MakeCluster, kafka_version: str) -> None:
     cluster = make_cluster(kafka_version=kafka_version)

@@ -6,7 +6,6 @@ waits until it has as many offsets as it should get.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -39,7 +38,7 @@ from mm2py.kafka.producer.transactions import (
 )
 from mm2py.topics.acls import TopicAcl
 from tests.cluster.brokers.test_broker_model_matches_broker import Answer, Names, create, describe
-from tests.cluster.running import DEADLINE_S
+from tests.cluster.running import PATIENCE, paused, until
 from tests.cluster.two_worlds import NODE, ModelWorld, World, on_both
 from tests.fakes.broker.record_batch import Batch, Record, build_batch, parse_batches, read_marker
 
@@ -83,17 +82,22 @@ class Caller:
                         return not told[real].error_code
             return False
 
-        await until(leads, f"nobody leads {place}")
+        await until(leads, f"somebody leads {place}")
         return found[0]
 
     async def coordinator(self, name: str) -> BrokerId:
         """Return who coordinates; the first who asks on a new broker lets it create the topic for that."""
-        while True:
+        found: list[BrokerId] = []
+
+        async def coordinates() -> bool:
             try:
-                return await find_coordinator(self.world.brokers, self.world.name_of(name), transactions=True)
+                found[:] = [await find_coordinator(self.world.brokers, self.world.name_of(name), transactions=True)]
             except BrokerRefused as error:
                 assert error.code == 15
-                await asyncio.sleep(0.05)
+            return bool(found)
+
+        await until(coordinates, f"somebody coordinates {name}")
+        return found[0]
 
     async def init(self, name: str, expected: Owner = (-1, -1), timeout_ms: int = 60_000) -> Owner:
         """Ask for a producer id until the coordinator is there and no transaction is in the way."""
@@ -103,7 +107,7 @@ class Caller:
             got[:] = [await self._init(name, expected, timeout_ms)]
             return got[0] not in {14, 15, 16, 51}
 
-        await until(given, f"no producer id for {name}")
+        await until(given, f"{name} gets a producer id")
         return self._given(name, got[0])
 
     async def init_once(self, name: str, expected: Owner = (-1, -1)) -> Owner:
@@ -145,7 +149,7 @@ class Caller:
                 answer[:] = [f"refused {error.code}"]
             return not patient or answer != ["refused 51"]
 
-        await until(added, f"{name} is still being aborted")
+        await until(added, f"{name} is aborted")
         self.note("add", name, *answer)
 
     async def end(self, name: str, owner: Owner) -> None:
@@ -171,7 +175,7 @@ class Caller:
             ours[:] = [one for one in listed if one.transactional_id in wanted]
             return at_once or all(one.state != "PrepareAbort" for one in ours)
 
-        await until(decided, f"{names} are still being aborted")
+        await until(decided, f"{names} are aborted")
         self.note(
             "state", sorted((wanted[one.transactional_id], self.names(one.producer_id), one.state) for one in ours)
         )
@@ -208,7 +212,7 @@ class Caller:
             found[:] = parse_batches(part.records)
             return part.error_code == 0 and part.high_watermark >= end
 
-        await until(complete, f"{place} does not get {end} offsets")
+        await until(complete, f"{place} has {end} offsets")
         self.note("log", place, [self._seen_batch(batch) for batch in found])
 
     def _seen_batch(self, batch: Batch) -> Answer:
@@ -224,15 +228,6 @@ class Caller:
             batch.partition_leader_epoch,
             marker and (marker[0], self.epochs(marker[1])),
         )
-
-
-async def until(reached: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Ask again and again, in the time of the side that is asked."""
-    clock = asyncio.get_running_loop()
-    end_s = clock.time() + DEADLINE_S
-    while not await reached():
-        assert clock.time() < end_s, what
-        await asyncio.sleep(0.02)
 
 
 def assert_alike(play: Callable[[Caller], Awaitable[None]], kafka: KafkaCluster, **arguments: Any) -> list[Answer]:
@@ -413,7 +408,7 @@ def test_markers_past_the_coordinator_are_written_twice_and_may_lock_it_up(targe
         await caller.log(T1, end=3)
         await caller.add("x", owner, T0)
         await caller.end("x", owner)
-        await asyncio.sleep(2.0)
+        await paused(2.0, "it stays as it is")
         await caller.state("x", at_once=True)
         await caller.init_once("x")
         await caller.end("x", owner)
@@ -451,7 +446,7 @@ def test_a_transaction_that_stays_open_too_long_is_aborted_and_fences_its_owner(
         for _ in range(4):  # E20
             await caller.add("alive", alive, T1)
             await caller.end("alive", alive)
-            await asyncio.sleep(2.0)
+            await paused(2.0, "transactions of one second grow old")
         await caller.state("idle", "alive")
         await caller.write(T1, idle, 0)
         await caller.add("idle", idle, T1)
@@ -533,7 +528,7 @@ def test_a_partition_without_leader_is_left_out_of_a_fence_that_succeeds(
 
 
 @pytest.mark.compat
-@pytest.mark.timeout(600)  # jars may have to be fetched
+@pytest.mark.timeout(600 * PATIENCE)  # jars may have to be fetched
 @pytest.mark.parametrize("version", ["3.3.2", "3.9.2"])
 def test_older_brokers_speak_the_same_versions_and_fence_alike(
     make_cluster: Callable[..., KafkaCluster], version: str

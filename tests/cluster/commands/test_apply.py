@@ -20,7 +20,7 @@ from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import admin, new_name, read, topic_names, values, write
-from tests.cluster.running import OWN_PATH, Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, Value, one_way_properties, wait_until
 
 BEAT_S = 0.5
 
@@ -33,7 +33,7 @@ def run_apply(file: Path, properties: Mapping[str, Value], *arguments: str) -> t
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=COMMAND_S,
         check=False,
         env={**os.environ, "PYTHONPATH": OWN_PATH},
     )
@@ -58,7 +58,7 @@ def test_a_file_is_stored_changed_and_taken_back(
     code, out, err = run_apply(file, first)
     assert (code, err) == (2, "")
     assert out.endswith("\nNothing was stored: without a terminal --yes is needed.\n")
-    assert topic not in admin(target_cluster).list_topics(timeout=30).topics
+    assert topic not in admin(target_cluster).list_topics(timeout=ANSWER_S).topics
 
     code, out, err = run_apply(file, first, "--yes")
     assert (code, err) == (0, "")

@@ -26,7 +26,17 @@ from confluent_kafka.admin import (
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.kafka_client import admin, create_topic, new_name, record_count, values, write
-from tests.cluster.running import DEADLINE_S, OWN_PATH, Event, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import (
+    ANSWER_S,
+    COMMAND_S,
+    DEADLINE_S,
+    OWN_PATH,
+    PATIENCE,
+    Event,
+    Mm2py,
+    one_way_properties,
+    wait_until,
+)
 from tests.cluster.strangers import closed_port, door, strangers
 
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
@@ -133,7 +143,7 @@ def acls(cluster: KafkaCluster, *entries: tuple[ResourceType, str, AclOperation,
         for kind, name, operation, permission in entries
     ]
     for done in client.create_acls(bindings).values():
-        done.result(30)
+        done.result(ANSWER_S)
     filters = [
         AclBindingFilter(kind, name, pattern(kind), "User:ANONYMOUS", "*", operation, permission)
         for kind, name, operation, permission in entries
@@ -142,7 +152,7 @@ def acls(cluster: KafkaCluster, *entries: tuple[ResourceType, str, AclOperation,
         yield
     finally:
         for deleted in client.delete_acls(filters).values():
-            deleted.result(30)
+            deleted.result(ANSWER_S)
 
 
 def everything_but(
@@ -226,7 +236,7 @@ def test_a_missing_right_stops_one_topic_and_no_other_until_it_is_given(
         client = admin(guarded_cluster)
         for kind, name, operation, permission in with_rights:
             filtered = AclBindingFilter(kind, name, ResourcePatternType.LITERAL, None, None, operation, permission)
-            client.delete_acls([filtered])[filtered].result(30)
+            client.delete_acls([filtered])[filtered].result(ANSWER_S)
         mm2py.wait_until(copied(target_cluster, "G", "unread"), "the right to read was given")
         mm2py.wait_until(copied(guarded_cluster, "A", "unwritten"), "the right to write was given")
         assert mm2py.terminate() == 0
@@ -296,7 +306,7 @@ def test_a_second_ctrl_c_ends_a_drain_that_waits_for_a_dead_target(
             with pytest.raises(AssertionError, match="not within 1 s"):
                 mm2py.wait(deadline_s=1)
             mm2py.signal(signal.SIGINT)
-            assert mm2py.wait(deadline_s=10) == 130
+            assert mm2py.wait(deadline_s=10 * PATIENCE) == 130
             assert no_traceback(mm2py)
         finally:
             guarded_cluster.brokers[0].thaw()
@@ -314,7 +324,7 @@ def test_a_stop_ends_although_the_target_takes_neither_records_nor_positions(
         guarded_cluster.brokers[0].freeze()
         try:
             write(source_cluster, topic, [b"2"])
-            assert mm2py.terminate(deadline_s=60) == 1
+            assert mm2py.terminate(deadline_s=60 * PATIENCE) == 1
             assert mm2py.events("drain.failed", flow="A->B")
         finally:
             guarded_cluster.brokers[0].thaw()
@@ -432,7 +442,7 @@ def test_a_mistake_in_file_or_arguments_is_one_line_and_code_2(tmp_path: Path) -
     def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "mm2py", *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=COMMAND_S
         )
 
     with ThreadPoolExecutor(4) as pool:

@@ -18,6 +18,7 @@ from bench.workloads import SINGLE
 from deploy.local.kafka import KafkaCluster
 from mm2py.records.compression import Codec
 from tests.cluster.copies import new_name
+from tests.cluster.running import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,7 +31,7 @@ def _run(module: str, *arguments: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=280 * PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -64,7 +65,7 @@ def test_a_short_soak_copies_all_it_writes() -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=280 * PATIENCE,
     )
     assert "flat: the ends and the last 50 records of all partitions are equal" in done.stdout, done.stderr
     assert "NOT FLAT: the ends" not in done.stdout

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +16,10 @@ import pytest
 
 from deploy.local.demo_samples import SAMPLES
 from deploy.local.guardian import guard
-from tests.cluster.patience import now_s
+from tests.cluster.running import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[3]
-ENDS_S = 300.0
+ENDS_S = 300.0 * PATIENCE
 """CI has neighbours; alone it takes about ten seconds beside the traffic."""
 TOPICS = [(alias, sample.topic) for alias, samples in SAMPLES.items() for sample in samples]
 
@@ -131,8 +130,4 @@ def test_a_second_ctrl_c_ends_it_at_once_and_still_leaves_nothing(directory: Pat
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=ENDS_S)
     assert process.returncode in {0, 130}  # 0: it was faster than the second signal
-    end_s = now_s() + 30
-    while (files_in(directory) or processes_in(directory)) and now_s() < end_s:
-        time.sleep(0.1)  # the guardian cleans up after it
-    assert files_in(directory) == []
-    assert processes_in(directory) == []
+    wait_until(lambda: not files_in(directory) and not processes_in(directory), "the guardian has cleaned up after it")

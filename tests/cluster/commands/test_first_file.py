@@ -10,7 +10,7 @@ from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.checker.traffic import Planned
 from tests.cluster.copies import bounds_of, make_topic, now_ms, send
 from tests.cluster.kafka_client import admin
-from tests.cluster.running import Mm2py
+from tests.cluster.running import ANSWER_S, Mm2py
 
 README = Path(__file__).parents[3] / "README.md"
 
@@ -32,7 +32,8 @@ def test_the_first_file_copies_between_clusters_of_one_broker_each(tmp_path: Pat
         send(source, "orders.new", [Planned(at % 3, now_ms(), b"key", b"%d" % at, ()) for at in range(30)])
         with Mm2py(file) as run:
             run.wait_until(
-                lambda: "A.orders.new" in admin(target).list_topics(timeout=30).topics, "the remote topic is there"
+                lambda: "A.orders.new" in admin(target).list_topics(timeout=ANSWER_S).topics,
+                "the remote topic is there",
             )
             run.wait_until(
                 lambda: sum(one.end for one in bounds_of(target, "A.orders.new", range(3)).values()) == 30,
@@ -40,10 +41,10 @@ def test_the_first_file_copies_between_clusters_of_one_broker_each(tmp_path: Pat
             )
             wanted = {"heartbeats", "A.checkpoints.internal", "mm2-ledger.A.internal", "mm2-status.A.internal"}
             run.wait_until(
-                lambda: wanted <= set(admin(target).list_topics(timeout=30).topics), "its own topics are there"
+                lambda: wanted <= set(admin(target).list_topics(timeout=ANSWER_S).topics), "its own topics are there"
             )
             run.wait_until(
-                lambda: "mm2-offset-syncs.B.internal" in admin(source).list_topics(timeout=30).topics,
+                lambda: "mm2-offset-syncs.B.internal" in admin(source).list_topics(timeout=ANSWER_S).topics,
                 "the topic of offset syncs is there",
             )
             assert run.terminate() == 0

@@ -17,7 +17,7 @@ from tests.cluster.commands.test_apply import run_apply
 from tests.cluster.copies import make_topic
 from tests.cluster.kafka_client import new_name
 from tests.cluster.rest.serving import LISTENERS, Asked, asked
-from tests.cluster.running import OWN_PATH, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import COMMAND_S, OWN_PATH, Mm2py, one_way_properties, wait_until
 
 BOB = {"Authorization": f"Bearer {'b' * 40}"}
 
@@ -28,7 +28,7 @@ def history(file: Path, *arguments: str) -> tuple[int, str]:
         [sys.executable, "-m", "mm2py", "history", str(file), *arguments],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=COMMAND_S,
         check=False,
         env={"PYTHONPATH": OWN_PATH, "PATH": "/usr/bin:/bin"},
     )

@@ -9,7 +9,7 @@ import httpx2
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.kafka_client import create_topic, new_name, values, write
 from tests.cluster.rest.test_rest_process import addresses, rest_processes
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties
 from tests.cluster.strangers import strangers
 
 HOSTILE = ("endless", "crowded")
@@ -43,7 +43,7 @@ def test_replies_that_lie_about_their_size_end_neither_worker_nor_rest_nor_statu
             (address,), (rest,) = addresses(run), rest_processes(run.pid)
 
             def rest_tells_of_all() -> bool:
-                answer = httpx2.get(f"{address}/v1/flows", timeout=60)
+                answer = httpx2.get(f"{address}/v1/flows", timeout=ANSWER_S)
                 return answer.status_code == 200 and all(f'"{name}->B"' in answer.text for name in ("A", *HOSTILE))
 
             run.wait_until(rest_tells_of_all, "REST tells of all flows")

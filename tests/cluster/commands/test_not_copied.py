@@ -19,9 +19,9 @@ from deploy.local.prometheus import Prometheus
 from tests.cluster.copies import make_topic, without_right
 from tests.cluster.kafka_client import create_topic, delete_topic, new_name, record_count, write
 from tests.cluster.rest.serving import Asked, asked
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties
 
-SLOW_S = 90.0
+SLOW_S = 90.0 * PATIENCE
 FIRST, MORE = [b"%d" % number for number in range(10)], [b"%d" % number for number in range(10, 35)]
 ALERTS = (Path(__file__).parents[3] / "deploy" / "grafana" / "alerts.yaml").read_text()
 

@@ -24,7 +24,7 @@ from tests.cluster.kafka_client import (
     values,
     write,
 )
-from tests.cluster.running import Mm2py, one_way_properties, two_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties, two_way_properties, wait_until
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 
@@ -213,7 +213,7 @@ def member_of(cluster: KafkaCluster, group: str) -> Iterator[None]:
     )
     try:
         consumer.subscribe([topic])
-        assert consumer.poll(30) is not None
+        assert consumer.poll(ANSWER_S) is not None
         yield
     finally:
         consumer.close()
@@ -311,7 +311,9 @@ def test_a_live_mirrormaker_2_is_refused_and_a_stopped_one_is_taken_over(
     mirror_maker.start()
     try:
         wait_until(
-            lambda: record_count(target_cluster, f"{source}.{topic}") == 100, "MirrorMaker 2 copies", deadline_s=120
+            lambda: record_count(target_cluster, f"{source}.{topic}") == 100,
+            "MirrorMaker 2 copies",
+            deadline_s=120 * PATIENCE,
         )
         with Mm2py(ours) as mm2py:
             why = mm2py.wait_for_event("flow.refused", flow=f"{source}->{target}")["why"]

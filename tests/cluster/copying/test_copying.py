@@ -37,7 +37,7 @@ from tests.cluster.copies import (
 )
 from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.raw_batches import append_batches, stored_batches
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties, wait_until
 from tests.fakes.broker.record_batch import HEADER_BYTES, Record, build_batch, parse_batch, rewrite
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -216,7 +216,7 @@ def prepared(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Prep
     below = [TopicPartition(trimmed, number, 900 + number) for number in range(2)]
     client = admin(source_cluster)
     for trimmed_to in client.delete_records(below).values():
-        trimmed_to.result(30)
+        trimmed_to.result(ANSWER_S)
     return Prepared(cleaned, ledger, trimmed)
 
 
@@ -226,7 +226,7 @@ def _cleaned_topic(cluster: KafkaCluster) -> tuple[str, Ledger]:
     client = admin(cluster)
     broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[backoff])
     for change in client.incremental_alter_configs([broker]).values():
-        change.result(30)
+        change.result(ANSWER_S)
     topic = new_name("copying.cleaned")
     make_topic(
         cluster, topic, 2, {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
@@ -413,7 +413,7 @@ def test_committed_records_are_copied_and_aborted_ones_are_not(
     still_open = _interleaved_transactions(source_cluster, topic)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, read_committed=True)
     arrived = sum(map(len, dump(target_cluster, f"A.{topic}", range(2)).values()))
-    still_open.abort_transaction(30)
+    still_open.abort_transaction(ANSWER_S)
     assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run, read_committed=True)
     records = dump(target_cluster, f"A.{topic}", range(2))
     assert sum(map(len, records.values())) > arrived, "what stood behind the open transaction has come"
@@ -424,14 +424,14 @@ def test_without_read_committed_all_is_copied_and_the_first_transaction_of_a_top
     run: Mm2py, source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     topic, other = (new_topic(source_cluster, "all.transactions", 2) for _ in range(2))
-    _interleaved_transactions(source_cluster, topic).abort_transaction(30)
+    _interleaved_transactions(source_cluster, topic).abort_transaction(ANSWER_S)
     assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run)
     assert any(record.key == b"aborted" for record in dump(target_cluster, f"U.{topic}", [0])[0])
     said = run.wait_for_event("topic.transactional", topic=topic)
     assert "U.consumer.isolation.level=read_committed" in said["remedy"]
-    _interleaved_transactions(source_cluster, topic).abort_transaction(30)
+    _interleaved_transactions(source_cluster, topic).abort_transaction(ANSWER_S)
     assert_copied(source_cluster, target_cluster, topic, f"U.{topic}", run=run)
-    _interleaved_transactions(source_cluster, other).abort_transaction(30)
+    _interleaved_transactions(source_cluster, other).abort_transaction(ANSWER_S)
     run.wait_for_event("topic.transactional", topic=other)
     assert len(run.events("topic.transactional", topic=topic)) == 1
 
@@ -446,21 +446,21 @@ def _interleaved_transactions(cluster: KafkaCluster, topic: str) -> Producer:
     ids = (f"{topic}-{now_ms()}-{number}" for number in range(3))
     first, second, third = (producer(cluster, transactional_id=one, delivery_timeout_ms=60_000) for one in ids)
     for client in (first, second, third):
-        client.init_transactions(30)
+        client.init_transactions(ANSWER_S)
     first.begin_transaction()
     second.begin_transaction()
     send_some(first, b"aborted")
     send_some(second, b"committed")
     send_some(plain, b"plain")
     send_some(first, b"aborted")
-    first.abort_transaction(30)
+    first.abort_transaction(ANSWER_S)
     send_some(second, b"committed")
     first.begin_transaction()
     send_some(first, b"committed")
-    second.commit_transaction(30)
-    first.commit_transaction(30)
+    second.commit_transaction(ANSWER_S)
+    first.commit_transaction(ANSWER_S)
     first.begin_transaction()
-    first.commit_transaction(30)  # nothing was sent in it
+    first.commit_transaction(ANSWER_S)  # nothing was sent in it
     send_some(plain, b"plain")
     third.begin_transaction()
     send_some(third, b"aborted")

@@ -16,7 +16,7 @@ from deploy.local.kafka import Broker, KafkaCluster, start_clusters
 from tests.cluster.copies import COPY_DEADLINE_S
 from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.loads import PARTITIONS, Loads
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties, wait_until
 
 # Workers
 
@@ -153,7 +153,7 @@ def _wait_for_replicas(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     client = admin(cluster)
 
     def all_in_sync() -> bool:
-        found = client.list_topics(timeout=30).topics
+        found = client.list_topics(timeout=ANSWER_S).topics
         parts = [part for topic in topics for part in found[topic].partitions.values()]
         return all(len(part.isrs) == len(cluster.brokers) for part in parts)
 
@@ -164,7 +164,7 @@ def _give_leaders_back(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     """Let each partition be led by its preferred replica again."""
     client = admin(cluster)
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(PARTITIONS)]
-    client.elect_leaders(ElectionType.PREFERRED, partitions).result(30)
+    client.elect_leaders(ElectionType.PREFERRED, partitions).result(ANSWER_S)
 
 
 def _shake(

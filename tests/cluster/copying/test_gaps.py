@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import make_topic, new_topic
 from tests.cluster.kafka_client import admin, delete_topic, new_name, record_count, values, write
-from tests.cluster.running import Mm2py, Value, one_way_properties
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, Value, one_way_properties
 
 
 def flow_of(source: KafkaCluster, target: KafkaCluster, topic: str, **extra: Value) -> tuple[str, Mapping[str, Value]]:
@@ -21,7 +21,7 @@ def flow_of(source: KafkaCluster, target: KafkaCluster, topic: str, **extra: Val
 
 def delete_before(cluster: KafkaCluster, topic: str, offset: int) -> None:
     client, at = admin(cluster), TopicPartition(topic, 0, offset)
-    client.delete_records([at])[at].result(30)
+    client.delete_records([at])[at].result(ANSWER_S)
 
 
 def numbered(first: int, last: int) -> list[bytes]:
@@ -105,7 +105,9 @@ def test_under_restart_and_recopy_both_sides_are_copied_anew_by_themselves(
         delete_topic(target_cluster, remote)
         write(source_cluster, topic, [b"last"])
         anew = [*numbered(100, 102), b"last"]
-        run.wait_until(lambda: values(target_cluster, remote) == anew, "the copy is made once more", deadline_s=90)
+        run.wait_until(
+            lambda: values(target_cluster, remote) == anew, "the copy is made once more", deadline_s=90 * PATIENCE
+        )
         run.wait_until(lambda: len(run.gaps("--all")[1]) >= 2, "both gaps are kept")
         code, found = run.gaps("--all")
         assert code == 0

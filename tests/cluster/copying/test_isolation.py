@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
@@ -14,7 +13,8 @@ from deploy.local.kafka import Broker, KafkaCluster
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, make_topic, new_topic, send, without_right
 from tests.cluster.kafka_client import admin, new_name, record_count
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.patience import now_s
+from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties, wait_until
 
 PACE_RECORDS = 10_000
 SLOWER_MOST, SLOWER_MOST_S = 3.0, 4.0
@@ -40,13 +40,13 @@ class Pace:
             record._replace(partition=self._partitions[record.partition])
             for record in islice(self._records, PACE_RECORDS)
         ]
-        begun_s = time.monotonic()
+        begun_s = now_s()
         send(self._source, self._topic, records)
         wanted = record_count(self._source, self._topic, self._partitions)
         run.wait_until(
             lambda: record_count(self._target, self._remote, self._partitions) >= wanted, "the records are copied"
         )
-        return time.monotonic() - begun_s
+        return now_s() - begun_s
 
 
 def _assert_not_held_up(before_s: float, beside_s: float) -> None:
@@ -105,7 +105,7 @@ def _by_leader(cluster: KafkaCluster, topic: str, partitions: int) -> dict[int, 
 
     def led() -> dict[int, list[int]] | None:
         found: dict[int, list[int]] = {broker.node_id: [] for broker in cluster.brokers}
-        for number, partition in client.list_topics(topic, timeout=30).topics[topic].partitions.items():
+        for number, partition in client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions.items():
             found.setdefault(partition.leader, []).append(number)
         counts = [len(found[broker.node_id]) for broker in cluster.brokers]
         return found if sum(counts) == partitions and all(counts) else None

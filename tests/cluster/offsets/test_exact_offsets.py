@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -27,9 +26,9 @@ from tests.cluster.group_offsets import member
 from tests.cluster.groups import Group
 from tests.cluster.judged_offsets import Flow
 from tests.cluster.kafka_client import new_name, offsets, record_count
-from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties, pause, wait_until
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600 * PATIENCE)
 
 ARRIVAL_S = 60.0 * PATIENCE
 GROUPS = 6
@@ -192,7 +191,7 @@ def test_every_offset_is_answered_after_many_kills_and_a_worker_that_was_frozen(
             for _ in range(4):
                 last = group.workers[-1]
                 scene.wait_for_copies(last, scene.chance.choice(sorted(stems)), partitions=1, more=60)
-                time.sleep(scene.chance.uniform(0, 1.5))  # into a transaction, a batch, a hand-over
+                pause(scene.chance.uniform(0, 1.5), "into a transaction, a batch, a hand-over")
                 scene.chance.choice([one for one in group.workers[1:] if one.alive]).signal(signal.SIGKILL)
                 group.start_another()
             frozen.signal(signal.SIGCONT)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -23,9 +22,9 @@ from tests.cluster.drills import DrillTopics, Failover, Stood, go_on, judge_fail
 from tests.cluster.group_offsets import member
 from tests.cluster.judged_offsets import Flow, Place, wait_or_tell
 from tests.cluster.kafka_client import new_name
-from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties
+from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties, pause
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(600 * PATIENCE)
 
 GROUPS = 20
 RECORDS = 1_500
@@ -183,7 +182,7 @@ def test_groups_whose_source_is_cut_off_read_again_what_they_committed_after_the
     with reading(drill) as reader, Mm2py(drill.properties) as run:
         for _ in range(8):
             drill.topics.write(RECORDS // 10)
-            time.sleep(drill.chance.uniform(0.2, 0.6))
+            pause(drill.chance.uniform(0.2, 0.6), "checkpoints come between")
         drill.assert_copied(run)
         drill.wait_for_commits(run, lambda _group, _place: None)
         for _ in range(2):

@@ -19,7 +19,7 @@ from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import new_topic
 from tests.cluster.group_offsets import commit
 from tests.cluster.kafka_client import new_name, record_count, write
-from tests.cluster.running import OWN_PATH, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, one_way_properties, wait_until
 
 
 class Scene:
@@ -59,7 +59,7 @@ class Scene:
         ended = subprocess.run(
             [sys.executable, "-m", "mm2py", arguments[0], str(self.run.file), *arguments[1:]],
             capture_output=True,
-            timeout=90,
+            timeout=COMMAND_S,
             check=False,
             env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
@@ -67,7 +67,7 @@ class Scene:
         return ended.returncode, ended.stdout.decode()
 
     def get(self, path: str) -> Any:
-        answer = httpx2.get(f"{self.at}/v1/flows/{self.flow}/{path}", timeout=60)
+        answer = httpx2.get(f"{self.at}/v1/flows/{self.flow}/{path}", timeout=ANSWER_S)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

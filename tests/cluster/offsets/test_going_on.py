@@ -15,7 +15,7 @@ from tests.cluster.copies import make_topic
 from tests.cluster.kafka_client import new_name, offsets, values, write
 from tests.cluster.refusal import Refusal
 from tests.cluster.rest.serving import LISTENERS, asked
-from tests.cluster.running import Mm2py, Value, one_way_properties
+from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties
 
 IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 PARTITIONS = (0, 1)
@@ -24,18 +24,18 @@ PARTITIONS = (0, 1)
 def transactions(cluster: KafkaCluster, topic: str, partition: int) -> list[bytes]:
     """Write ten records in five transactions, and return those of committed ones."""
     client = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": new_name("writer"), "log_level": 0})
-    client.init_transactions(30)
+    client.init_transactions(ANSWER_S)
     committed = []
     for number in range(5):
         client.begin_transaction()
         some = [f"{partition}.{number}.{at}" for at in range(2 + partition)]
         for value in some:
             client.produce(topic, value, partition=partition)
-        client.flush(30)  # an abort before the partition was added may be refused by the broker
+        client.flush(ANSWER_S)  # an abort before the partition was added may be refused by the broker
         if number == 2:
-            client.abort_transaction(30)
+            client.abort_transaction(ANSWER_S)
         else:
-            client.commit_transaction(30)
+            client.commit_transaction(ANSWER_S)
             committed += some
     return [value.encode() for value in committed]
 

@@ -17,14 +17,14 @@ from deploy.local.kafka import KafkaCluster
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import delete_topic, new_name, topic_names, write
 from tests.cluster.kafka_client import read as records_of
-from tests.cluster.running import OWN_PATH, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, one_way_properties, wait_until
 
 
 def command(*arguments: str) -> tuple[int, dict[str, Any]]:
     ended = subprocess.run(
         [sys.executable, "-m", "mm2py", *arguments, "--json"],
         capture_output=True,
-        timeout=120,
+        timeout=COMMAND_S,
         check=False,
         text=True,
         env={**os.environ, "PYTHONPATH": OWN_PATH},
@@ -38,13 +38,13 @@ def command(*arguments: str) -> tuple[int, dict[str, Any]]:
 def transactions(cluster: KafkaCluster, topic: str, values: Sequence[Sequence[str]]) -> None:
     """Write each sequence in a transaction; every third one is aborted."""
     client = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": new_name("writer"), "log_level": 0})
-    client.init_transactions(30)
+    client.init_transactions(ANSWER_S)
     for number, some in enumerate(values):
         client.begin_transaction()
         for value in some:
             client.produce(topic, value, f"{number}", partition=0, headers=[("h", b"1")])
-        client.flush(30)  # an abort before the partition was added may be refused by the broker
-        client.abort_transaction(30) if number % 3 == 2 else client.commit_transaction(30)
+        client.flush(ANSWER_S)  # an abort before the partition was added may be refused by the broker
+        client.abort_transaction(ANSWER_S) if number % 3 == 2 else client.commit_transaction(ANSWER_S)
 
 
 def test_a_lost_ledger_is_rebuilt_from_both_logs_and_a_foreign_record_is_named(

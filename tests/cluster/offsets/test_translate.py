@@ -21,7 +21,7 @@ from mm2py.records.offset_sync import OffsetSync
 from mm2py.records.quarantined import Origin, Provenance, Quarantined, Replayed, encode_quarantined, encode_replayed
 from tests.cluster.copies import make_topic, new_topic
 from tests.cluster.kafka_client import new_name, write
-from tests.cluster.running import OWN_PATH, Mm2py, one_way_properties
+from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, one_way_properties
 
 
 class Scene:
@@ -49,7 +49,7 @@ class Scene:
         ended = subprocess.run(
             [*command, "--partition", "0", *arguments],
             capture_output=True,
-            timeout=90,
+            timeout=COMMAND_S,
             check=False,
             text=True,
             env={**os.environ, "PYTHONPATH": OWN_PATH},
@@ -68,7 +68,7 @@ def put(cluster: KafkaCluster, topic: str, records: Sequence[NewRecord], partiti
     client = Producer({"bootstrap.servers": cluster.internal_bootstrap, "log_level": 0})
     for one in records:
         client.produce(topic, one.value, one.key, partition=partition, headers=list(one.headers))
-    assert client.flush(30) == 0
+    assert client.flush(ANSWER_S) == 0
 
 
 def test_translate_answers_from_the_ledger_in_both_directions(

@@ -17,7 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.kafka_client import admin
-from tests.cluster.running import wait_until
+from tests.cluster.running import ANSWER_S, wait_until
 
 BEGIN, END = "Kanarie7vogel", "vogel9Kanarie"
 """No text of ours holds them."""
@@ -94,14 +94,14 @@ class Topics:
 
     def _ends(self) -> dict[tuple[str, int], int]:
         client = admin(self._cluster)
-        topics = client.list_topics(timeout=30).topics
+        topics = client.list_topics(timeout=ANSWER_S).topics
         wanted = {
             TopicPartition(name, number): OffsetSpec.latest()
             for name, topic in topics.items()
             for number in topic.partitions
         }
         asked = client.list_offsets(wanted) if wanted else {}
-        return {(at.topic, at.partition): future.result(30).offset for at, future in asked.items()}
+        return {(at.topic, at.partition): future.result(ANSWER_S).offset for at, future in asked.items()}
 
     def records(self) -> dict[str, list[bytes]]:
         """Return keys, values and headers of all records that were appended since, by topic."""

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from mm2py.rest_token import read_token, token_path
-from tests.cluster.running import DEADLINE_S, Mm2py, wait_until
+from tests.cluster.running import ANSWER_S, COMMAND_S, DEADLINE_S, Mm2py, wait_until
 
 README = Path(__file__).parents[3] / "README.md"
 LISTENERS = "http://127.0.0.1:0"
@@ -36,7 +36,7 @@ class Asked(httpx2.Client):
     """Asks one worker's REST about one flow, with the token."""
 
     def __init__(self, address: str, flow: str) -> None:
-        super().__init__(base_url=address, timeout=60, auth=with_token)
+        super().__init__(base_url=address, timeout=ANSWER_S, auth=with_token)
         self.flow = flow
         self.address = address
 
@@ -79,7 +79,7 @@ def run_line(line: str, client: Asked) -> str:
     line = line.replace("http://127.0.0.1:8083", client.address).replace("A->B", client.flow)
     script = f"{define_token.replace(written, shlex.quote(str(token_path(None, os.environ))))}\n{line}"
     command = ["sh", "-c", f"{script} --silent --show-error --fail-with-body"]
-    ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False)
     assert ended.returncode == 0, (line, ended.stdout, ended.stderr)
     return ended.stdout.decode()
 

@@ -9,7 +9,6 @@ import contextlib
 import json
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +16,17 @@ from typing import Any
 
 import httpx2
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from deploy.local.certificates import Authority, write_private
 from deploy.local.kafka import KafkaCluster
 from mm2py.secret import Secret
 from rest.access.crowd import WAITING_MOST
 from rest.access.hashes import hash_password, hash_token
+from tests.cluster.kafka_client import read
 from tests.cluster.rest.serving import peak_mib
 from tests.cluster.rest.test_crowds import idle
 from tests.cluster.rest.test_rest_process import rest_processes
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties, wait_until
 
 FLOW = "Access->B"
 SOURCE = f"{FLOW}.MirrorSourceConnector"
@@ -55,11 +54,11 @@ class Served:
         scheme = "https" if listener == "tls" else "http"
         verify = self.context(client) if scheme == "https" else True
         with httpx2.Client(verify=verify, base_url=f"{scheme}://127.0.0.1:{self.ports[listener]}") as http:
-            return http.request(method, path, timeout=30, **more)
+            return http.request(method, path, timeout=ANSWER_S, **more)
 
     def raw(self, sent: bytes, listener: str = "loopback") -> bytes:
         """Send bytes, and return what comes until the connection ends."""
-        with socket.create_connection(("127.0.0.1", self.ports[listener]), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", self.ports[listener]), timeout=ANSWER_S) as connection:
             connection.sendall(sent)
             answer = b""
             try:
@@ -199,7 +198,7 @@ def test_a_body_without_an_end_is_refused_and_kept_nowhere(served: Served) -> No
     before, sent = peak_mib(process), 0
     chunk = b"100000\r\n" + b"a" * 0x100000 + b"\r\n"
     head = f"PUT {CONFIG} HTTP/1.1\r\nHost: localhost\r\n{_line(bearer())}Content-Type: application/json\r\n"
-    with socket.create_connection(("127.0.0.1", served.ports["loopback"]), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", served.ports["loopback"]), timeout=ANSWER_S) as connection:
         connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         with contextlib.suppress(ConnectionError):
             for _ in range(200):
@@ -221,9 +220,7 @@ def _line(headers: dict[str, str]) -> str:
 )
 def test_what_is_no_http_ends_cleanly(served: Served, sent: bytes) -> None:
     """B45."""
-    begun_s = time.monotonic()
-    answer = served.raw(sent)
-    assert not answer.startswith(b"HTTP/1.1 2") and time.monotonic() - begun_s < 20
+    assert not served.raw(sent).startswith(b"HTTP/1.1 2")
     assert served.ask("probes", "/health").status_code == 200
 
 
@@ -247,17 +244,11 @@ def test_a_change_leaves_an_event_in_the_log_and_on_the_target(served: Served) -
 
 def audit_records(cluster: KafkaCluster) -> list[dict[str, Any]]:
     """Read what is kept of changes from the configs topic."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "audit", "enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition("mm2-configs.Access.internal", 0, 0)])
-        found, end_s = [], time.monotonic() + 3
-        while time.monotonic() < end_s:
-            message = consumer.poll(0.2)
-            if message is not None and (message.key() or b"").startswith(b"mm2py-audit-") and message.value():
-                found.append(json.loads(message.value()))
-        return found
-    finally:
-        consumer.close()
+    return [
+        json.loads(value)
+        for message in read(cluster, "mm2-configs.Access.internal")
+        if (message.key() or b"").startswith(b"mm2py-audit-") and (value := message.value())
+    ]
 
 
 def test_a_new_certificate_and_new_users_count_from_the_next_request_on(served: Served) -> None:
@@ -271,7 +262,7 @@ def test_a_new_certificate_and_new_users_count_from_the_next_request_on(served: 
         users.write_text(f"{before}bob:{hash_token(Secret('b' * 40))}:reader\n")
         with httpx2.Client(verify=served.context(authority="ca2.pem")) as http:
             url = f"https://localhost:{served.ports['tls']}/connectors"
-            assert http.get(url, headers=bearer("b" * 40), timeout=30).status_code == 200
+            assert http.get(url, headers=bearer("b" * 40), timeout=ANSWER_S).status_code == 200
     finally:
         users.write_text(before)
         write_private(served.directory / "rest.p12", store)
@@ -285,7 +276,7 @@ def test_a_removed_authority_of_clients_counts_at_the_next_connection_though_a_c
 
     def asked(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
         with (
-            socket.create_connection(("127.0.0.1", served.ports["tls"]), timeout=30) as plain,
+            socket.create_connection(("127.0.0.1", served.ports["tls"]), timeout=ANSWER_S) as plain,
             context.wrap_socket(plain, server_hostname="localhost", session=session) as connection,
         ):
             connection.sendall(b"GET /connectors HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -318,7 +309,7 @@ def test_the_health_and_users_are_answered_among_thousands_of_silent_connections
 def test_nothing_asked_over_rest_makes_a_worker_connect_anywhere(served: Served) -> None:
     """B40, S11."""
     with socket.create_server(("127.0.0.1", 0)) as canary:
-        canary.settimeout(3)
+        canary.settimeout(3 * PATIENCE)
         address = f"127.0.0.1:{canary.getsockname()[1]}"
         for name in ("bootstrap.servers", "source.cluster.bootstrap.servers", "target.admin.bootstrap.servers"):
             body = {name: address, "connector.class": "MirrorSourceConnector"}

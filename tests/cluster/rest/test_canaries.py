@@ -28,7 +28,7 @@ from mm2py.secret import Secret
 from rest.access.hashes import hash_password, hash_token
 from tests.cluster.kafka_client import create_topic, record_count, write
 from tests.cluster.rest.canaries import Canaries, Topics
-from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties, wait_until
 
 FLOW = "Canary->B"
 SOURCE = f"{FLOW}.MirrorSourceConnector"
@@ -153,8 +153,8 @@ class Scene:
 
     def begin(self) -> None:
         plain, secured = [event["at"] for event in wait_until(self._listening, "it listens")]
-        self.client = httpx2.Client(base_url=plain, auth=(self.user, self.password), timeout=60)
-        self.secured = httpx2.Client(base_url=secured, verify=False, timeout=60)
+        self.client = httpx2.Client(base_url=plain, auth=(self.user, self.password), timeout=ANSWER_S)
+        self.secured = httpx2.Client(base_url=secured, verify=False, timeout=ANSWER_S)
         self.run.wait_until(lambda: record_count(self.clusters["target"], f"Canary.{self.planted}") == 2, "it copies")
         wait_until(lambda: self.ask("GET", "/health") == 200, "the worker is healthy")
         threading.Thread(target=self._listen, daemon=True).start()

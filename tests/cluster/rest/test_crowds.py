@@ -20,7 +20,16 @@ from rest.access.crowd import WAITING_MOST
 from tests.cluster.kafka_client import create_topic, new_name, record_count, write
 from tests.cluster.rest.serving import LISTENERS, asked, peak_mib
 from tests.cluster.rest.test_rest_process import rest_processes
-from tests.cluster.running import DEADLINE_S, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import (
+    DEADLINE_S,
+    PATIENCE,
+    Mm2py,
+    during,
+    one_way_properties,
+    paused,
+    wait_until,
+    within,
+)
 
 MEMORY_MOST_MIB = 64
 """By so much the REST process may grow."""
@@ -52,6 +61,7 @@ def load(cluster: KafkaCluster, topic: str) -> Iterator[Written]:
     finally:
         ended.set()
         writer.join(DEADLINE_S)
+        assert not writer.is_alive(), "what was written is not counted"
 
 
 @contextmanager
@@ -63,7 +73,7 @@ def idle(port: int, count: int) -> Iterator[int]:
     try:
         for _ in range(min(count, hard - 500)):
             connection = socket.socket()
-            connection.settimeout(5)
+            connection.settimeout(5 * PATIENCE)
             opened.append(connection)
             with suppress(OSError):  # the backlog is full: it was sent away as well
                 connection.connect(("127.0.0.1", port))
@@ -80,7 +90,7 @@ async def crowd(port: int, per_second: int, seconds: float) -> Counter[str]:
 
     async def ask() -> None:
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with within(DEADLINE_S):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 try:
                     writer.write(REQUEST)
@@ -89,17 +99,19 @@ async def crowd(port: int, per_second: int, seconds: float) -> Counter[str]:
                 finally:
                     writer.close()
                 answers[line.split()[1].decode() if line else "closed"] += 1
-        except (OSError, asyncio.IncompleteReadError):  # TimeoutError is an OSError
+        except TimeoutError:
+            answers["no answer"] += 1
+        except (OSError, asyncio.IncompleteReadError):
             answers["closed"] += 1
 
     async with asyncio.TaskGroup() as tasks:
-        begun_s, sent = time.monotonic(), 0
-        while (passed_s := time.monotonic() - begun_s) < seconds:
+        sent = 0
+        for passed_s in during(seconds, "as long as the crowd stays"):
             due = int(passed_s * per_second)
             for _ in range(due - sent):
                 tasks.create_task(ask())
             sent = due
-            await asyncio.sleep(0.01)
+            await paused(0.01, "until the next are due")
     return answers
 
 

@@ -14,7 +14,7 @@ from deploy.local.kafka import KafkaCluster
 from deploy.local.prometheus import Prometheus
 from tests.cluster.group_offsets import commit
 from tests.cluster.kafka_client import create_topic, new_name, write
-from tests.cluster.running import Mm2py, one_way_properties, wait_until
+from tests.cluster.running import PATIENCE, Mm2py, one_way_properties, wait_until
 
 POD = {
     "strimzi_io_kind": "KafkaMirrorMaker2",
@@ -103,7 +103,7 @@ def prometheus(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> It
 
 @pytest.mark.parametrize("query", [*BOTH_BOARDS, *JMX_BOARD, *REPORTER_BOARD], ids=lambda query: query[:70])
 def test_every_query_of_strimzis_boards_finds_a_series(prometheus: Prometheus, query: str) -> None:
-    found = wait_until(lambda: prometheus.query(query), f"a series for {query}", deadline_s=60)
+    found = wait_until(lambda: prometheus.query(query), f"a series for {query}", deadline_s=60 * PATIENCE)
     assert found
 
 

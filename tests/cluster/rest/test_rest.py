@@ -17,9 +17,8 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.login import host_name
 from rest.events.feed import STREAMS_MOST
 from tests.cluster.kafka_client import create_topic, new_name, values, write
-from tests.cluster.patience import now_s
 from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line, token
-from tests.cluster.running import DEADLINE_S, OWN_PATH, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import COMMAND_S, DEADLINE_S, OWN_PATH, PATIENCE, Mm2py, one_way_properties, wait_until
 
 RECORDS = 100
 
@@ -76,12 +75,10 @@ def test_a_setting_is_changed_in_place_within_seconds(mirror: Mirror) -> None:
     changed = client.patch(
         f"{client.connector()}/config", json={"offset.lag.max": 7}, headers={"If-Match": read.headers["etag"]}
     )
-    stored_s = now_s()
     assert (changed.status_code, changed.json()["restarts_for"]) == (200, [])
     version = changed.json()["version"]
     assert changed.headers["etag"] == f'"{version}"'
-    run.wait_for_event("config.changed", version=version, by="rest")
-    assert now_s() - stored_s < 20, "two seconds on a machine with time to spare"
+    run.wait_for_event("config.changed", version=version, by="rest", deadline_s=20 * PATIENCE)  # two, mostly
     late = client.patch(
         f"{client.connector()}/config", json={"offset.lag.max": 8}, headers={"If-Match": read.headers["etag"]}
     )
@@ -209,7 +206,7 @@ def test_the_token_is_its_users_alone_is_told_by_its_place_and_names_the_author(
         [sys.executable, "-m", "mm2py", "history", str(mirror.run.file), "--json"],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=COMMAND_S,
         check=True,
         env={"PYTHONPATH": OWN_PATH, "PATH": "/usr/bin:/bin"},
     )

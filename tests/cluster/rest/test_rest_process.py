@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from deploy.local.broker_settings import render_properties
-from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties, wait_until
 
 DEFAULT_PORT = 8083
 
@@ -53,7 +53,7 @@ def is_there(pid: int) -> bool:
 
 def health(address: str) -> tuple[int, str]:
     """Return the status code and the word; while the process starts, callers wait in the backlog."""
-    answer = httpx2.get(f"{address}/health", timeout=30)
+    answer = httpx2.get(f"{address}/health", timeout=ANSWER_S)
     return answer.status_code, answer.json()["status"]
 
 
@@ -68,7 +68,7 @@ def worker() -> Iterator[Mm2py]:
 def test_a_worker_that_cannot_reach_its_clusters_tells_so(worker: Mm2py) -> None:
     (address,) = addresses(worker)
     assert health(address) == (503, "starting")
-    told = httpx2.get(f"{address}/connectors/none", timeout=30)
+    told = httpx2.get(f"{address}/connectors/none", timeout=ANSWER_S)
     assert told.json() == {"error_code": 404, "message": "Connector none not found"}
 
 
@@ -149,7 +149,7 @@ def test_an_empty_list_serves_nothing() -> None:
 def set_level(address: str, token: str | None = None) -> int:
     """Change something that needs no cluster; return the status code."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    answer = httpx2.put(f"{address}/admin/loggers/root", json={"level": "INFO"}, headers=headers, timeout=60)
+    answer = httpx2.put(f"{address}/admin/loggers/root", json={"level": "INFO"}, headers=headers, timeout=ANSWER_S)
     return answer.status_code
 
 
@@ -177,7 +177,7 @@ def test_without_a_place_for_the_token_nothing_is_changed_and_all_is_read() -> N
         told = run.wait_for_event("rest.changes_refused")
         assert "Set rest.token.file" in told["why"]
         (address,) = [run.wait_for_event("rest.listening")["at"]]
-        assert httpx2.get(f"{address}/admin/loggers", timeout=60).status_code == 200
+        assert httpx2.get(f"{address}/admin/loggers", timeout=ANSWER_S).status_code == 200
         assert set_level(address) == set_level(address, "x" * 64) == 401
 
 

@@ -19,7 +19,7 @@ from tests.cluster.copies import make_topic, new_topic
 from tests.cluster.group_offsets import commit
 from tests.cluster.kafka_client import new_name, record_count, write
 from tests.cluster.rest.serving import with_token
-from tests.cluster.running import OWN_PATH, Mm2py, one_way_properties, wait_until
+from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, one_way_properties, wait_until
 
 Event = dict[str, Any]
 
@@ -66,7 +66,7 @@ class Scene:
         self.run.wait_for_event("topic.refused")
 
     def get(self, path: str, *, status: int = 200) -> Any:
-        answer = httpx2.get(f"{self.at}/v1/{path}", timeout=60)
+        answer = httpx2.get(f"{self.at}/v1/{path}", timeout=ANSWER_S)
         assert answer.status_code == status, answer.text
         return answer.json()
 
@@ -75,13 +75,13 @@ class Scene:
 
     def change(self, **settings: str) -> None:
         name = f"{self.flow}.MirrorSourceConnector"
-        answer = httpx2.patch(f"{self.at}/connectors/{name}/config", json=settings, auth=with_token, timeout=60)
+        answer = httpx2.patch(f"{self.at}/connectors/{name}/config", json=settings, auth=with_token, timeout=ANSWER_S)
         assert answer.status_code == 200, answer.text
 
     def command(self, *arguments: str) -> Any:
         command = [sys.executable, "-m", "mm2py", arguments[0], str(self.run.file), *arguments[1:]]
         environment = {"PYTHONPATH": OWN_PATH, "PATH": "/usr/bin:/bin"}
-        ended = subprocess.run(command, capture_output=True, timeout=90, check=False, env=environment)
+        ended = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False, env=environment)
         assert ended.stdout, ended.stderr.decode()
         return json.loads(ended.stdout)
 
@@ -93,7 +93,9 @@ class Scene:
         ended = threading.Event()
 
         def read() -> None:
-            with httpx2.stream("GET", f"{self.at}/v1/events?flow={self.flow}", headers=headers, timeout=60) as answer:
+            with httpx2.stream(
+                "GET", f"{self.at}/v1/events?flow={self.flow}", headers=headers, timeout=ANSWER_S
+            ) as answer:
                 event: Event = {}
                 for line in answer.iter_lines():
                     if ended.is_set():
@@ -115,7 +117,7 @@ class Scene:
 def next_of(events: queue.Queue[Event], kind: str) -> Event:
     """Return the next event of a kind."""
     while True:
-        event = events.get(timeout=45)
+        event = events.get(timeout=ANSWER_S)
         if event.get("event") == kind:
             return {**json.loads(event["data"]), "id": event["id"]}
 
@@ -211,7 +213,7 @@ def test_settings_say_where_they_come_from_and_show_no_secret(scene: Scene) -> N
 
 def test_a_gap_is_listed_as_the_command_does_and_nothing_is_in_quarantine(scene: Scene) -> None:
     with scene.events() as events:
-        events.get(timeout=45)  # it is connected
+        events.get(timeout=ANSWER_S)  # it is connected
         write(scene.target, scene.remote, ["from elsewhere"])
         write(scene.source, scene.orders, ["one more"])
         event = next_of(events, "gap")
@@ -231,7 +233,7 @@ def test_a_gap_is_listed_as_the_command_does_and_nothing_is_in_quarantine(scene:
 
 def test_changed_settings_are_an_event_and_a_stream_goes_on_behind_its_last_one(scene: Scene) -> None:
     with scene.events() as events:
-        events.get(timeout=45)
+        events.get(timeout=ANSWER_S)
         scene.change(**{"offset.lag.max": "60"})
         first = next_of(events, "settings.changed")
     assert (first["data"]["by"], first["data"]["settings"]) == ("rest", ["offset.lag.max"])
@@ -245,7 +247,7 @@ def test_changed_settings_are_an_event_and_a_stream_goes_on_behind_its_last_one(
 
 def test_another_worker_that_joins_and_leaves_is_an_event(scene: Scene) -> None:
     with scene.events() as events:
-        events.get(timeout=45)
+        events.get(timeout=ANSWER_S)
         with Mm2py(scene.run.file, arguments=["--log-level", "info"]) as second:
             joined = next_of(events, "member.joined")
             assert next_of(events, "assignment.changed")["data"]["generation"] >= 2
@@ -255,6 +257,6 @@ def test_another_worker_that_joins_and_leaves_is_an_event(scene: Scene) -> None:
 
 
 def test_an_event_id_that_is_none_and_an_unknown_flow_are_refused(scene: Scene) -> None:
-    answer = httpx2.get(f"{scene.at}/v1/events", headers={"Last-Event-ID": "x"}, timeout=60)
+    answer = httpx2.get(f"{scene.at}/v1/events", headers={"Last-Event-ID": "x"}, timeout=ANSWER_S)
     assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
     assert scene.get("flows/X->Y", status=404)["error_code"] == 404

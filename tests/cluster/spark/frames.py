@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from tests.cluster.kafka_client import new_name
-from tests.cluster.running import one_way_properties
+from tests.cluster.running import ANSWER_S, one_way_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,22 +53,22 @@ def send(cluster: KafkaCluster, topic: str, records: Iterable[Sent], **settings:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **settings})
     for one in records:
         _produce(producer, topic, one)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER_S) == 0
 
 
 def send_transactions(cluster: KafkaCluster, topic: str, transactions: Iterable[tuple[bool, Iterable[Sent]]]) -> None:
     """Write transactions, each committed or aborted."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": new_name("tests"), "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(ANSWER_S)
     for is_committed, records in transactions:
         producer.begin_transaction()
         for one in records:
             _produce(producer, topic, one)
-        producer.flush(30)
+        producer.flush(ANSWER_S)
         if is_committed:
-            producer.commit_transaction(30)
+            producer.commit_transaction(ANSWER_S)
         else:
-            producer.abort_transaction(30)
+            producer.abort_transaction(ANSWER_S)
 
 
 def _produce(producer: Producer, topic: str, one: Sent) -> None:

@@ -18,7 +18,7 @@ from deploy.local.spark import SparkCluster
 from tests.checker.traffic import Traffic
 from tests.cluster.copies import make_topic, now_ms, send
 from tests.cluster.rest.canaries import Canaries
-from tests.cluster.running import wait_until
+from tests.cluster.running import ANSWER_S, wait_until
 from tests.cluster.spark.backfills import EXECUTORS, backfill, command_lines, finished, held, worker
 
 pytest.importorskip("pyspark", reason="Run `make venv-spark`.")
@@ -48,7 +48,7 @@ def planted(canaries: Canaries, folder: Path) -> dict[str, str]:
 
 def page(address: str) -> str:
     try:
-        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310  (http)
+        with urllib.request.urlopen(address, timeout=ANSWER_S) as answer:  # noqa: S310  (http)
             return str(answer.read().decode(errors="replace"))
     except urllib.error.HTTPError as error:
         return str(error.read().decode(errors="replace"))

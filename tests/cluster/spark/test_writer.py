@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from mm2py.backfill.frames.task_transaction import TransactionLost
 from mm2py.backfill.frames.write_options import WriteOptions, write_options
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import has_open_transactions, read, values
-from tests.cluster.running import DEADLINE_S, OWN_PATH, ROOT, wait_until
+from tests.cluster.running import DEADLINE_S, OWN_PATH, ROOT, pause, wait_until
 from tests.cluster.spark.frames import FlowFile, Sent, send
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def test_a_transaction_that_takes_too_long_is_not_committed_and_says_so(flow: Fl
     tasks.options = write_options(flow.options(topic, "target", transactionTimeoutMs="1000"), is_stream=False)
     written = tasks.run(0)
 
-    time.sleep(12)  # the coordinator looks every ten seconds
+    pause(12, "the coordinator looks every ten seconds")
     with pytest.raises(TransactionLost, match="took longer than 1 s"):
         tasks.commit(written)
     assert values(flow.target, topic) == []
@@ -234,14 +233,14 @@ def test_the_example_goes_on_after_a_kill_without_loss_or_repeat(
                 pipeline.kill()
                 pipeline = Pipeline(arguments, tmp_path)
         done.set()
-        time.sleep(0.5)
+        pause(0.5, "what was sent last is written")
 
         def is_complete() -> bool:
             pipeline.check()
             return len(values(flow.target, target, [0, 1])) >= len(sent)
 
         wait_until(is_complete, "all rows are written", deadline_s=2 * DEADLINE_S)
-        time.sleep(1)  # a repeat would come now
+        pause(1, "a repeat would come now")
     finally:
         pipeline.kill()
     for partition in (0, 1):

@@ -24,14 +24,14 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.client import MirrorClient
 from mm2py.topics.names import ClusterAlias
 from tests.checker.traffic import Planned
-from tests.cluster.copies import ANSWER_S, add_partitions, make_topic, send
+from tests.cluster.copies import add_partitions, make_topic, send
 from tests.cluster.group_offsets import commit
 from tests.cluster.kafka_client import admin, new_name, values, write
 from tests.cluster.least_rights import PASSWORD, GuardedPair, assert_least, guarded_pair, purposes, rights_of
-from tests.cluster.running import OWN_PATH, Mm2py, Value
+from tests.cluster.running import ANSWER_S, OWN_PATH, PATIENCE, Mm2py, Value, within
 from tests.cluster.topics.test_topic_sync import own_settings, set_by_hand
 
-SLOW_S = 90.0
+SLOW_S = 90.0 * PATIENCE
 AFTER = "message.timestamp.after.max.ms"
 ANY_TIME = {AFTER: str(2**63 - 1)}
 FUTURE_MS = 4_000_000_000_000
@@ -91,7 +91,7 @@ class Scene:
             [sys.executable, "-m", "mm2py", verb, str(file), *arguments],
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=180 * PATIENCE,
             check=False,
             cwd=self.run.directory,
             env={**os.environ, "PYTHONPATH": OWN_PATH, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
@@ -185,7 +185,7 @@ async def where_to_go_on(pair: GuardedPair, user: str, scene: Scene) -> list[int
         sasl_plain_username=user,
         sasl_plain_password=PASSWORD,
     )
-    async with asyncio.timeout(SLOW_S), client:
+    async with within(SLOW_S), client:
         found = await client.remote_consumer_offsets(scene.group, ClusterAlias(scene.alias))
     return [one.target_offset for one in found.values()]
 

@@ -21,10 +21,9 @@ from tests.cluster.copies import (
     without_right,
 )
 from tests.cluster.kafka_client import admin, new_name, record_count, topic_names
-from tests.cluster.patience import now_s
-from tests.cluster.running import Mm2py, one_way_properties
+from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, one_way_properties
 
-FOUND_WITHIN_S = 50.0
+FOUND_WITHIN_S = 50.0 * PATIENCE
 """Ten times what is promised: a loaded machine must not fail the test."""
 
 
@@ -32,7 +31,7 @@ def _own_settings(cluster: KafkaCluster, topic: str) -> dict[str, str]:
     """Return the settings that a topic has of its own."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     client = admin(cluster)
-    entries = client.describe_configs([resource])[resource].result(30)
+    entries = client.describe_configs([resource])[resource].result(ANSWER_S)
     return {name: str(entry.value) for name, entry in entries.items() if entry.source == 1}
 
 
@@ -63,7 +62,7 @@ def test_a_remote_topic_has_the_sources_partitions_and_settings_and_its_own_copi
     with Mm2py(properties) as run:
         run.wait_for_event("topics.copying")
         assert run.terminate() == 0
-    remote = admin(three_node_cluster).list_topics(f"A.{topic}", timeout=30).topics[f"A.{topic}"]
+    remote = admin(three_node_cluster).list_topics(f"A.{topic}", timeout=ANSWER_S).topics[f"A.{topic}"]
     assert {number: len(part.replicas) for number, part in remote.partitions.items()} == dict.fromkeys(range(5), 2)
     assert _own_settings(three_node_cluster, f"A.{topic}") == travels
 
@@ -84,7 +83,6 @@ def test_new_topics_are_copied_within_seconds_and_internal_ones_never(
             make_topic(source_cluster, name)
         for number in range(3):
             topic = f"{stem}-{number}"
-            begun_s = now_s()
             make_topic(source_cluster, topic, 3)
             send(source_cluster, topic, [Planned(2, now_ms(), None, b"first", ())])
             run.wait_until(
@@ -92,7 +90,6 @@ def test_new_topics_are_copied_within_seconds_and_internal_ones_never(
                 f"{topic} is copied",
                 deadline_s=FOUND_WITHIN_S,
             )
-            assert now_s() - begun_s < FOUND_WITHIN_S
         wanted = {f"A.{stem}-{number}" for number in range(3)}
         assert {name for name in topic_names(target_cluster) if stem in name} == wanted
         assert run.terminate() == 0

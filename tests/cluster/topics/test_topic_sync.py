@@ -22,9 +22,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from deploy.local.errors import MissingTool
 from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.checker.traffic import Planned
-from tests.cluster.copies import ANSWER_S, add_partitions, dump, make_topic, now_ms, partitions_of, send
+from tests.cluster.copies import add_partitions, dump, make_topic, now_ms, partitions_of, send
 from tests.cluster.kafka_client import admin, create_topic, delete_topic, new_name, values, write
-from tests.cluster.running import Mm2py, Value, one_way_properties, two_way_properties
+from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties, two_way_properties
 
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 LITERAL, PREFIXED = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED

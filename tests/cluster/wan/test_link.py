@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bench.wan.link import Link, Way
 from bench.wan.rig import Rig
 from deploy.local.network import Namespace
-from tests.cluster.running import DEADLINE_S, wait_until
+from tests.cluster.running import DEADLINE_S, PATIENCE, wait_until
 
 PORT = 5_000
 SO_RCVBUFFORCE = 33
@@ -69,7 +69,7 @@ def test_a_packet_takes_half_a_round_trip_each_way(make_rig: MakeRig) -> None:
             asks.recv(10)
             took_s.append((half_s, time.monotonic() - asked_s))
     assert all(half_s >= 0.05 and whole_s >= 0.1 for half_s, whole_s in took_s), took_s
-    assert min(whole_s for _, whole_s in took_s) < 1, took_s
+    assert min(whole_s for _, whole_s in took_s) < 1 * PATIENCE, took_s
 
 
 def test_a_link_carries_its_rate_and_no_more(make_rig: MakeRig) -> None:
@@ -91,7 +91,7 @@ def test_a_link_carries_its_rate_and_no_more(make_rig: MakeRig) -> None:
         sending.join()
         sender.close()
         receiver.close()
-    assert 0.98 <= took_s < 20, took_s  # 40 million bits at 40 million a second
+    assert 0.98 <= took_s < 20 * PATIENCE, took_s  # 40 million bits at 40 million a second
 
 
 def test_what_does_not_fit_into_the_queue_is_dropped(make_rig: MakeRig) -> None:
