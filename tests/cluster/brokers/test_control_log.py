@@ -6,11 +6,10 @@ import asyncio
 import io
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
@@ -31,6 +30,7 @@ from tests.cluster.running import PATIENCE
 
 FLOW = parse_flow("A->B")
 DEADLINE_S = 60.0 * PATIENCE
+pytestmark = pytest.mark.real_time(limit_s=2 * DEADLINE_S)
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,6 @@ async def logs(
             await one.brokers.close()
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 2 * DEADLINE_S))
-
-
 def beat(number: int, member: str = "w1") -> Beat:
     return Beat(MemberId(member), {FLOW: number})
 
@@ -108,16 +104,12 @@ def alter(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
     client.incremental_alter_configs([resource])[resource].result(ANSWER_S)
 
 
-def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: KafkaCluster) -> None:
+async def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: KafkaCluster) -> None:
     topic = new_topic()
-
-    async def scenario() -> None:
-        async with logs(three_node_cluster, topic, 3) as made:
-            openings = await asyncio.gather(*(one.log.open() for one in made))
-            assert all((opening.state, opening.entries) == (None, []) for opening in openings)
-            assert all("few_replicas" not in one.text.getvalue() for one in made)
-
-    run(scenario())
+    async with logs(three_node_cluster, topic, 3) as made:
+        openings = await asyncio.gather(*(one.log.open() for one in made))
+        assert all((opening.state, opening.entries) == (None, []) for opening in openings)
+        assert all("few_replicas" not in one.text.getvalue() for one in made)
     has = settings(three_node_cluster, str(topic.name))
     assert has.items() >= {**topic.configs, "min.insync.replicas": "2"}.items()
     (partition,) = admin(three_node_cluster).list_topics(str(topic.name)).topics[str(topic.name)].partitions.values()
@@ -125,65 +117,56 @@ def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: Kafk
 
 
 @pytest.mark.parametrize("caps", [{}, {wire.FETCH_KEY: 12, wire.PRODUCE_KEY: 9}], ids=["newest", "by name"])
-def test_all_read_the_same_soon_and_every_time_is_that_of_its_append(
+async def test_all_read_the_same_soon_and_every_time_is_that_of_its_append(
     target_cluster: KafkaCluster, caps: dict[int, int]
 ) -> None:
     topic = new_topic()
+    async with logs(target_cluster, topic, 4, caps=caps) as made:
+        await asyncio.gather(*(one.log.open() for one in made))
+        reading = [asyncio.create_task(read_to(one.log, 200)) for one in made]
+        took_s: list[float] = []
 
-    async def scenario() -> None:
-        async with logs(target_cluster, topic, 4, caps=caps) as made:
-            await asyncio.gather(*(one.log.open() for one in made))
-            reading = [asyncio.create_task(read_to(one.log, 200)) for one in made]
-            took_s: list[float] = []
+        async def beats(number: int, log: ControlLog) -> None:
+            for count in range(50):
+                before_s, before_ms = time.monotonic(), time.time_ns() // 1_000_000
+                offset = await log.append([beat(count, f"w{number}")])
+                took_s.append(time.monotonic() - before_s)
+                spans[offset] = before_ms, time.time_ns() // 1_000_000
 
-            async def beats(number: int, log: ControlLog) -> None:
-                for count in range(50):
-                    before_s, before_ms = time.monotonic(), time.time_ns() // 1_000_000
-                    offset = await log.append([beat(count, f"w{number}")])
-                    took_s.append(time.monotonic() - before_s)
-                    spans[offset] = before_ms, time.time_ns() // 1_000_000
-
-            spans: dict[int, tuple[int, int]] = {}
-            await asyncio.gather(*(beats(number, one.log) for number, one in enumerate(made)))
-            begun_s = time.monotonic()
-            first, *others = await asyncio.gather(*reading)
-            assert time.monotonic() - begun_s < 10 * PATIENCE
-            assert median(took_s) < PATIENCE
-            assert all(entries == first for entries in others)
-            assert [entry.offset for entry in first] == list(range(200))
-            for entry in first:
-                least_ms, most_ms = spans[entry.offset]
-                assert least_ms - 1 <= entry.time_ms <= most_ms + 1
-
-    run(scenario())
+        spans: dict[int, tuple[int, int]] = {}
+        await asyncio.gather(*(beats(number, one.log) for number, one in enumerate(made)))
+        begun_s = time.monotonic()
+        first, *others = await asyncio.gather(*reading)
+        assert time.monotonic() - begun_s < 10 * PATIENCE
+        assert median(took_s) < PATIENCE
+        assert all(entries == first for entries in others)
+        assert [entry.offset for entry in first] == list(range(200))
+        for entry in first:
+            least_ms, most_ms = spans[entry.offset]
+            assert least_ms - 1 <= entry.time_ms <= most_ms + 1
     stored = read(target_cluster, str(topic.name))
     assert {message.timestamp()[0] for message in stored} == {2}  # log append time
     assert {message.key() for message in stored} == {None}
 
 
-def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster: KafkaCluster) -> None:
+async def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster: KafkaCluster) -> None:
     topic = new_topic()
-
-    async def scenario() -> None:
-        async with logs(target_cluster, topic, 2) as (first, second):
-            await first.log.open()
-            await first.log.append([beat(number) for number in range(9000)])
-            await read_to(first.log, 9000)
-            parts: Sequence[ControlRecord] = [
-                Snapshot(MemberId("w1"), 1, 8990, "s", letter * (500 << 10), part, 3)
-                for part, letter in enumerate("abc")
-            ]
-            await first.log.append(parts)
-            write(target_cluster, str(topic.name), ["junk", "{}"])
-            await first.log.append([beat(1)])
-            opening = await second.log.open()
-            assert opening.state == "".join(letter * (500 << 10) for letter in "abc")
-            assert [entry.offset for entry in opening.entries] == [*range(8990, 9003), 9005]
-            assert second.log.skipped == 2
-            assert second.text.getvalue().count("control_log.foreign_record") == 1
-            assert [entry.record for entry in await read_to(first.log, 9006)] == [*parts, beat(1)]
-
-    run(scenario())
+    async with logs(target_cluster, topic, 2) as (first, second):
+        await first.log.open()
+        await first.log.append([beat(number) for number in range(9000)])
+        await read_to(first.log, 9000)
+        parts: Sequence[ControlRecord] = [
+            Snapshot(MemberId("w1"), 1, 8990, "s", letter * (500 << 10), part, 3) for part, letter in enumerate("abc")
+        ]
+        await first.log.append(parts)
+        write(target_cluster, str(topic.name), ["junk", "{}"])
+        await first.log.append([beat(1)])
+        opening = await second.log.open()
+        assert opening.state == "".join(letter * (500 << 10) for letter in "abc")
+        assert [entry.offset for entry in opening.entries] == [*range(8990, 9003), 9005]
+        assert second.log.skipped == 2
+        assert second.text.getvalue().count("control_log.foreign_record") == 1
+        assert [entry.record for entry in await read_to(first.log, 9006)] == [*parts, beat(1)]
 
 
 @pytest.mark.parametrize(
@@ -193,41 +176,34 @@ def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster
         ({"message.timestamp.type": "CreateTime"}, "--add-config message.timestamp.type=LogAppendTime"),
     ],
 )
-def test_wrong_settings_are_turned_down_and_the_remedy_mends_them(
+async def test_wrong_settings_are_turned_down_and_the_remedy_mends_them(
     target_cluster: KafkaCluster, configs: dict[str, str], remedy: str
 ) -> None:
     topic = new_topic()
     create_topic(target_cluster, str(topic.name), 1, {**topic.configs, **configs})
-
-    async def scenario() -> None:
-        async with logs(target_cluster, topic) as (one,):
-            with pytest.raises(ControlLogUnusable) as refused:
-                await one.log.open()
-            assert remedy in refused.value.remedy
-
-    run(scenario())
+    async with logs(target_cluster, topic) as (one,):
+        with pytest.raises(ControlLogUnusable) as refused:
+            await one.log.open()
+        assert remedy in refused.value.remedy
 
 
-def test_a_log_that_is_compacted_or_in_create_time_later_is_noticed_at_the_next_append(
+async def test_a_log_that_is_compacted_or_in_create_time_later_is_noticed_at_the_next_append(
     target_cluster: KafkaCluster,
 ) -> None:
-    async def scenario() -> None:
-        for name, value in (("cleanup.policy", "compact"), ("message.timestamp.type", "CreateTime")):
-            topic = new_topic()
-            async with logs(target_cluster, topic) as (one,):
-                await one.log.open()
-                await one.log.append([beat(1)])
-                await asyncio.to_thread(alter, target_cluster, str(topic.name), name, value)
-                with pytest.raises(ControlLogUnusable, match=name):
-                    async with asyncio.timeout(DEADLINE_S):
-                        while True:  # brokers hear of settings a moment later
-                            await one.log.append([beat(2)])
-
-    run(scenario())
+    for name, value in (("cleanup.policy", "compact"), ("message.timestamp.type", "CreateTime")):
+        topic = new_topic()
+        async with logs(target_cluster, topic) as (one,):
+            await one.log.open()
+            await one.log.append([beat(1)])
+            await asyncio.to_thread(alter, target_cluster, str(topic.name), name, value)
+            with pytest.raises(ControlLogUnusable, match=name):
+                async with asyncio.timeout(DEADLINE_S):
+                    while True:  # brokers hear of settings a moment later
+                        await one.log.append([beat(2)])
 
 
 @pytest.mark.parametrize("right", [AclOperation.READ, AclOperation.DESCRIBE_CONFIGS])
-def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: AclOperation) -> None:
+async def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: AclOperation) -> None:
     topic = new_topic()
     create_topic(guarded_cluster, str(topic.name), 1, topic.configs)
     write(guarded_cluster, str(topic.name), ["junk"])
@@ -243,29 +219,25 @@ def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: 
                     await one.log.open()
 
     with without_right(guarded_cluster, str(topic.name), right):
-        run(scenario())
+        await scenario()
 
 
-def test_a_recreated_topic_is_lost_for_its_readers(target_cluster: KafkaCluster) -> None:
+async def test_a_recreated_topic_is_lost_for_its_readers(target_cluster: KafkaCluster) -> None:
     topic = new_topic()
-
-    async def scenario() -> None:
-        async with logs(target_cluster, topic) as (one,):
-            await one.log.open()
-            await one.log.append([beat(number) for number in range(5)])
-            await read_to(one.log, 5)
-            await asyncio.to_thread(delete_topic, target_cluster, str(topic.name))
-            await asyncio.to_thread(create_topic, target_cluster, str(topic.name), 1, topic.configs)
-            await asyncio.to_thread(write, target_cluster, str(topic.name), ["x"] * 20)
-            with pytest.raises(ControlLogLost):
-                await read_to(one.log, 100)
-            assert (await one.log.open()).entries == []
-            assert await one.log.append([beat(1)]) == 20
-
-    run(scenario())
+    async with logs(target_cluster, topic) as (one,):
+        await one.log.open()
+        await one.log.append([beat(number) for number in range(5)])
+        await read_to(one.log, 5)
+        await asyncio.to_thread(delete_topic, target_cluster, str(topic.name))
+        await asyncio.to_thread(create_topic, target_cluster, str(topic.name), 1, topic.configs)
+        await asyncio.to_thread(write, target_cluster, str(topic.name), ["x"] * 20)
+        with pytest.raises(ControlLogLost):
+            await read_to(one.log, 100)
+        assert (await one.log.open()).entries == []
+        assert await one.log.append([beat(1)]) == 20
 
 
-def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_cluster: KafkaCluster) -> None:
+async def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_cluster: KafkaCluster) -> None:
     topic = new_topic()
 
     async def scenario() -> None:
@@ -285,34 +257,30 @@ def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_cluster: 
             assert time.monotonic() - begun_s < DEADLINE_S
 
     try:
-        run(scenario())
+        await scenario()
     finally:
         three_node_cluster.start()
 
 
-def test_a_log_that_an_unclean_election_cut_back_is_lost_for_its_readers(
+async def test_a_log_that_an_unclean_election_cut_back_is_lost_for_its_readers(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:
     """H7. One broker has the last records alone and dies with them; the other comes back without, and leads."""
     cluster = make_cluster("cut", nodes=3)
     topic = new_topic()
     unclean = {**topic.configs, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-
-    async def scenario() -> None:
-        async with logs(cluster, topic) as (one,):
-            create_topic(cluster, str(topic.name), 1, unclean, replicas=2)
-            await one.log.open()
-            await one.log.append([beat(0)])
-            part = admin(cluster).list_topics(str(topic.name)).topics[str(topic.name)].partitions[0]
-            (follower,) = set(part.replicas) - {part.leader}
-            await asyncio.to_thread(cluster.broker(follower).stop)
-            last = await one.log.append([beat(1)])
-            await read_to(one.log, last + 1)
-            await asyncio.to_thread(cluster.broker(part.leader).kill)
-            cluster.broker(follower).start(wait=False)
-            with pytest.raises(ControlLogLost):
-                await read_to(one.log, 1000)
-            entries = (await one.log.open()).entries
-            assert {str(entry.record) for entry in entries} == {str(beat(0))}
-
-    run(scenario())
+    async with logs(cluster, topic) as (one,):
+        create_topic(cluster, str(topic.name), 1, unclean, replicas=2)
+        await one.log.open()
+        await one.log.append([beat(0)])
+        part = admin(cluster).list_topics(str(topic.name)).topics[str(topic.name)].partitions[0]
+        (follower,) = set(part.replicas) - {part.leader}
+        await asyncio.to_thread(cluster.broker(follower).stop)
+        last = await one.log.append([beat(1)])
+        await read_to(one.log, last + 1)
+        await asyncio.to_thread(cluster.broker(part.leader).kill)
+        cluster.broker(follower).start(wait=False)
+        with pytest.raises(ControlLogLost):
+            await read_to(one.log, 1000)
+        entries = (await one.log.open()).entries
+        assert {str(entry.record) for entry in entries} == {str(beat(0))}

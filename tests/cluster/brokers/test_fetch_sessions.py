@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import pytest
 
@@ -24,15 +23,12 @@ from tests.cluster.kafka_client import create_topic, delete_topic, new_name, wri
 from tests.cluster.running import Mm2py, one_way_properties
 
 TIMEOUT_S = 60.0
+pytestmark = pytest.mark.real_time(limit_s=4 * TIMEOUT_S)
 OFFSET_OUT_OF_RANGE = 1
 IDLE_ROUND_BYTES = 100
 """What a read and its answer may cost together while nothing happens, whatever the number of partitions."""
 
 by_name_and_by_id = pytest.mark.parametrize("version", [12, 13, 17])
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 4 * TIMEOUT_S))
 
 
 @dataclass
@@ -113,21 +109,17 @@ async def reading(cluster: KafkaCluster, topic: str, *, version: int = 17) -> As
 
 
 @by_name_and_by_id
-def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluster, version: int) -> None:
+async def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluster, version: int) -> None:
     topic = new_topic(source_cluster, "idle", 1_000)
-
-    async def main() -> None:
-        async with reading(source_cluster, topic, version=version) as one:
-            in_full = await one.cost()
-            assert in_full > 50_000
-            assert [await one.cost() < IDLE_ROUND_BYTES for _ in range(3)] == [True] * 3
-            await asyncio.to_thread(write, source_cluster, topic, ["a record"], partition=500)
-            assert await one.answers() == {500: (0, 1, True)}
-            one.offsets[500] = 1
-            assert await one.cost() < 2 * IDLE_ROUND_BYTES
-            assert await one.cost() < IDLE_ROUND_BYTES
-
-    run(main())
+    async with reading(source_cluster, topic, version=version) as one:
+        in_full = await one.cost()
+        assert in_full > 50_000
+        assert [await one.cost() < IDLE_ROUND_BYTES for _ in range(3)] == [True] * 3
+        await asyncio.to_thread(write, source_cluster, topic, ["a record"], partition=500)
+        assert await one.answers() == {500: (0, 1, True)}
+        one.offsets[500] = 1
+        assert await one.cost() < 2 * IDLE_ROUND_BYTES
+        assert await one.cost() < IDLE_ROUND_BYTES
     delete_topic(source_cluster, topic)  # other tests look at all topics of this cluster, many times a second
 
 
@@ -135,132 +127,106 @@ def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluste
 
 
 @by_name_and_by_id
-def test_records_come_again_until_their_reader_moves_on(source_cluster: KafkaCluster, version: int) -> None:
+async def test_records_come_again_until_their_reader_moves_on(source_cluster: KafkaCluster, version: int) -> None:
     topic = new_topic(source_cluster, "again", 3)
-
-    async def main() -> None:
-        async with reading(source_cluster, topic, version=version) as one:
-            await one.read()
-            await asyncio.to_thread(write, source_cluster, topic, ["1", "2"], partition=1)
-            assert [await one.answers() for _ in range(3)] == [{1: (0, 2, True)}] * 3
-            one.offsets[1] = 2
-            assert await one.answers() == {}
-            one.offsets[1] = 1  # and once more, as after a failed write
-            assert await one.answers() == {1: (0, 2, True)}
-
-    run(main())
+    async with reading(source_cluster, topic, version=version) as one:
+        await one.read()
+        await asyncio.to_thread(write, source_cluster, topic, ["1", "2"], partition=1)
+        assert [await one.answers() for _ in range(3)] == [{1: (0, 2, True)}] * 3
+        one.offsets[1] = 2
+        assert await one.answers() == {}
+        one.offsets[1] = 1  # and once more, as after a failed write
+        assert await one.answers() == {1: (0, 2, True)}
 
 
 @by_name_and_by_id
-def test_what_is_not_wanted_for_a_while_is_answered_when_it_is_wanted_again(
+async def test_what_is_not_wanted_for_a_while_is_answered_when_it_is_wanted_again(
     source_cluster: KafkaCluster, version: int
 ) -> None:
     topic = new_topic(source_cluster, "resting", 3)
-
-    async def main() -> None:
-        async with reading(source_cluster, topic, version=version) as one:
-            await one.read()
-            del one.offsets[1]
-            await asyncio.to_thread(write, source_cluster, topic, ["1"], partition=1)
-            assert await one.answers() == {}
-            one.offsets[1] = 1
-            assert await one.answers() == {1: (0, 1, False)}
-
-    run(main())
+    async with reading(source_cluster, topic, version=version) as one:
+        await one.read()
+        del one.offsets[1]
+        await asyncio.to_thread(write, source_cluster, topic, ["1"], partition=1)
+        assert await one.answers() == {}
+        one.offsets[1] = 1
+        assert await one.answers() == {1: (0, 1, False)}
 
 
-def test_who_does_not_wait_is_told_of_every_partition_each_time(source_cluster: KafkaCluster) -> None:
+async def test_who_does_not_wait_is_told_of_every_partition_each_time(source_cluster: KafkaCluster) -> None:
     topic = new_topic(source_cluster, "impatient", 3)
-
-    async def main() -> None:
-        async with reading(source_cluster, topic) as one:
-            everything = dict.fromkeys(range(3), (0, 0, False))
-            assert [await one.answers(max_wait_ms=0) for _ in range(3)] == [everything] * 3
-
-    run(main())
+    async with reading(source_cluster, topic) as one:
+        everything = dict.fromkeys(range(3), (0, 0, False))
+        assert [await one.answers(max_wait_ms=0) for _ in range(3)] == [everything] * 3
 
 
 @by_name_and_by_id
-def test_an_error_of_a_partition_is_told_until_it_is_mended(source_cluster: KafkaCluster, version: int) -> None:
+async def test_an_error_of_a_partition_is_told_until_it_is_mended(source_cluster: KafkaCluster, version: int) -> None:
     topic = new_topic(source_cluster, "mended", 3)
-
-    async def main() -> None:
-        async with reading(source_cluster, topic, version=version) as one:
-            await one.read()
-            one.offsets[2] = 7
-            told = [await one.answers() for _ in range(3)]
-            assert [{number: answer[0] for number, answer in answers.items()} for answers in told] == [
-                {2: OFFSET_OUT_OF_RANGE}
-            ] * 3
-            one.offsets[2] = 0
-            assert await one.answers() == {2: (0, 0, False)}
-            assert await one.answers() == {}
-
-    run(main())
+    async with reading(source_cluster, topic, version=version) as one:
+        await one.read()
+        one.offsets[2] = 7
+        told = [await one.answers() for _ in range(3)]
+        assert [{number: answer[0] for number, answer in answers.items()} for answers in told] == [
+            {2: OFFSET_OUT_OF_RANGE}
+        ] * 3
+        one.offsets[2] = 0
+        assert await one.answers() == {2: (0, 0, False)}
+        assert await one.answers() == {}
 
 
 @by_name_and_by_id
-def test_a_topic_that_is_deleted_and_recreated_is_noticed(source_cluster: KafkaCluster, version: int) -> None:
+async def test_a_topic_that_is_deleted_and_recreated_is_noticed(source_cluster: KafkaCluster, version: int) -> None:
     topic, other = new_topic(source_cluster, "anew", 2), new_topic(source_cluster, "other", 1)
-
-    async def main() -> None:
-        async with reading(source_cluster, topic, version=version) as one, reading(source_cluster, other) as two:
-            await one.read()
-            await two.read()
-            await asyncio.to_thread(delete_topic, source_cluster, topic)
-            gone = await one.answers()
-            assert {answer[0] for answer in gone.values()} <= {3, 6, 100, 103}, gone
-            assert len(gone) == 2
-            await asyncio.to_thread(create_topic, source_cluster, topic, 2)
-            await asyncio.to_thread(write, source_cluster, topic, ["1"], partition=1)
-            one.topic = await metadata(source_cluster, topic)
-            await one.settle()
-            answers = await one.answers()
-            assert answers[1] == (0, 1, True)
-            assert await two.answers() == {}
-
-    run(main())
+    async with reading(source_cluster, topic, version=version) as one, reading(source_cluster, other) as two:
+        await one.read()
+        await two.read()
+        await asyncio.to_thread(delete_topic, source_cluster, topic)
+        gone = await one.answers()
+        assert {answer[0] for answer in gone.values()} <= {3, 6, 100, 103}, gone
+        assert len(gone) == 2
+        await asyncio.to_thread(create_topic, source_cluster, topic, 2)
+        await asyncio.to_thread(write, source_cluster, topic, ["1"], partition=1)
+        one.topic = await metadata(source_cluster, topic)
+        await one.settle()
+        answers = await one.answers()
+        assert answers[1] == (0, 1, True)
+        assert await two.answers() == {}
 
 
 # Where a broker grants no session, or forgets it
 
 
-def test_a_broker_that_grants_no_session_answers_everything_each_time(
+async def test_a_broker_that_grants_no_session_answers_everything_each_time(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:
     cluster = make_cluster(settings={"max.incremental.fetch.session.cache.slots": 0})
     topic = new_topic(cluster, "refused", 20)
-
-    async def main() -> None:
-        said: list[str] = []
-        one = await open_reading(cluster, topic, report_no_session=said.append)
-        everything = dict.fromkeys(range(20), (0, 0, False))
-        assert [await one.answers() for _ in range(3)] == [everything] * 3
-        await asyncio.to_thread(write, cluster, topic, ["1"], partition=4)
-        assert await one.answers() == {**everything, 4: (0, 1, True)}
-        assert set(said) == {one.connection.peer}
-        one.connection.close()
-
-    run(main())
+    said: list[str] = []
+    one = await open_reading(cluster, topic, report_no_session=said.append)
+    everything = dict.fromkeys(range(20), (0, 0, False))
+    assert [await one.answers() for _ in range(3)] == [everything] * 3
+    await asyncio.to_thread(write, cluster, topic, ["1"], partition=4)
+    assert await one.answers() == {**everything, 4: (0, 1, True)}
+    assert set(said) == {one.connection.peer}
+    one.connection.close()
 
 
-def test_where_sessions_are_few_some_have_one_and_all_read_right(make_cluster: Callable[..., KafkaCluster]) -> None:
+async def test_where_sessions_are_few_some_have_one_and_all_read_right(
+    make_cluster: Callable[..., KafkaCluster],
+) -> None:
     cluster = make_cluster(settings={"max.incremental.fetch.session.cache.slots": 8})
     topic = new_topic(cluster, "few", 20)
-
-    async def main() -> None:
-        readers = [await open_reading(cluster, topic) for _ in range(24)]
-        for one in readers:
-            await one.read()
-        costs = [await one.cost() for one in readers]
-        cheap = [cost for cost in costs if cost < IDLE_ROUND_BYTES]
-        assert 0 < len(cheap) <= 8
-        await asyncio.to_thread(write, cluster, topic, ["1"], partition=4)
-        for one in readers:
-            assert (await one.answers())[4] == (0, 1, True)
-            one.connection.close()
-
-    run(main())
+    readers = [await open_reading(cluster, topic) for _ in range(24)]
+    for one in readers:
+        await one.read()
+    costs = [await one.cost() for one in readers]
+    cheap = [cost for cost in costs if cost < IDLE_ROUND_BYTES]
+    assert 0 < len(cheap) <= 8
+    await asyncio.to_thread(write, cluster, topic, ["1"], partition=4)
+    for one in readers:
+        assert (await one.answers())[4] == (0, 1, True)
+        one.connection.close()
 
 
 def test_copies_stay_exact_whatever_ends_a_session(

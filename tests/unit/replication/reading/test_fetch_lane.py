@@ -24,6 +24,8 @@ from mm2py.replication.reading.read_settings import ReadSettings
 from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.read_settings import READ_SETTINGS
 
+pytestmark = pytest.mark.real_time
+
 BROKER = BrokerId(1)
 
 
@@ -137,7 +139,7 @@ def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_ther
     assert request.topics[0].partitions[0].max_bytes == 5_800_000
 
 
-def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_step() -> None:
+async def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_step() -> None:
     """The next read shows what it is in truth; asked for at once, a backlog of so many bytes would come."""
     sizes: list[int] = []
 
@@ -152,26 +154,23 @@ def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_by_ste
             )
             return FetchReply([FetchedPartition("t", 0, 0, 1_000, 1_000, 0, records)], len(records))
 
-    async def run() -> None:
-        lane = lane_of(Brokers())
-        copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
-        copier.handle(PositionStored(copier.identity))
-        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
-        lane.partitions[part.key] = part
-        lane.offer(part)
-        running = asyncio.create_task(lane.run())
-        for _ in range(100):
-            await asyncio.sleep(0)
-        running.cancel()
-
-    asyncio.run(run())
+    lane = lane_of(Brokers())
+    copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+    copier.handle(PositionStored(copier.identity))
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    lane.partitions[part.key] = part
+    lane.offer(part)
+    running = asyncio.create_task(lane.run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    running.cancel()
     assert sizes[:4] == [4 << 20, 4 << 20, 4 << 20, 8 << 20]
 
 
 @pytest.mark.parametrize(
     ("round_trip_s", "size", "is_shared"), [(0.1, 8 << 10, True), (0.1, 1 << 10, False), (None, 8 << 10, False)]
 )
-def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_its_backlog_came_over(
+async def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_its_backlog_came_over(
     round_trip_s: float | None, size: int, is_shared: bool
 ) -> None:
     """A connection that had only carried small answers took 20 ms for one of 11 KB: bbr paces it. What is smaller
@@ -196,22 +195,18 @@ def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_its_back
     copier.end_offset = 1_000
     part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
     part.active_at_s = 100.0
-
-    async def run() -> None:
-        lane = lane_of(Brokers(), settings=replace(READ_SETTINGS, connections_max=64))
-        lane.partitions[part.key] = part
-        lane.offer(part)
-        running = asyncio.create_task(lane.run())
-        for _ in range(20):
-            await asyncio.sleep(0)
-        running.cancel()
-
-    asyncio.run(run())
+    lane = lane_of(Brokers(), settings=replace(READ_SETTINGS, connections_max=64))
+    lane.partitions[part.key] = part
+    lane.offer(part)
+    running = asyncio.create_task(lane.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
     backlog, tail = channels
     assert (backlog == tail) is is_shared
 
 
-def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
+async def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
     """It lagged, and its answer came when it was known to lead: it had become whole before it was elected."""
     handled: list[Event] = []
     asked = asyncio.Event()
@@ -225,28 +220,25 @@ def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
             answers.clear()
             return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
 
-    async def run() -> None:
-        lane = lane_of(Brokers(), handle=lambda _, event: handled.append(event))
-        copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
-        copier.handle(PositionStored(copier.identity))
-        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
-        part.replica = ReadReplica(BROKER, until_s=1_000.0)
-        lane.partitions[part.key] = part
-        lane.offer(part)
-        running = asyncio.create_task(lane.run())
-        await asked.wait()
-        part.replica = LEADER
-        answers.set()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        running.cancel()
-
-    asyncio.run(run())
+    lane = lane_of(Brokers(), handle=lambda _, event: handled.append(event))
+    copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+    copier.handle(PositionStored(copier.identity))
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part.replica = ReadReplica(BROKER, until_s=1_000.0)
+    lane.partitions[part.key] = part
+    lane.offer(part)
+    running = asyncio.create_task(lane.run())
+    await asked.wait()
+    part.replica = LEADER
+    answers.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    running.cancel()
     assert handled == []
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
-def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: bool) -> None:
+async def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: bool) -> None:
     """The story: a partition is taken out and put in again while a read is parked at the broker. That its log diverged
     where the old one stood would have stalled the new one before that was looked up."""
     handled: list[tuple[CopiedPartition, Event]] = []
@@ -265,23 +257,20 @@ def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: b
             await self.answers.wait()
             return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
 
-    async def run() -> None:
-        brokers, before = Brokers(), partition()
-        lane = lane_of(brokers, handle=lambda part, event: handled.append((part, event)))
-        lane.partitions[before.key] = before
-        lane.offer(before)
-        running = asyncio.create_task(lane.run())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        if begins_anew:
-            lane.partitions[before.key] = partition()
-        else:
-            wanted.append((before, Diverged(2, 3)))
-        brokers.answers.set()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        running.cancel()
-
     wanted: list[tuple[CopiedPartition, Event]] = []
-    asyncio.run(run())
+    brokers, before = Brokers(), partition()
+    lane = lane_of(brokers, handle=lambda part, event: handled.append((part, event)))
+    lane.partitions[before.key] = before
+    lane.offer(before)
+    running = asyncio.create_task(lane.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    if begins_anew:
+        lane.partitions[before.key] = partition()
+    else:
+        wanted.append((before, Diverged(2, 3)))
+    brokers.answers.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    running.cancel()
     assert handled[:1] == wanted
