@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from deploy.local.certificates import Authority, write_private
-from mm2py.cli.command import loop_factory
 from mm2py.config.rest import ServerTls
 from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from mm2py.logs import make_logger
@@ -131,11 +130,6 @@ async def test_a_request_that_is_refused_before_its_body_does_not_get_the_body_r
     await tell(story)
 
 
-def loops() -> list[Any]:
-    """Return what makes event loops: that of the REST process, and asyncio's own."""
-    return [pytest.param(loop_factory(), id="uvloop"), pytest.param(asyncio.new_event_loop, id="asyncio")]
-
-
 @dataclass
 class Listening:
     """A listener of this process with TLS, and those who connect to it."""
@@ -196,57 +190,45 @@ def listener(tmp_path: Path) -> Listening:
     return Listening(tmp_path)
 
 
-@pytest.mark.parametrize("make_loop", loops())
+@pytest.mark.both_loops
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_no_session_of_tls_goes_on_so_a_removed_authority_counts_at_the_next_connection(
-    listener: Listening, version: ssl.TLSVersion, make_loop: Callable[[], asyncio.AbstractEventLoop]
+async def test_no_session_of_tls_goes_on_so_a_removed_authority_counts_at_the_next_connection(
+    listener: Listening, version: ssl.TLSVersion
 ) -> None:
     """A client resumed its session of TLS 1.2, and was not asked for its certificate again."""
-
-    async def story() -> None:
-        context = listener.context()
-        context.maximum_version = version
-        async with listener.serving():
-            status, session = await asyncio.to_thread(listener.ask, context)
-            assert status == "200"
-            if session is None:
-                assert version is ssl.TLSVersion.TLSv1_3, "no ticket: there is nothing to resume"
-            else:
-                assert await asyncio.to_thread(listener.ask, context, session=session) == ("200", False)
-            write_private(listener.directory / "clients.pem", Authority("another").pem())
-            assert (await asyncio.to_thread(listener.ask, context, session=session))[0] == "refused"
-
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(story())
+    context = listener.context()
+    context.maximum_version = version
+    async with listener.serving():
+        status, session = await asyncio.to_thread(listener.ask, context)
+        assert status == "200"
+        if session is None:
+            assert version is ssl.TLSVersion.TLSv1_3, "no ticket: there is nothing to resume"
+        else:
+            assert await asyncio.to_thread(listener.ask, context, session=session) == ("200", False)
+        write_private(listener.directory / "clients.pem", Authority("another").pem())
+        assert (await asyncio.to_thread(listener.ask, context, session=session))[0] == "refused"
 
 
-@pytest.mark.parametrize("make_loop", loops())
+@pytest.mark.both_loops
 @pytest.mark.parametrize("is_tls", [True, False])
-def test_the_health_is_answered_however_many_connections_stay_silent(
-    listener: Listening, is_tls: bool, make_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
+async def test_the_health_is_answered_however_many_connections_stay_silent(listener: Listening, is_tls: bool) -> None:
     """B43, S17: 3,000 connections that never began their TLS, or 420 without TLS, made the health fail."""
     limits = Limits(waiting=20, busy=20)
-
-    async def story() -> None:
-        async with listener.serving(limits, is_tls=is_tls):
-            assert listener.server is not None
-            silent: list[socket.socket] = []
-            context = listener.context() if is_tls else None
-            try:
-                for _ in range(10):
-                    for _ in range(15):
-                        silent.append(socket.create_connection(("127.0.0.1", listener.port)))
-                        await asyncio.sleep(0)
-                    assert (await asyncio.to_thread(listener.ask, context, "/health"))[0] == "200"
-                    assert (await asyncio.to_thread(listener.ask, context))[0] == "200", "so is who asks at once"
-                    assert len(listener.server.crowd) <= 20
-            finally:
-                for one in silent:
-                    one.close()
-
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(story())
+    async with listener.serving(limits, is_tls=is_tls):
+        assert listener.server is not None
+        silent: list[socket.socket] = []
+        context = listener.context() if is_tls else None
+        try:
+            for _ in range(10):
+                for _ in range(15):
+                    silent.append(socket.create_connection(("127.0.0.1", listener.port)))
+                    await asyncio.sleep(0)
+                assert (await asyncio.to_thread(listener.ask, context, "/health"))[0] == "200"
+                assert (await asyncio.to_thread(listener.ask, context))[0] == "200", "so is who asks at once"
+                assert len(listener.server.crowd) <= 20
+        finally:
+            for one in silent:
+                one.close()
 
 
 async def test_connections_that_are_all_busy_leave_the_health_and_those_that_end_make_room(listener: Listening) -> None:

@@ -10,12 +10,11 @@ import socket
 import struct
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
@@ -50,9 +49,8 @@ from mm2py.kafka.transport.connection import (
 )
 from mm2py.kafka.transport.opening import ConnectionOptions, connect
 
-pytestmark = pytest.mark.both_loops
+pytestmark = pytest.mark.both_loops  # each has its own idea of a buffered protocol
 
-T = TypeVar("T")
 METADATA = messages.MetadataRequest(
     topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
 )
@@ -60,21 +58,6 @@ METADATA_KEY, FETCH_KEY, API_VERSIONS_KEY = 3, 1, 18
 RANGES = {0: (0, 13), FETCH_KEY: (4, 17), METADATA_KEY: (0, 13), API_VERSIONS_KEY: (0, 4)}
 
 Answer = Callable[["Request"], Awaitable[bytes | None] | bytes | None]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Runs a test's coroutine on both event loops: each has its own idea of a buffered protocol."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    def run_it(coroutine: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(asyncio.wait_for(coroutine, 20))
-
-    return run_it
-
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 # -- a server that does as it is told ----------------------------------------------------------------------------------

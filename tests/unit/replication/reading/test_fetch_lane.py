@@ -60,7 +60,9 @@ def lane_of(
     )
 
 
-def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int) -> list[FetchRequest]:
+async def asked(
+    walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], limit_bytes: int
+) -> list[FetchRequest]:
     """Return what a lane asks for while ``walk`` offers it partitions; nothing is ever answered."""
     requests: list[FetchRequest] = []
 
@@ -70,51 +72,48 @@ def asked(walk: Callable[[Callable[..., Awaitable[None]]], Awaitable[None]], lim
             requests.append(request)
             await asyncio.get_running_loop().create_future()
 
-    async def run() -> None:
-        lane = lane_of(Brokers(), limit_bytes=limit_bytes)
+    lane = lane_of(Brokers(), limit_bytes=limit_bytes)
 
-        async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
-            copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
-            copier.handle(PositionStored(copier.identity))
-            copier.end_offset = end_offset
-            part = CopiedPartition(
-                "t", "A.t", number, copier, TargetRules(1 << 20), target_leader=BROKER, fetch_bytes=fetch_bytes
-            )
-            part.active_at_s = 100.0
-            lane.partitions[part.key] = part
-            lane.offer(part)
-            for _ in range(10):
-                await asyncio.sleep(0)
+    async def offer(number: int, *, end_offset: int, fetch_bytes: int = 0) -> None:
+        copier = Copier(f"t-{number}", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+        copier.handle(PositionStored(copier.identity))
+        copier.end_offset = end_offset
+        part = CopiedPartition(
+            "t", "A.t", number, copier, TargetRules(1 << 20), target_leader=BROKER, fetch_bytes=fetch_bytes
+        )
+        part.active_at_s = 100.0
+        lane.partitions[part.key] = part
+        lane.offer(part)
+        for _ in range(10):
+            await asyncio.sleep(0)
 
-        running = asyncio.create_task(lane.run())
-        try:
-            await walk(offer)
-        finally:
-            running.cancel()
-
-    asyncio.run(run())
+    running = asyncio.create_task(lane.run())
+    try:
+        await walk(offer)
+    finally:
+        running.cancel()
     return requests
 
 
-def test_the_last_free_read_at_the_end_of_the_log_is_back_soon() -> None:
+async def test_the_last_free_read_at_the_end_of_the_log_is_back_soon() -> None:
     """Partitions that reached their ends one by one had parked all reads; the next one waited half a second for one."""
 
     async def walk(offer: Callable[..., Awaitable[None]]) -> None:
         for number in range(TAIL_READS + 1):
             await offer(number, end_offset=5)
 
-    assert [request.max_wait_ms for request in asked(walk, 96 << 20)] == [500] * (TAIL_READS - 1) + [LAST_WAIT_MS]
+    assert [request.max_wait_ms for request in await asked(walk, 96 << 20)] == [500] * (TAIL_READS - 1) + [LAST_WAIT_MS]
 
 
-def test_a_backlog_is_read_without_waiting() -> None:
+async def test_a_backlog_is_read_without_waiting() -> None:
     async def walk(offer: Callable[..., Awaitable[None]]) -> None:
         await offer(0, end_offset=1_000)
 
-    [request] = asked(walk, 96 << 20)
+    [request] = await asked(walk, 96 << 20)
     assert (request.max_wait_ms, request.min_bytes) == (0, 0)
 
 
-def test_more_is_asked_of_a_partition_that_is_read_alone() -> None:
+async def test_more_is_asked_of_a_partition_that_is_read_alone() -> None:
     async def walk(offer: Callable[..., Awaitable[None]]) -> None:
         await offer(0, end_offset=1_000)
 
@@ -122,19 +121,19 @@ def test_more_is_asked_of_a_partition_that_is_read_alone() -> None:
         await asyncio.gather(offer(0, end_offset=1_000), offer(1, end_offset=1_000))
 
     sizes = [
-        [part.max_bytes for request in asked(way, 96 << 20) for part in request.topics[0].partitions]
+        [part.max_bytes for request in await asked(way, 96 << 20) for part in request.topics[0].partitions]
         for way in (walk, walk_two)
     ]
     assert sizes == [[4 << 20], [1 << 20, 1 << 20]]
 
 
-def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_there_is() -> None:
+async def test_a_batch_that_was_cut_is_asked_for_as_a_whole_however_little_memory_there_is() -> None:
     """A merged batch of 876 KB was in doubt, and reads had shrunk to 512 KB meanwhile: it could never be read again."""
 
     async def walk(offer: Callable[..., Awaitable[None]]) -> None:
         await offer(0, end_offset=1_000, fetch_bytes=5_800_000)
 
-    [request] = asked(walk, 2 << 20)
+    [request] = await asked(walk, 2 << 20)
     assert request.max_bytes == 5_800_000
     assert request.topics[0].partitions[0].max_bytes == 5_800_000
 
