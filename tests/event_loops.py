@@ -22,8 +22,8 @@ from tests.fakes.virtual_time import VirtualLoop
 VIRTUAL_FOLDERS: Final = {("tests", "unit"), ("tests", "scenarios")}
 MARKS: Final = {
     "virtual_time": "(*, limit_s=3600.0, make_loop=VirtualLoop): an async test under virtual time, and its limit",
-    "real_time": "(*, limit_s=60.0): an async test on asyncio's own loop, given up after limit_s",
-    "both_loops": "(*, limit_s=60.0): an async test on asyncio's own loop, and again on uvloop, on which workers run",
+    "real_time": "(*, limit_s=120.0): an async test on asyncio's own loop, given up after limit_s",
+    "both_loops": "(*, limit_s=120.0): an async test on asyncio's own loop, and again on uvloop, on which workers run",
 }
 
 _Test = Callable[..., Coroutine[Any, Any, None]]
@@ -78,13 +78,13 @@ def _virtual_time(*, limit_s: float = 3600.0, make_loop: type[VirtualLoop] = Vir
     return _Loops({"virtual": lambda: make_loop(limit_s=limit_s)})
 
 
-def _real_time(*, limit_s: float = 60.0) -> _Loops:
+def _real_time(*, limit_s: float = 120.0) -> _Loops:
     if not limit_s > 0:
         raise ValueError
     return _Loops({"asyncio": asyncio.new_event_loop}, limit_s)
 
 
-def _both_loops(*, limit_s: float = 60.0) -> _Loops:
+def _both_loops(*, limit_s: float = 120.0) -> _Loops:
     one = _real_time(limit_s=limit_s)
     return _Loops({**one.factories, "uvloop": uvloop.new_event_loop}, limit_s)
 

@@ -165,8 +165,8 @@ def test_a_mark_with_wrong_arguments_is_refused(ran: Ran) -> None:
     assert result.parseoutcomes() == {"errors": len(marks)}
     printed = str(result.stdout)
     assert printed.count("the mark is virtual_time(*, limit_s=3600.0") == 5
-    assert printed.count("the mark is real_time(*, limit_s=60.0") == 1
-    assert printed.count("the mark is both_loops(*, limit_s=60.0") == 1
+    assert printed.count("the mark is real_time(*, limit_s=120.0") == 1
+    assert printed.count("the mark is both_loops(*, limit_s=120.0") == 1
     assert printed.count("the marks both_loops and real_time meet") == 1
     assert printed.count("'virtual_tine' not found in `markers`") >= 1
 
