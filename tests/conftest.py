@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from tests import event_loops
 from tests.cluster.patience import PATIENCE
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def seeds_of(text: str) -> range:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("timeout") is None:  # pytest-timeout asks for it next; processes of pytest-xdist are given it
         config.option.timeout = float(config.getini("timeout")) * PATIENCE
+    config.pluginmanager.register(event_loops)
     config.addinivalue_line("markers", "compat: against older brokers; has a make target of its own")
     config.addinivalue_line("markers", "one_python: need not run on a second version of Python (make test-unit-3.13)")
     config.addinivalue_line("markers", "walk(seeds): a random walk; make simulate runs it with other seeds")

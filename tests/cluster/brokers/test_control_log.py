@@ -79,12 +79,9 @@ async def logs(
             await one.brokers.close()
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with within(2 * DEADLINE_S):
-            await scenario
-
-    asyncio.run(limited())
+async def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async with within(2 * DEADLINE_S):
+        await scenario
 
 
 def beat(number: int, member: str = "w1") -> Beat:
@@ -111,7 +108,7 @@ def alter(cluster: KafkaCluster, topic: str, name: str, value: str) -> None:
     client.incremental_alter_configs([resource])[resource].result(ANSWER_S)
 
 
-def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: KafkaCluster) -> None:
+async def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: KafkaCluster) -> None:
     topic = new_topic()
 
     async def scenario() -> None:
@@ -120,7 +117,7 @@ def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: Kafk
             assert all((opening.state, opening.entries) == (None, []) for opening in openings)
             assert all("few_replicas" not in one.text.getvalue() for one in made)
 
-    run(scenario())
+    await run(scenario())
     has = settings(three_node_cluster, str(topic.name))
     assert has.items() >= {**topic.configs, "min.insync.replicas": "2"}.items()
     (partition,) = admin(three_node_cluster).list_topics(str(topic.name)).topics[str(topic.name)].partitions.values()
@@ -128,7 +125,7 @@ def test_it_is_made_on_three_brokers_as_the_design_says(three_node_cluster: Kafk
 
 
 @pytest.mark.parametrize("caps", [{}, {wire.FETCH_KEY: 12, wire.PRODUCE_KEY: 9}], ids=["newest", "by name"])
-def test_all_read_the_same_soon_and_every_time_is_that_of_its_append(
+async def test_all_read_the_same_soon_and_every_time_is_that_of_its_append(
     target_cluster: KafkaCluster, caps: dict[int, int]
 ) -> None:
     topic = new_topic()
@@ -154,13 +151,13 @@ def test_all_read_the_same_soon_and_every_time_is_that_of_its_append(
                 least_ms, most_ms = spans[entry.offset]
                 assert least_ms - 1 <= entry.time_ms <= most_ms + 1
 
-    run(scenario())
+    await run(scenario())
     stored = read(target_cluster, str(topic.name))
     assert {message.timestamp()[0] for message in stored} == {2}  # log append time
     assert {message.key() for message in stored} == {None}
 
 
-def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster: KafkaCluster) -> None:
+async def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster: KafkaCluster) -> None:
     topic = new_topic()
 
     async def scenario() -> None:
@@ -182,7 +179,7 @@ def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster
             assert second.text.getvalue().count("control_log.foreign_record") == 1
             assert [entry.record for entry in await read_to(first.log, 9006)] == [*parts, beat(1)]
 
-    run(scenario())
+    await run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -192,7 +189,7 @@ def test_a_joiner_finds_the_snapshot_and_strangers_disturb_nobody(target_cluster
         ({"message.timestamp.type": "CreateTime"}, "--add-config message.timestamp.type=LogAppendTime"),
     ],
 )
-def test_wrong_settings_are_turned_down_and_the_remedy_mends_them(
+async def test_wrong_settings_are_turned_down_and_the_remedy_mends_them(
     target_cluster: KafkaCluster, configs: dict[str, str], remedy: str
 ) -> None:
     topic = new_topic()
@@ -204,10 +201,10 @@ def test_wrong_settings_are_turned_down_and_the_remedy_mends_them(
                 await one.log.open()
             assert remedy in refused.value.remedy
 
-    run(scenario())
+    await run(scenario())
 
 
-def test_a_log_that_is_compacted_or_in_create_time_later_is_noticed_at_the_next_append(
+async def test_a_log_that_is_compacted_or_in_create_time_later_is_noticed_at_the_next_append(
     target_cluster: KafkaCluster,
 ) -> None:
     async def scenario() -> None:
@@ -222,11 +219,11 @@ def test_a_log_that_is_compacted_or_in_create_time_later_is_noticed_at_the_next_
                         while True:  # brokers hear of settings a moment later
                             await one.log.append([beat(2)])
 
-    run(scenario())
+    await run(scenario())
 
 
 @pytest.mark.parametrize("right", [AclOperation.READ, AclOperation.DESCRIBE_CONFIGS])
-def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: AclOperation) -> None:
+async def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: AclOperation) -> None:
     topic = new_topic()
     create_topic(guarded_cluster, str(topic.name), 1, topic.configs)
     write(guarded_cluster, str(topic.name), ["junk"])
@@ -242,10 +239,10 @@ def test_a_right_that_is_missing_is_named(guarded_cluster: KafkaCluster, right: 
                     await one.log.open()
 
     with without_right(guarded_cluster, str(topic.name), right):
-        run(scenario())
+        await run(scenario())
 
 
-def test_a_recreated_topic_is_lost_for_its_readers(target_cluster: KafkaCluster) -> None:
+async def test_a_recreated_topic_is_lost_for_its_readers(target_cluster: KafkaCluster) -> None:
     topic = new_topic()
 
     async def scenario() -> None:
@@ -261,10 +258,10 @@ def test_a_recreated_topic_is_lost_for_its_readers(target_cluster: KafkaCluster)
             assert (await one.log.open()).entries == []
             assert await one.log.append([beat(1)]) == 20
 
-    run(scenario())
+    await run(scenario())
 
 
-def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_cluster: KafkaCluster) -> None:
+async def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_cluster: KafkaCluster) -> None:
     topic = new_topic()
 
     async def scenario() -> None:
@@ -283,12 +280,12 @@ def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_cluster: 
             assert {str(entry.record) for entry in entries} == {str(beat(1))}
 
     try:
-        run(scenario())
+        await run(scenario())
     finally:
         three_node_cluster.start()
 
 
-def test_a_log_that_an_unclean_election_cut_back_is_lost_for_its_readers(
+async def test_a_log_that_an_unclean_election_cut_back_is_lost_for_its_readers(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:
     """H7. One broker has the last records alone and dies with them; the other comes back without, and leads."""
@@ -313,4 +310,4 @@ def test_a_log_that_an_unclean_election_cut_back_is_lost_for_its_readers(
             entries = (await one.log.open()).entries
             assert {str(entry.record) for entry in entries} == {str(beat(0))}
 
-    run(scenario())
+    await run(scenario())

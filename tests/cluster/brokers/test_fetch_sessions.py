@@ -31,12 +31,9 @@ IDLE_ROUND_BYTES = 100
 by_name_and_by_id = pytest.mark.parametrize("version", [12, 13, 17])
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with within(4 * TIMEOUT_S * PATIENCE):
-            await work
-
-    asyncio.run(limited())
+async def run(work: Coroutine[Any, Any, None]) -> None:
+    async with within(4 * TIMEOUT_S * PATIENCE):
+        await work
 
 
 @dataclass
@@ -117,7 +114,7 @@ async def reading(cluster: KafkaCluster, topic: str, *, version: int = 17) -> As
 
 
 @by_name_and_by_id
-def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluster, version: int) -> None:
+async def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluster, version: int) -> None:
     topic = new_topic(source_cluster, "idle", 1_000)
 
     async def main() -> None:
@@ -131,7 +128,7 @@ def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluste
             assert await one.cost() < 2 * IDLE_ROUND_BYTES
             assert await one.cost() < IDLE_ROUND_BYTES
 
-    run(main())
+    await run(main())
     delete_topic(source_cluster, topic)  # other tests look at all topics of this cluster, many times a second
 
 
@@ -139,7 +136,7 @@ def test_a_thousand_idle_partitions_cost_a_few_bytes(source_cluster: KafkaCluste
 
 
 @by_name_and_by_id
-def test_records_come_again_until_their_reader_moves_on(source_cluster: KafkaCluster, version: int) -> None:
+async def test_records_come_again_until_their_reader_moves_on(source_cluster: KafkaCluster, version: int) -> None:
     topic = new_topic(source_cluster, "again", 3)
 
     async def main() -> None:
@@ -152,11 +149,11 @@ def test_records_come_again_until_their_reader_moves_on(source_cluster: KafkaClu
             one.offsets[1] = 1  # and once more, as after a failed write
             assert await one.answers() == {1: (0, 2, True)}
 
-    run(main())
+    await run(main())
 
 
 @by_name_and_by_id
-def test_what_is_not_wanted_for_a_while_is_answered_when_it_is_wanted_again(
+async def test_what_is_not_wanted_for_a_while_is_answered_when_it_is_wanted_again(
     source_cluster: KafkaCluster, version: int
 ) -> None:
     topic = new_topic(source_cluster, "resting", 3)
@@ -170,10 +167,10 @@ def test_what_is_not_wanted_for_a_while_is_answered_when_it_is_wanted_again(
             one.offsets[1] = 1
             assert await one.answers() == {1: (0, 1, False)}
 
-    run(main())
+    await run(main())
 
 
-def test_who_does_not_wait_is_told_of_every_partition_each_time(source_cluster: KafkaCluster) -> None:
+async def test_who_does_not_wait_is_told_of_every_partition_each_time(source_cluster: KafkaCluster) -> None:
     topic = new_topic(source_cluster, "impatient", 3)
 
     async def main() -> None:
@@ -181,11 +178,11 @@ def test_who_does_not_wait_is_told_of_every_partition_each_time(source_cluster: 
             everything = dict.fromkeys(range(3), (0, 0, False))
             assert [await one.answers(max_wait_ms=0) for _ in range(3)] == [everything] * 3
 
-    run(main())
+    await run(main())
 
 
 @by_name_and_by_id
-def test_an_error_of_a_partition_is_told_until_it_is_mended(source_cluster: KafkaCluster, version: int) -> None:
+async def test_an_error_of_a_partition_is_told_until_it_is_mended(source_cluster: KafkaCluster, version: int) -> None:
     topic = new_topic(source_cluster, "mended", 3)
 
     async def main() -> None:
@@ -200,11 +197,11 @@ def test_an_error_of_a_partition_is_told_until_it_is_mended(source_cluster: Kafk
             assert await one.answers() == {2: (0, 0, False)}
             assert await one.answers() == {}
 
-    run(main())
+    await run(main())
 
 
 @by_name_and_by_id
-def test_a_topic_that_is_deleted_and_recreated_is_noticed(source_cluster: KafkaCluster, version: int) -> None:
+async def test_a_topic_that_is_deleted_and_recreated_is_noticed(source_cluster: KafkaCluster, version: int) -> None:
     topic, other = new_topic(source_cluster, "anew", 2), new_topic(source_cluster, "other", 1)
 
     async def main() -> None:
@@ -223,13 +220,13 @@ def test_a_topic_that_is_deleted_and_recreated_is_noticed(source_cluster: KafkaC
             assert answers[1] == (0, 1, True)
             assert await two.answers() == {}
 
-    run(main())
+    await run(main())
 
 
 # Where a broker grants no session, or forgets it
 
 
-def test_a_broker_that_grants_no_session_answers_everything_each_time(
+async def test_a_broker_that_grants_no_session_answers_everything_each_time(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:
     cluster = make_cluster(settings={"max.incremental.fetch.session.cache.slots": 0})
@@ -245,10 +242,12 @@ def test_a_broker_that_grants_no_session_answers_everything_each_time(
         assert set(said) == {one.connection.peer}
         one.connection.close()
 
-    run(main())
+    await run(main())
 
 
-def test_where_sessions_are_few_some_have_one_and_all_read_right(make_cluster: Callable[..., KafkaCluster]) -> None:
+async def test_where_sessions_are_few_some_have_one_and_all_read_right(
+    make_cluster: Callable[..., KafkaCluster],
+) -> None:
     cluster = make_cluster(settings={"max.incremental.fetch.session.cache.slots": 8})
     topic = new_topic(cluster, "few", 20)
 
@@ -264,7 +263,7 @@ def test_where_sessions_are_few_some_have_one_and_all_read_right(make_cluster: C
             assert (await one.answers())[4] == (0, 1, True)
             one.connection.close()
 
-    run(main())
+    await run(main())
 
 
 def test_copies_stay_exact_whatever_ends_a_session(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 
 from deploy.local.kafka import KafkaCluster
@@ -13,7 +12,7 @@ from tests.cluster.kafka_client import new_name, record_count, write
 from tests.cluster.running import DEADLINE_S, within
 
 
-def test_a_table_is_read_again_over_the_same_connection(source_cluster: KafkaCluster) -> None:
+async def test_a_table_is_read_again_over_the_same_connection(source_cluster: KafkaCluster) -> None:
     """A flow began anew while its offsets topic was empty: the broker left all of it out of its second answer, as
     nothing had changed in the fetch session, and reading went on without end."""
     empty, filled = new_topic(source_cluster, new_name("empty"), 3), new_topic(source_cluster, new_name("filled"), 3)
@@ -33,4 +32,4 @@ def test_a_table_is_read_again_over_the_same_connection(source_cluster: KafkaClu
         finally:
             await brokers.close()
 
-    assert asyncio.run(lives()) == [0, 0, 2, 2, 0, 0]
+    assert await lives() == [0, 0, 2, 2, 0, 0]

@@ -44,7 +44,7 @@ async def begin(cluster: Cluster, transactional_id: str) -> OwnProducer:
 
 
 @pytest.mark.slow
-def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_read_their_markers(
+async def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_read_their_markers(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:
     """Each has topics of its own; all share one transactional id, its epoch, and so its transactions."""
@@ -53,31 +53,27 @@ def test_workers_that_fence_one_dead_producer_with_the_same_epoch_at_once_all_re
     topics = [f"{name}.{number}" for number in range(WORKERS)]
     for topic in topics:
         kafka_client.create_topic(kafka, topic, PARTITIONS, {})
+    clusters = [connect(kafka, number) for number in range(WORKERS)]
+    try:
+        dead = (await begin(clusters[0], name)).identity
+        producers = [
+            PreviousProducer(cluster, name, dead.producer_id, dead.epoch, rng=random.Random(number))
+            for number, cluster in enumerate(clusters)
+        ]
+        epoch = await producers[0].fence([])
 
-    async def fence() -> None:
-        clusters = [connect(kafka, number) for number in range(WORKERS)]
-        try:
-            dead = (await begin(clusters[0], name)).identity
-            producers = [
-                PreviousProducer(cluster, name, dead.producer_id, dead.epoch, rng=random.Random(number))
-                for number, cluster in enumerate(clusters)
-            ]
-            epoch = await producers[0].fence([])
+        async def fence_at(number: int) -> int:
+            cluster, topic = clusters[number], topics[number]
+            producers[number].learn_fence_epoch(epoch)
+            found = (await fetch_metadata(cluster, [topic])).topics[topic]
+            return await fence_and_prove(
+                cluster, producers[number], [found], clock=SystemClock(), rng=random.Random(number)
+            )
 
-            async def fence_at(number: int) -> int:
-                cluster, topic = clusters[number], topics[number]
-                producers[number].learn_fence_epoch(epoch)
-                found = (await fetch_metadata(cluster, [topic])).topics[topic]
-                return await fence_and_prove(
-                    cluster, producers[number], [found], clock=SystemClock(), rng=random.Random(number)
-                )
-
-            for _ in range(3):
-                async with within(DEADLINE_S):
-                    assert await asyncio.gather(*map(fence_at, range(WORKERS))) == [epoch] * WORKERS
-            another = PreviousProducer(clusters[0], name, dead.producer_id, dead.epoch, rng=random.Random(1))
-            assert await another.fence([]) == epoch + 1, "nobody has raised it meanwhile"
-        finally:
-            await asyncio.gather(*(cluster.close() for cluster in clusters))
-
-    asyncio.run(fence())
+        for _ in range(3):
+            async with within(DEADLINE_S):
+                assert await asyncio.gather(*map(fence_at, range(WORKERS))) == [epoch] * WORKERS
+        another = PreviousProducer(clusters[0], name, dead.producer_id, dead.epoch, rng=random.Random(1))
+        assert await another.fence([]) == epoch + 1, "nobody has raised it meanwhile"
+    finally:
+        await asyncio.gather(*(cluster.close() for cluster in clusters))

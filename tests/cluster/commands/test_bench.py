@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -71,21 +70,17 @@ def test_a_short_soak_copies_all_it_writes() -> None:
     assert "NOT FLAT: the ends" not in done.stdout
 
 
-def test_a_topic_of_another_shape_is_not_measured(source_cluster: KafkaCluster) -> None:
+async def test_a_topic_of_another_shape_is_not_measured(source_cluster: KafkaCluster) -> None:
     """A bench over batches that are not what the table says would be worse than none."""
     workload = replace(SINGLE, topic=new_name("shape"), partitions=2, records=200)
-
-    async def check() -> None:
-        side = Side(source_cluster)
-        try:
-            await side.create(workload.topic, workload.partitions)
-            await append(side, workload, 100)
-            await check_shape(side, workload)
-            with pytest.raises(WrongShape, match="has batches"):
-                await check_shape(side, replace(workload, shape=replace(workload.shape, codec=Codec.ZSTD)))
-            with pytest.raises(WrongShape, match="end at"):
-                await check_shape(side, replace(workload, records=202))
-        finally:
-            await side.brokers.close()
-
-    asyncio.run(check())
+    side = Side(source_cluster)
+    try:
+        await side.create(workload.topic, workload.partitions)
+        await append(side, workload, 100)
+        await check_shape(side, workload)
+        with pytest.raises(WrongShape, match="has batches"):
+            await check_shape(side, replace(workload, shape=replace(workload.shape, codec=Codec.ZSTD)))
+        with pytest.raises(WrongShape, match="end at"):
+            await check_shape(side, replace(workload, records=202))
+    finally:
+        await side.brokers.close()

@@ -102,7 +102,7 @@ async def until(reached: Callable[[], bool], log_text: io.StringIO) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere(
+async def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere(
     make_cluster: Callable[..., KafkaCluster],
 ) -> None:
     """First one that follows is killed, then the leader; a broker that may lead the control log in between."""
@@ -116,38 +116,35 @@ def test_what_a_killed_worker_owned_is_fenced_and_goes_on_elsewhere(
     def copied(workers: list[Worker]) -> list[int]:
         return sorted(number for worker in workers for _, number in worker.ownership.mine())
 
-    async def scenario() -> None:
-        workers = [Worker(kafka, number, group, log_text) for number in range(4)]
-        try:
-            everything = list(range(partitions))
-            await until(lambda: all(w.members and len(w.members[-1].view.members) == 4 for w in workers), log_text)
-            await until(lambda: any(worker.ownership.is_coordinator for worker in workers), log_text)
-            head = next(worker for worker in workers if worker.ownership.is_coordinator)
-            await head.ownership.list_partitions({"orders": partitions}, {"orders": partitions}, {})
+    workers = [Worker(kafka, number, group, log_text) for number in range(4)]
+    try:
+        everything = list(range(partitions))
+        await until(lambda: all(w.members and len(w.members[-1].view.members) == 4 for w in workers), log_text)
+        await until(lambda: any(worker.ownership.is_coordinator for worker in workers), log_text)
+        head = next(worker for worker in workers if worker.ownership.is_coordinator)
+        await head.ownership.list_partitions({"orders": partitions}, {"orders": partitions}, {})
+        await until(lambda: copied(workers) == everything, log_text)
+        for leads in (False, True):
+            dead = next(worker for worker in workers if worker.members[-1].is_leader is leads)
+            identities = [
+                await OwnProducer(dead.cluster, f"mm2py-{group}-{leads}-{life}", rng=dead.rng).begin()
+                for life in range(5)
+            ]
+            for identity in identities:
+                await dead.ownership.announce(identity)
+            workers.remove(dead)
+            await dead.kill()
+            killed_s = time.monotonic()
             await until(lambda: copied(workers) == everything, log_text)
-            for leads in (False, True):
-                dead = next(worker for worker in workers if worker.members[-1].is_leader is leads)
-                identities = [
-                    await OwnProducer(dead.cluster, f"mm2py-{group}-{leads}-{life}", rng=dead.rng).begin()
-                    for life in range(5)
-                ]
-                for identity in identities:
-                    await dead.ownership.announce(identity)
-                workers.remove(dead)
-                await dead.kill()
-                killed_s = time.monotonic()
-                await until(lambda: copied(workers) == everything, log_text)
-                assert time.monotonic() - killed_s > SESSION_S - BEAT_S - 0.1
-                fences = workers[0].ownership.known_producers.fence_epochs
-                assert {identity.producer_id for identity in identities} <= fences.keys()
-                assert set(fences.values()) == {1}
-            members = [worker.members[-1] for worker in workers]
-            await asyncio.to_thread(kafka.broker(2).stop)
-            await paused(SESSION_S, "no session expires meanwhile")
-            await until(lambda: all(member.gate.is_open for member in members), log_text)
-            assert not any(member.is_over for member in members)
-            assert copied(workers) == everything
-        finally:
-            await asyncio.gather(*(worker.kill() for worker in workers))
-
-    asyncio.run(scenario())
+            assert time.monotonic() - killed_s > SESSION_S - BEAT_S - 0.1
+            fences = workers[0].ownership.known_producers.fence_epochs
+            assert {identity.producer_id for identity in identities} <= fences.keys()
+            assert set(fences.values()) == {1}
+        members = [worker.members[-1] for worker in workers]
+        await asyncio.to_thread(kafka.broker(2).stop)
+        await paused(SESSION_S, "no session expires meanwhile")
+        await until(lambda: all(member.gate.is_open for member in members), log_text)
+        assert not any(member.is_over for member in members)
+        assert copied(workers) == everything
+    finally:
+        await asyncio.gather(*(worker.kill() for worker in workers))

@@ -150,179 +150,143 @@ def run(story: Awaitable[None]) -> None:
     asyncio.run(told())
 
 
-def test_the_next_in_line_is_elected_at_once_when_the_first_leaves(one_server: ZooKeeper) -> None:
+async def test_the_next_in_line_is_elected_at_once_when_the_first_leaves(one_server: ZooKeeper) -> None:
     connect = chroot_on(one_server, "leaves")
-
-    async def story() -> None:
-        first, second = (candidate(connect, name, timeout_s=LONG_TIMEOUT_S) for name in ("w1", "w2"))
-        async with Watch(first, second).on(), asyncio.TaskGroup() as tasks:
-            leading = tasks.create_task(first.run())
-            await until(first, MAY_LEAD, promised_s=1.0)
-            assert first.evidence.startswith("zookeeper session 0x")
-            following = tasks.create_task(second.run())
-            await until_true(lambda: len(candidates(one_server, "leaves")) == 2)
-            leading.cancel()
-            async with within(LONG_TIMEOUT_S / 2):  # longer: it was not told, and looked by itself
-                await until(second, MAY_LEAD, promised_s=0.5)
-            assert first.state is LOST
-            following.cancel()
-
-    run(story())
+    first, second = (candidate(connect, name, timeout_s=LONG_TIMEOUT_S) for name in ("w1", "w2"))
+    async with Watch(first, second).on(), asyncio.TaskGroup() as tasks:
+        leading = tasks.create_task(first.run())
+        await until(first, MAY_LEAD, promised_s=1.0)
+        assert first.evidence.startswith("zookeeper session 0x")
+        following = tasks.create_task(second.run())
+        await until_true(lambda: len(candidates(one_server, "leaves")) == 2)
+        leading.cancel()
+        async with within(LONG_TIMEOUT_S / 2):  # longer: it was not told, and looked by itself
+            await until(second, MAY_LEAD, promised_s=0.5)
+        assert first.state is LOST
+        following.cancel()
 
 
-def test_a_worker_that_withdraws_comes_back_behind_the_others(one_server: ZooKeeper) -> None:
+async def test_a_worker_that_withdraws_comes_back_behind_the_others(one_server: ZooKeeper) -> None:
     """A worker that may claim but cannot write to the control log withdraws, so as not to block the others."""
     connect = chroot_on(one_server, "aside")
-
-    async def story() -> None:
-        first, second = (candidate(connect, name, timeout_s=TIMEOUT_S) for name in ("w1", "w2"))
-        async with Watch(first, second).on():
+    first, second = (candidate(connect, name, timeout_s=TIMEOUT_S) for name in ("w1", "w2"))
+    async with Watch(first, second).on():
+        async with running(first):
+            await until(first, MAY_LEAD, promised_s=1.0)
+        async with running(second):
+            await until(second, MAY_LEAD, promised_s=1.0)
             async with running(first):
-                await until(first, MAY_LEAD, promised_s=1.0)
-            async with running(second):
-                await until(second, MAY_LEAD, promised_s=1.0)
-                async with running(first):
-                    await until_true(lambda: len(candidates(one_server, "aside")) == 2)
-                    assert (first.state, second.state) == (LOST, MAY_LEAD)
-
-    run(story())
+                await until_true(lambda: len(candidates(one_server, "aside")) == 2)
+                assert (first.state, second.state) == (LOST, MAY_LEAD)
 
 
-def test_a_killed_leader_is_followed_within_the_session_time_out(one_server: ZooKeeper) -> None:
+async def test_a_killed_leader_is_followed_within_the_session_time_out(one_server: ZooKeeper) -> None:
     connect = chroot_on(one_server, "killed")
-
-    async def story() -> None:
-        with process(connect, "w1") as leader:
-            await told(leader, "MAY_LEAD")
-            async with running(candidate(connect, "w2", timeout_s=TIMEOUT_S)) as second:
-                await paused(TIMEOUT_S, "a session could have expired by then")
-                assert second.state is LOST
-                killed_s = time.monotonic()
-                leader.kill()
-                # ZooKeeper looks for silent sessions once a tick, which is 0.5 s here.
-                await until(second, MAY_LEAD, promised_s=TIMEOUT_S + 0.5)
-                assert time.monotonic() - killed_s > TIMEOUT_S / 3, "a killed process said goodbye"
-
-    run(story())
-
-
-def test_a_frozen_leader_that_wakes_does_not_lead_for_a_moment(one_server: ZooKeeper) -> None:
-    connect = chroot_on(one_server, "frozen-leader")
-
-    async def story() -> None:
-        with process(connect, "w1") as leader:
-            await told(leader, "MAY_LEAD")
-            async with running(candidate(connect, "w2", timeout_s=TIMEOUT_S)) as second:
-                await until_true(lambda: len(candidates(one_server, "frozen-leader")) == 2)
-                os.kill(leader.pid, signal.SIGSTOP)
-                await until(second, MAY_LEAD, promised_s=TIMEOUT_S + 0.5)
-                os.kill(leader.pid, signal.SIGCONT)
-                assert await told(leader) == "LOST"
-                await paused(TIMEOUT_S, "so long what woke could have led")
-                assert second.state is MAY_LEAD
-
-    run(story())
-
-
-def test_a_killed_server_suspends_and_gives_back_what_nobody_took(one_server: ZooKeeper) -> None:
-    connect = as_one_of_three(chroot_on(one_server, "restart"))
-
-    async def story() -> None:
-        # Longer than a JVM takes to start, so that the session survives.
-        async with running(candidate(connect, "w1", timeout_s=LONG_TIMEOUT_S)) as first:
-            await until(first, MAY_LEAD, promised_s=1.0)
-            evidence = first.evidence
-            one_server.kill()
-            await until(first, SUSPENDED, promised_s=0.5)
-            assert first.evidence == ""
-            await asyncio.to_thread(one_server.start)
-            await until(first, MAY_LEAD, promised_s=3.0)
-            assert first.evidence == evidence
-
-    run(story())
-
-
-def test_a_server_that_is_away_too_long_costs_the_leadership_until_it_is_back(one_server: ZooKeeper) -> None:
-    connect = as_one_of_three(chroot_on(one_server, "away"))
-
-    async def story() -> None:
-        async with running(candidate(connect, "w1", timeout_s=LONG_TIMEOUT_S)) as first:
-            await until(first, MAY_LEAD, promised_s=1.0)
-            one_server.kill()
+    with process(connect, "w1") as leader:
+        await told(leader, "MAY_LEAD")
+        async with running(candidate(connect, "w2", timeout_s=TIMEOUT_S)) as second:
+            await paused(TIMEOUT_S, "a session could have expired by then")
+            assert second.state is LOST
             killed_s = time.monotonic()
-            await until(first, SUSPENDED, promised_s=0.5)
-            await until(first, LOST, promised_s=LONG_TIMEOUT_S)
-            assert time.monotonic() - killed_s > LONG_TIMEOUT_S / 2
-            await until_true(lambda: first.blocked is not None)
-            assert "zookeeper.connect" in str(first.blocked) and "Connection refused" in str(first.blocked)
-            await asyncio.to_thread(one_server.start)
-            async with within(LONG_TIMEOUT_S / 2):  # longer: it waited for its own earlier session to expire
-                await until(first, MAY_LEAD, promised_s=0.5)
-            assert first.blocked is None
-            assert len(candidates(one_server, "away")) == 1
-
-    run(story())
+            leader.kill()
+            # ZooKeeper looks for silent sessions once a tick, which is 0.5 s here.
+            await until(second, MAY_LEAD, promised_s=TIMEOUT_S + 0.5)
+            assert time.monotonic() - killed_s > TIMEOUT_S / 3, "a killed process said goodbye"
 
 
-def test_a_frozen_server_suspends_within_two_thirds_of_the_session_time_out(one_server: ZooKeeper) -> None:
+async def test_a_frozen_leader_that_wakes_does_not_lead_for_a_moment(one_server: ZooKeeper) -> None:
+    connect = chroot_on(one_server, "frozen-leader")
+    with process(connect, "w1") as leader:
+        await told(leader, "MAY_LEAD")
+        async with running(candidate(connect, "w2", timeout_s=TIMEOUT_S)) as second:
+            await until_true(lambda: len(candidates(one_server, "frozen-leader")) == 2)
+            os.kill(leader.pid, signal.SIGSTOP)
+            await until(second, MAY_LEAD, promised_s=TIMEOUT_S + 0.5)
+            os.kill(leader.pid, signal.SIGCONT)
+            assert await told(leader) == "LOST"
+            await paused(TIMEOUT_S, "so long what woke could have led")
+            assert second.state is MAY_LEAD
+
+
+async def test_a_killed_server_suspends_and_gives_back_what_nobody_took(one_server: ZooKeeper) -> None:
+    connect = as_one_of_three(chroot_on(one_server, "restart"))
+    # Longer than a JVM takes to start, so that the session survives.
+    async with running(candidate(connect, "w1", timeout_s=LONG_TIMEOUT_S)) as first:
+        await until(first, MAY_LEAD, promised_s=1.0)
+        evidence = first.evidence
+        one_server.kill()
+        await until(first, SUSPENDED, promised_s=0.5)
+        assert first.evidence == ""
+        await asyncio.to_thread(one_server.start)
+        await until(first, MAY_LEAD, promised_s=3.0)
+        assert first.evidence == evidence
+
+
+async def test_a_server_that_is_away_too_long_costs_the_leadership_until_it_is_back(one_server: ZooKeeper) -> None:
+    connect = as_one_of_three(chroot_on(one_server, "away"))
+    async with running(candidate(connect, "w1", timeout_s=LONG_TIMEOUT_S)) as first:
+        await until(first, MAY_LEAD, promised_s=1.0)
+        one_server.kill()
+        killed_s = time.monotonic()
+        await until(first, SUSPENDED, promised_s=0.5)
+        await until(first, LOST, promised_s=LONG_TIMEOUT_S)
+        assert time.monotonic() - killed_s > LONG_TIMEOUT_S / 2
+        await until_true(lambda: first.blocked is not None)
+        assert "zookeeper.connect" in str(first.blocked) and "Connection refused" in str(first.blocked)
+        await asyncio.to_thread(one_server.start)
+        async with within(LONG_TIMEOUT_S / 2):  # longer: it waited for its own earlier session to expire
+            await until(first, MAY_LEAD, promised_s=0.5)
+        assert first.blocked is None
+        assert len(candidates(one_server, "away")) == 1
+
+
+async def test_a_frozen_server_suspends_within_two_thirds_of_the_session_time_out(one_server: ZooKeeper) -> None:
     connect = chroot_on(one_server, "hangs")
-
-    async def story() -> None:
-        async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S)) as first:
-            await until(first, MAY_LEAD, promised_s=1.0)
-            one_server.freeze()
-            try:
-                frozen_s = time.monotonic()
-                async with within(TIMEOUT_S):  # longer: the session could have ended by then
-                    await until(first, SUSPENDED, promised_s=TIMEOUT_S * 2 / 3)
-                await until(first, LOST, promised_s=TIMEOUT_S)
-                print(f"LOST {time.monotonic() - frozen_s:.3f} s after the freeze")
-            finally:
-                one_server.thaw()
-            await until(first, MAY_LEAD, promised_s=3.0)
-
-    run(story())
+    async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S)) as first:
+        await until(first, MAY_LEAD, promised_s=1.0)
+        one_server.freeze()
+        try:
+            frozen_s = time.monotonic()
+            async with within(TIMEOUT_S):  # longer: the session could have ended by then
+                await until(first, SUSPENDED, promised_s=TIMEOUT_S * 2 / 3)
+            await until(first, LOST, promised_s=TIMEOUT_S)
+            print(f"LOST {time.monotonic() - frozen_s:.3f} s after the freeze")
+        finally:
+            one_server.thaw()
+        await until(first, MAY_LEAD, promised_s=3.0)
 
 
-def test_a_node_that_an_operator_deletes_costs_the_leadership(one_server: ZooKeeper) -> None:
+async def test_a_node_that_an_operator_deletes_costs_the_leadership(one_server: ZooKeeper) -> None:
     connect = chroot_on(one_server, "deleted")
-
-    async def story() -> None:
-        async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S)) as first:
-            await until(first, MAY_LEAD, promised_s=1.0)
-            evidence = first.evidence
-            # Watched from before: it may be a candidate again, 50 ms later, before the client hears of its deletion.
-            lost = asyncio.create_task(until(first, LOST, promised_s=TIMEOUT_S))
-            with client_of(connect) as client:
-                (name,) = client.get_children(first.path.removeprefix("/deleted"))
-                await asyncio.to_thread(client.delete, f"{first.path.removeprefix('/deleted')}/{name}")
-            await lost
-            await until(first, MAY_LEAD, promised_s=1.0)
-            assert first.evidence != evidence
-
-    run(story())
+    async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S)) as first:
+        await until(first, MAY_LEAD, promised_s=1.0)
+        evidence = first.evidence
+        # Watched from before: it may be a candidate again, 50 ms later, before the client hears of its deletion.
+        lost = asyncio.create_task(until(first, LOST, promised_s=TIMEOUT_S))
+        with client_of(connect) as client:
+            (name,) = client.get_children(first.path.removeprefix("/deleted"))
+            await asyncio.to_thread(client.delete, f"{first.path.removeprefix('/deleted')}/{name}")
+        await lost
+        await until(first, MAY_LEAD, promised_s=1.0)
+        assert first.evidence != evidence
 
 
-def test_of_many_candidates_one_leads_and_each_is_elected_in_its_turn(one_server: ZooKeeper) -> None:
+async def test_of_many_candidates_one_leads_and_each_is_elected_in_its_turn(one_server: ZooKeeper) -> None:
     connect = chroot_on(one_server, "many")
-
-    async def story() -> None:
-        all_of_them = [candidate(connect, f"w{n}", timeout_s=TIMEOUT_S) for n in range(8)]
-        watch = Watch(*all_of_them)
-        async with watch.on(), asyncio.TaskGroup() as tasks:
-            runs = {election: tasks.create_task(election.run()) for election in all_of_them}
-            for _ in all_of_them:
-                await until_true(lambda: any(election.state is MAY_LEAD for election in runs))
-                leading = next(election for election in runs if election.state is MAY_LEAD)
-                await paused(0.05, "it leads for a while")
-                runs.pop(leading).cancel()
-        assert sorted(watch.leads) == list(range(8))
-
-    run(story())
+    all_of_them = [candidate(connect, f"w{n}", timeout_s=TIMEOUT_S) for n in range(8)]
+    watch = Watch(*all_of_them)
+    async with watch.on(), asyncio.TaskGroup() as tasks:
+        runs = {election: tasks.create_task(election.run()) for election in all_of_them}
+        for _ in all_of_them:
+            await until_true(lambda: any(election.state is MAY_LEAD for election in runs))
+            leading = next(election for election in runs if election.state is MAY_LEAD)
+            await paused(0.05, "it leads for a while")
+            runs.pop(leading).cancel()
+    assert sorted(watch.leads) == list(range(8))
 
 
 @pytest.mark.slow
-def test_three_servers_outlive_the_loss_of_each() -> None:
+async def test_three_servers_outlive_the_loss_of_each() -> None:
     with ZooKeeperEnsemble() as ensemble:
         connect = chroot_on(ensemble, "three")
 
@@ -337,10 +301,10 @@ def test_three_servers_outlive_the_loss_of_each() -> None:
                     await asyncio.to_thread(server.start)
                     await until_true(lambda: first.state is MAY_LEAD or second.state is MAY_LEAD)
 
-        run(story())
+        await story()
 
 
-def test_a_server_cut_off_from_the_others_keeps_nobody_in_office_though_it_answers_reads() -> None:
+async def test_a_server_cut_off_from_the_others_keeps_nobody_in_office_though_it_answers_reads() -> None:
     # It does so until its syncLimit, 10 s here.
     with ZooKeeperEnsemble(settings={"syncLimit": 20}) as ensemble:
         chroot_on(ensemble, "cut-off")
@@ -361,7 +325,7 @@ def test_a_server_cut_off_from_the_others_keeps_nobody_in_office_though_it_answe
                         server.thaw()
                 await until(first, MAY_LEAD, promised_s=10.0)
 
-        run(story())
+        await story()
 
 
 # --- what an operator is told -----------------------------------------------------------------------------------------
@@ -422,15 +386,12 @@ def test_a_missing_chroot_is_not_made_but_told(one_server: ZooKeeper, capsys: py
         assert client.exists("/no") is None
 
 
-def test_once_the_chroot_is_there_a_leader_is_elected(one_server: ZooKeeper) -> None:
-    async def story() -> None:
-        async with running(candidate(f"{one_server.connect}/later", "w1", timeout_s=TIMEOUT_S)) as first:
-            await until_true(lambda: first.blocked is not None)
-            chroot_on(one_server, "later")
-            await until(first, MAY_LEAD, promised_s=4.0)
-            assert first.blocked is None
-
-    run(story())
+async def test_once_the_chroot_is_there_a_leader_is_elected(one_server: ZooKeeper) -> None:
+    async with running(candidate(f"{one_server.connect}/later", "w1", timeout_s=TIMEOUT_S)) as first:
+        await until_true(lambda: first.blocked is not None)
+        chroot_on(one_server, "later")
+        await until(first, MAY_LEAD, promised_s=4.0)
+        assert first.blocked is None
 
 
 def test_nodes_belong_to_the_user_of_the_digest_and_another_password_is_told(
@@ -455,48 +416,42 @@ def test_nodes_belong_to_the_user_of_the_digest_and_another_password_is_told(
     assert "does not let a client without zookeeper.auth.digest" in message
 
 
-def test_a_client_without_the_digest_can_neither_end_the_election_nor_take_part_in_it(one_server: ZooKeeper) -> None:
+async def test_a_client_without_the_digest_can_neither_end_the_election_nor_take_part_in_it(
+    one_server: ZooKeeper,
+) -> None:
     connect = chroot_on(one_server, "guarded")
-
-    async def story() -> None:
-        digest = f"mirror:{PASSWORD}"
-        async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S, digest=digest)) as first:
-            await until(first, MAY_LEAD, promised_s=1.0)
-            with client_of(connect) as owner, client_of(connect) as stranger:
-                owner.add_auth("digest", digest)
-                paths = ["/mm2py"]
-                for path in paths:
-                    paths += [f"{path}/{child}" for child in owner.get_children(path)]
-                assert len(paths) > 1, "the candidate has a node"
-                for path in paths:
-                    for attempt in (
-                        lambda path=path: stranger.delete(path, recursive=True),
-                        lambda path=path: stranger.create(f"{path}/0000000000000000-0000000000", b""),
-                        lambda path=path: stranger.set(path, b""),
-                        lambda path=path: stranger.set_acls(path, OPEN_ACL_UNSAFE),
-                    ):
-                        with pytest.raises(NoAuthError):
-                            attempt()
-                for path in paths[1:]:
+    digest = f"mirror:{PASSWORD}"
+    async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S, digest=digest)) as first:
+        await until(first, MAY_LEAD, promised_s=1.0)
+        with client_of(connect) as owner, client_of(connect) as stranger:
+            owner.add_auth("digest", digest)
+            paths = ["/mm2py"]
+            for path in paths:
+                paths += [f"{path}/{child}" for child in owner.get_children(path)]
+            assert len(paths) > 1, "the candidate has a node"
+            for path in paths:
+                for attempt in (
+                    lambda path=path: stranger.delete(path, recursive=True),
+                    lambda path=path: stranger.create(f"{path}/0000000000000000-0000000000", b""),
+                    lambda path=path: stranger.set(path, b""),
+                    lambda path=path: stranger.set_acls(path, OPEN_ACL_UNSAFE),
+                ):
                     with pytest.raises(NoAuthError):
-                        stranger.delete(path)
-            assert first.blocked is None
+                        attempt()
+            for path in paths[1:]:
+                with pytest.raises(NoAuthError):
+                    stranger.delete(path)
+        assert first.blocked is None
 
-    run(story())
 
-
-def test_without_set_acl_nodes_are_for_everyone(one_server: ZooKeeper) -> None:
+async def test_without_set_acl_nodes_are_for_everyone(one_server: ZooKeeper) -> None:
     connect = chroot_on(one_server, "open")
-
-    async def story() -> None:
-        digest = f"mirror:{PASSWORD}"
-        async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S, digest=digest, set_acl=False)) as first:
-            await until(first, MAY_LEAD, promised_s=1.0)
-            with client_of(connect) as client:
-                acls, _ = client.get_acls("/mm2py")
-            assert [acl.id.scheme for acl in acls] == ["world"]
-
-    run(story())
+    digest = f"mirror:{PASSWORD}"
+    async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S, digest=digest, set_acl=False)) as first:
+        await until(first, MAY_LEAD, promised_s=1.0)
+        with client_of(connect) as client:
+            acls, _ = client.get_acls("/mm2py")
+        assert [acl.id.scheme for acl in acls] == ["world"]
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------

@@ -365,13 +365,10 @@ def test_a_ledger_of_a_newer_mm2py_is_an_error_but_its_groups_still_go_on_by_the
     assert "holds a record of format 9" in caplog.text
 
 
-def test_a_client_that_asks_nothing_closes_quietly(target_cluster: KafkaCluster) -> None:
-    async def play() -> None:
-        async with MirrorClient(bootstrap_servers=target_cluster.internal_bootstrap):
-            pass
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(play())
+async def test_a_client_that_asks_nothing_closes_quietly(target_cluster: KafkaCluster) -> None:
+    async with MirrorClient(bootstrap_servers=target_cluster.internal_bootstrap):
+        pass
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_brokers_that_freeze_or_die_cost_the_caller_its_deadline_and_leave_nothing_behind(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -149,7 +148,7 @@ def test_heartbeats_on_the_source_are_written_and_copied(pair: GuardedPair) -> N
         scene.assert_least()
 
 
-def test_groups_an_operator_who_may_only_look_and_an_application(pair: GuardedPair) -> None:
+async def test_groups_an_operator_who_may_only_look_and_an_application(pair: GuardedPair) -> None:
     often = ("emit.checkpoints", "sync.group.offsets", "refresh.groups")
     scene = Scene(
         pair,
@@ -171,7 +170,7 @@ def test_groups_an_operator_who_may_only_look_and_an_application(pair: GuardedPa
         scene.assert_least_of(operator, "looking")
 
         application = scene.user_for("application")
-        assert asyncio.run(where_to_go_on(pair, application, scene)) == [5]
+        assert await where_to_go_on(pair, application, scene) == [5]
         scene.assert_least_of(application, "application")
         scene.assert_least()
 

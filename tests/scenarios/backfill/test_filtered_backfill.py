@@ -22,9 +22,12 @@ from mm2py.records.backfill_record import Range, State, process_of  # noqa: E402
 from tests.fakes.broker.record_batch import StoredRecord  # noqa: E402
 from tests.scenarios.backfill.test_backfill import ID, Lines, backfill_of, copied, ranges_of  # noqa: E402
 from tests.scenarios.config_world import log_of  # noqa: E402
-from tests.scenarios.shared_world import SharedWorld, run  # noqa: E402
+from tests.scenarios.shared_world import SharedWorld  # noqa: E402
 from tests.scenarios.true_ledger import ledgers_in  # noqa: E402
+from tests.simulation.incarnation import SimulationLoop  # noqa: E402
 from tests.unit.backfill.pipeline.test_kept_batches import rows_of  # noqa: E402
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 KEY = ("t0", 0)
 Keeps = Callable[[StoredRecord], bool]
@@ -94,65 +97,59 @@ def is_kept(seed: int) -> Keeps:
 
 
 @pytest.mark.parametrize("seed", range(21))
-def test_killed_attempts_copy_what_is_kept_once_and_the_live_flow_copies_all_behind_the_seam(seed: int) -> None:
-    async def scenario() -> None:
-        world, chance, keeps = SharedWorld(seed), random.Random(seed), is_kept(seed)
-        world.make_topics(1, 1)
-        world.write("t0", 60)
-        config_log = await log_of(world, "driver")
-        ranges: dict[TopicPartition, Range] = ranges_of(world, "t0")
-        at = ranges[KEY] = ranges[KEY]._replace(first=chance.choice([0, 0, 7]), seam=chance.choice([40, 63]))
-        backfill = replace(backfill_of(ranges), where="some")
-        await config_log.write_backfill(backfill)
-        for number in range(chance.randrange(4)):
-            work = asyncio.ensure_future(attempt_of(world, at, number, keeps, chance).run(32 << 20))
-            await asyncio.wait([work], timeout=3.0 * chance.random())
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-        (*_, last) = await attempt_of(world, at, 9, keeps, chance).run(32 << 20)
-        assert last.source_next == at.seam
-        wanted = [one for one in world.source.records(*KEY) if at.first <= one.offset < at.seam and keeps(one)]
-        assert [one.content for one in world.target.records("A.t0", 0)] == [one.content for one in wanted]
-        await config_log.write_backfill(replace(backfill, state=State.DONE))
-        world.start()
-        world.write("t0", 10)
-        wanted += [one for one in world.source.records(*KEY) if one.offset >= at.seam]
-        await world.until(lambda: copied(world, "t0") > 0 and len(world.target.records("A.t0", 0)) >= len(wanted))
-        await asyncio.sleep(5)
-        copies = world.target.records("A.t0", 0)
-        assert [one.content for one in copies] == [one.content for one in wanted]
-        ledger = ledgers_in(world.target)[KEY]
-        told = [ledger.forward(one.offset).offset for one in wanted]
-        assert told == [one.offset for one in copies], "the ledger has the holes"
-
-    run(scenario(), seed)
+async def test_killed_attempts_copy_what_is_kept_once_and_the_live_flow_copies_all_behind_the_seam(seed: int) -> None:
+    world, chance, keeps = SharedWorld(seed), random.Random(seed), is_kept(seed)
+    world.make_topics(1, 1)
+    world.write("t0", 60)
+    config_log = await log_of(world, "driver")
+    ranges: dict[TopicPartition, Range] = ranges_of(world, "t0")
+    at = ranges[KEY] = ranges[KEY]._replace(first=chance.choice([0, 0, 7]), seam=chance.choice([40, 63]))
+    backfill = replace(backfill_of(ranges), where="some")
+    await config_log.write_backfill(backfill)
+    for number in range(chance.randrange(4)):
+        work = asyncio.ensure_future(attempt_of(world, at, number, keeps, chance).run(32 << 20))
+        await asyncio.wait([work], timeout=3.0 * chance.random())
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    (*_, last) = await attempt_of(world, at, 9, keeps, chance).run(32 << 20)
+    assert last.source_next == at.seam
+    wanted = [one for one in world.source.records(*KEY) if at.first <= one.offset < at.seam and keeps(one)]
+    assert [one.content for one in world.target.records("A.t0", 0)] == [one.content for one in wanted]
+    await config_log.write_backfill(replace(backfill, state=State.DONE))
+    world.start()
+    world.write("t0", 10)
+    wanted += [one for one in world.source.records(*KEY) if one.offset >= at.seam]
+    await world.until(lambda: copied(world, "t0") > 0 and len(world.target.records("A.t0", 0)) >= len(wanted))
+    await asyncio.sleep(5)
+    copies = world.target.records("A.t0", 0)
+    assert [one.content for one in copies] == [one.content for one in wanted]
+    ledger = ledgers_in(world.target)[KEY]
+    told = [ledger.forward(one.offset).offset for one in wanted]
+    assert told == [one.offset for one in copies], "the ledger has the holes"
 
 
-def test_what_is_kept_no_more_fails_the_attempt_instead_of_leaving_records_out() -> None:
-    async def scenario() -> None:
-        world = SharedWorld(1)
-        world.make_topics(1, 1)
-        world.write("t0", 60)
-        at = ranges_of(world, "t0")[KEY]
-        lines: Any = Lines(world.source, "one")
-        next_rows = Rows(world, at, lambda _: True, random.Random(1)).next
-        source = FilteredSource(lines, KEY, at, next_rows, window_bytes=1)
+async def test_what_is_kept_no_more_fails_the_attempt_instead_of_leaving_records_out() -> None:
+    world = SharedWorld(1)
+    world.make_topics(1, 1)
+    world.write("t0", 60)
+    at = ranges_of(world, "t0")[KEY]
+    lines: Any = Lines(world.source, "one")
+    next_rows = Rows(world, at, lambda _: True, random.Random(1)).next
+    source = FilteredSource(lines, KEY, at, next_rows, window_bytes=1)
 
-        async def fetch(offset: int) -> int:
-            part = PartitionFetch(0, offset, 1 << 20)
-            request = FetchRequest(
-                [TopicFetch("t0", None, [part])], max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, read_committed=False
-            )
-            reply = await source.send(BrokerId(0), request)
-            return len(reply.partitions[0].records)
+    async def fetch(offset: int) -> int:
+        part = PartitionFetch(0, offset, 1 << 20)
+        request = FetchRequest(
+            [TopicFetch("t0", None, [part])], max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, read_committed=False
+        )
+        reply = await source.send(BrokerId(0), request)
+        return len(reply.partitions[0].records)
 
-        offset = 0
-        while offset < 40:
-            if await fetch(offset):
-                offset += 1
-        with pytest.raises(RowsPassed, match="t0-0 is wanted again from offset 3"):
-            await fetch(3)
-        assert await fetch(at.seam) == 0
-        await source.close()
-
-    run(scenario(), 1)
+    offset = 0
+    while offset < 40:
+        if await fetch(offset):
+            offset += 1
+    with pytest.raises(RowsPassed, match="t0-0 is wanted again from offset 3"):
+        await fetch(3)
+    assert await fetch(at.seam) == 0
+    await source.close()

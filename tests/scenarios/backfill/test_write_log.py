@@ -13,7 +13,6 @@ from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 JOB = "nightly"
@@ -41,52 +40,39 @@ async def commit(cluster: ClusterModel, batch: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_first_task_waits_until_the_brokers_know_the_log_that_it_has_made(seed: int) -> None:
+async def test_the_first_task_waits_until_the_brokers_know_the_log_that_it_has_made(seed: int) -> None:
     """One broker names the leaders of the new topic, and these learn a moment later that they lead it."""
-
-    async def scenario() -> None:
-        target = World(seed, nodes=3).target
-        for node in target.nodes.values():
-            node.metadata_lag_s = 1.0 if node.id > 1 else 0.0
-        assert await begin(target) == -1
-        await commit(target, 0)
-        assert await begin(target) == 0
-
-    run_virtual(scenario())
+    target = World(seed, nodes=3).target
+    for node in target.nodes.values():
+        node.metadata_lag_s = 1.0 if node.id > 1 else 0.0
+    assert await begin(target) == -1
+    await commit(target, 0)
+    assert await begin(target) == 0
 
 
-def test_a_leader_that_has_moved_is_looked_up_again() -> None:
-    async def scenario() -> None:
-        target = World(1, nodes=3).target
-        assert await begin(target) == -1
-        await commit(target, 0)
-        target.inject(MOVED)
-        asyncio.get_running_loop().call_later(5.0, target.inject, Faults())
-        assert await begin(target) == 0
-
-    run_virtual(scenario())
+async def test_a_leader_that_has_moved_is_looked_up_again() -> None:
+    target = World(1, nodes=3).target
+    assert await begin(target) == -1
+    await commit(target, 0)
+    target.inject(MOVED)
+    asyncio.get_running_loop().call_later(5.0, target.inject, Faults())
+    assert await begin(target) == 0
 
 
-def test_a_log_that_no_broker_leads_fails_the_task_after_a_minute() -> None:
-    async def scenario() -> None:
-        target = World(1).target
-        assert await begin(target) == -1
-        await commit(target, 0)
-        target.inject(MOVED)
-        begun_s = asyncio.get_running_loop().time()
-        with pytest.raises(BrokerRefused, match=rf"Reading {NAME}-\d+ was refused with NOT_LEADER_OR_FOLLOWER"):
+async def test_a_log_that_no_broker_leads_fails_the_task_after_a_minute() -> None:
+    target = World(1).target
+    assert await begin(target) == -1
+    await commit(target, 0)
+    target.inject(MOVED)
+    begun_s = asyncio.get_running_loop().time()
+    with pytest.raises(BrokerRefused, match=rf"Reading {NAME}-\d+ was refused with NOT_LEADER_OR_FOLLOWER"):
+        await begin(target)
+    assert PATIENCE_S <= asyncio.get_running_loop().time() - begun_s < PATIENCE_S + 10
+
+
+async def test_a_cluster_that_is_gone_fails_the_task_and_does_not_let_it_wait_for_ever() -> None:
+    target = World(1).target
+    target.stop_broker(1)
+    async with asyncio.timeout(3 * PATIENCE_S):
+        with pytest.raises(BrokerUnreachable):
             await begin(target)
-        assert PATIENCE_S <= asyncio.get_running_loop().time() - begun_s < PATIENCE_S + 10
-
-    run_virtual(scenario())
-
-
-def test_a_cluster_that_is_gone_fails_the_task_and_does_not_let_it_wait_for_ever() -> None:
-    async def scenario() -> None:
-        target = World(1).target
-        target.stop_broker(1)
-        async with asyncio.timeout(3 * PATIENCE_S):
-            with pytest.raises(BrokerUnreachable):
-                await begin(target)
-
-    run_virtual(scenario())

@@ -11,18 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
+import pytest
+
 from mm2py.kafka.error_codes import NOT_ENOUGH_REPLICAS
 from mm2py.kafka.port import BrokerId, Brokers, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.records.source_offset import SourcePartition, decode_key, decode_value, encode_key, partition_of
 from mm2py.worker.herder import Herder
 from tests.fakes.near_brokers import NearBrokers
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Wire
 from tests.scenarios.two_incarnations import OFFSETS, said, until
 from tests.scenarios.world import World
 
 HOUR_S = 3600.0
+pytestmark = pytest.mark.virtual_time(limit_s=HOUR_S)
 STUCK = 0
 LEDGER = "mm2-ledger.A.internal"
 """The partition of the offsets topic that becomes unavailable."""
@@ -119,149 +121,131 @@ def problems(herder: Herder, topic: str) -> list[str]:
     return list(shown.problems)
 
 
-def test_positions_that_cannot_be_stored_delay_only_new_partitions_and_are_named_in_log_and_status() -> None:
-    async def scenario() -> None:
-        world, short = make(), Short()
-        async with world.worker(through=short) as herder:
-            await world.copied(COPIED)
-            with short.of_replicas():
-                create(world, "fresh", 12)
-                for number in range(1, 100):
-                    fill(world, "orders", number)
-                    await asyncio.sleep(1)
-                waiting = kept_in_stuck("fresh", 12)
-                assert waiting and len(waiting) < 12
-                assert copied(world, "fresh") == [0 if no in waiting else 1 for no in range(12)]
-                assert copied(world, "orders") == [100] * 12, "running partitions continue"
-                positions = {no for topic, no in stored(world) if topic == "fresh"}
-                assert positions == set(range(12)) - waiting
-                (line,) = said(world, "positions.held_up")
-                assert f"topic={OFFSETS} partitions=0" in line and "NOT_ENOUGH_REPLICAS" in line
-                assert f"{len(waiting)} copied partitions wait" in line
-                (line,) = said(world, "partitions.waiting", "topic=fresh")
-                assert (
-                    f"partitions={len(waiting)}" in line
-                    and f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
-                )
-                (line,) = said(world, "partition.stalled")
-                assert "topic=fresh" in line and "its position is not stored on the target yet" in line
-                assert f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
-                assert "partition(s) 0: the target answers NOT_ENOUGH_REPLICAS" in herder.status()[0].positions_problem
-                assert any("its position is not stored" in problem for problem in problems(herder, "fresh"))
-                assert herder.status()[0].positions_unstored_s > 60
-            await world.copied({"orders": "A.orders", "fresh": "A.fresh"})
-            await until(lambda: bool(said(world, "positions.stored_again", "partitions=0")), world)
-            await asyncio.sleep(3)
-            assert herder.status()[0].positions_problem == ""
-            assert herder.status()[0].positions_unstored_s < 2
-            assert problems(herder, "fresh") == []
-            await world.stop(herder)
-        assert stored(world) == {("orders", no): 100 for no in range(12)} | {("fresh", no): 1 for no in range(12)}
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_positions_that_cannot_be_stored_delay_only_new_partitions_and_are_named_in_log_and_status() -> None:
+    world, short = make(), Short()
+    async with world.worker(through=short) as herder:
+        await world.copied(COPIED)
+        with short.of_replicas():
+            create(world, "fresh", 12)
+            for number in range(1, 100):
+                fill(world, "orders", number)
+                await asyncio.sleep(1)
+            waiting = kept_in_stuck("fresh", 12)
+            assert waiting and len(waiting) < 12
+            assert copied(world, "fresh") == [0 if no in waiting else 1 for no in range(12)]
+            assert copied(world, "orders") == [100] * 12, "running partitions continue"
+            positions = {no for topic, no in stored(world) if topic == "fresh"}
+            assert positions == set(range(12)) - waiting
+            (line,) = said(world, "positions.held_up")
+            assert f"topic={OFFSETS} partitions=0" in line and "NOT_ENOUGH_REPLICAS" in line
+            assert f"{len(waiting)} copied partitions wait" in line
+            (line,) = said(world, "partitions.waiting", "topic=fresh")
+            assert (
+                f"partitions={len(waiting)}" in line and f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
+            )
+            (line,) = said(world, "partition.stalled")
+            assert "topic=fresh" in line and "its position is not stored on the target yet" in line
+            assert f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
+            assert "partition(s) 0: the target answers NOT_ENOUGH_REPLICAS" in herder.status()[0].positions_problem
+            assert any("its position is not stored" in problem for problem in problems(herder, "fresh"))
+            assert herder.status()[0].positions_unstored_s > 60
+        await world.copied({"orders": "A.orders", "fresh": "A.fresh"})
+        await until(lambda: bool(said(world, "positions.stored_again", "partitions=0")), world)
+        await asyncio.sleep(3)
+        assert herder.status()[0].positions_problem == ""
+        assert herder.status()[0].positions_unstored_s < 2
+        assert problems(herder, "fresh") == []
+        await world.stop(herder)
+    assert stored(world) == {("orders", no): 100 for no in range(12)} | {("fresh", no): 1 for no in range(12)}
 
 
-def test_while_positions_cannot_be_read_new_topics_wait_and_running_partitions_continue() -> None:
+async def test_while_positions_cannot_be_read_new_topics_wait_and_running_partitions_continue() -> None:
     """Another worker may have stored a position there."""
-
-    async def scenario() -> None:
-        world = make()
-        async with world.worker() as herder:
-            await world.copied(COPIED)
-            with stuck(world):
-                create(world, "fresh", 12)
-                for number in range(1, 30):
-                    fill(world, "orders", number)
-                    await asyncio.sleep(1)
-                assert copied(world, "fresh") == [0] * 12
-                assert copied(world, "orders") == [30] * 12
-                assert f"{OFFSETS}-0" in herder.status()[0].reason
-                (line,) = said(world, "watch.failing")
-                assert f"Reading {OFFSETS}-0 was refused with LEADER_NOT_AVAILABLE" in line
-            await world.copied({"fresh": "A.fresh"}, deadline_s=20)
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+    world = make()
+    async with world.worker() as herder:
+        await world.copied(COPIED)
+        with stuck(world):
+            create(world, "fresh", 12)
+            for number in range(1, 30):
+                fill(world, "orders", number)
+                await asyncio.sleep(1)
+            assert copied(world, "fresh") == [0] * 12
+            assert copied(world, "orders") == [30] * 12
+            assert f"{OFFSETS}-0" in herder.status()[0].reason
+            (line,) = said(world, "watch.failing")
+            assert f"Reading {OFFSETS}-0 was refused with LEADER_NOT_AVAILABLE" in line
+        await world.copied({"fresh": "A.fresh"}, deadline_s=20)
 
 
-def test_a_topic_deleted_meanwhile_does_not_prevent_the_worker_from_learning_new_leaders() -> None:
+async def test_a_topic_deleted_meanwhile_does_not_prevent_the_worker_from_learning_new_leaders() -> None:
     """Its last positions cannot be stored; then a third of the source's leaders move."""
-
-    async def scenario() -> None:
-        world = make()
-        names = [f"gone{number}" for number in range(20)]
-        for name in names:
-            create(world, name, 1)
-        async with world.worker():
-            await world.copied(COPIED | {name: f"A.{name}" for name in names})
-            await asyncio.sleep(3)
-            kept = {name for name in names if on_stuck_broker(world, name, 1)}
-            with stuck(world):
-                await asyncio.sleep(5)
-                for name in names:
-                    fill(world, name, 1)
-                await world.copied({name: f"A.{name}" for name in names})
-                for name in names:
-                    world.source.delete_topic(name)
-                await asyncio.sleep(30)
-                assert len(said(world, "topic.gone")) + len(said(world, "topics.gone")) > 0
-                world.source.stop_broker(1)
-                await asyncio.sleep(10)
-                fill(world, "orders", 1)
-                await world.copied(COPIED, deadline_s=30)
-                in_time = {name for name in names if stored(world).get((name, 0)) == 2}
-                assert in_time == set(names) - kept and 0 < len(in_time) < len(names)
+    world = make()
+    names = [f"gone{number}" for number in range(20)]
+    for name in names:
+        create(world, name, 1)
+    async with world.worker():
+        await world.copied(COPIED | {name: f"A.{name}" for name in names})
+        await asyncio.sleep(3)
+        kept = {name for name in names if on_stuck_broker(world, name, 1)}
+        with stuck(world):
             await asyncio.sleep(5)
-            assert {stored(world)[name, 0] for name in names} == {2}, "stored later"
-
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_stop_logs_the_positions_that_it_cannot_store_and_the_next_incarnation_resumes_exactly() -> None:
-    async def scenario() -> None:
-        world = make()
-        async with world.worker() as herder:
-            await world.copied(COPIED)
-            await asyncio.sleep(3)
-            waiting = on_stuck_broker(world, "orders", 12)
-            with stuck(world):
-                for number in range(1, 20):
-                    fill(world, "orders", number)
-                    await asyncio.sleep(1)
-                await world.copied(COPIED)
-                begun_s = world.clock.monotonic()
-                herder.stop()
-                await until(lambda: bool(said(world, "drain.failed")), world)
-                assert world.clock.monotonic() - begun_s < 10
-                (line,) = said(world, "drain.failed")
-                assert f"{len(waiting)} position(s) could not be stored" in line and "it has no leader" in line
-                assert {no for (_, no), at in stored(world).items() if at == 20} == set(range(12)) - waiting
-        async with world.worker():
-            fill(world, "orders", 20)
-            await world.copied(COPIED)
-            await asyncio.sleep(3)
-        assert [verdict.findings for verdict in world.judge("orders", "A.orders", exact=True) if not verdict.ok] == []
-        assert copied(world, "orders") == [21] * 12
-        assert world.target.complaints == []
-
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_recreated_topic_starts_where_its_positions_can_be_stored_and_waits_where_they_cannot() -> None:
-    async def scenario() -> None:
-        world, short = make(on_source_gap="restart"), Short()
-        async with world.worker(through=short):
-            await world.copied(COPIED)
-            await asyncio.sleep(3)
-            with short.of_replicas():
-                await asyncio.sleep(10)
-                world.source.delete_topic("orders")
-                create(world, "orders", 12)
-                create(world, "fresh", 12)
-                await asyncio.sleep(60)
-                assert copied(world, "orders") == [1 if no in kept_in_stuck("orders", 12) else 2 for no in range(12)]
-                assert copied(world, "fresh") == [0 if no in kept_in_stuck("fresh", 12) else 1 for no in range(12)]
+            for name in names:
+                fill(world, name, 1)
+            await world.copied({name: f"A.{name}" for name in names})
+            for name in names:
+                world.source.delete_topic(name)
+            await asyncio.sleep(30)
+            assert len(said(world, "topic.gone")) + len(said(world, "topics.gone")) > 0
+            world.source.stop_broker(1)
             await asyncio.sleep(10)
-            assert copied(world, "orders") == [2] * 12
-            assert copied(world, "fresh") == [1] * 12
+            fill(world, "orders", 1)
+            await world.copied(COPIED, deadline_s=30)
+            in_time = {name for name in names if stored(world).get((name, 0)) == 2}
+            assert in_time == set(names) - kept and 0 < len(in_time) < len(names)
+        await asyncio.sleep(5)
+        assert {stored(world)[name, 0] for name in names} == {2}, "stored later"
 
-    run_virtual(scenario(), limit_s=HOUR_S)
+
+async def test_a_stop_logs_the_positions_that_it_cannot_store_and_the_next_incarnation_resumes_exactly() -> None:
+    world = make()
+    async with world.worker() as herder:
+        await world.copied(COPIED)
+        await asyncio.sleep(3)
+        waiting = on_stuck_broker(world, "orders", 12)
+        with stuck(world):
+            for number in range(1, 20):
+                fill(world, "orders", number)
+                await asyncio.sleep(1)
+            await world.copied(COPIED)
+            begun_s = world.clock.monotonic()
+            herder.stop()
+            await until(lambda: bool(said(world, "drain.failed")), world)
+            assert world.clock.monotonic() - begun_s < 10
+            (line,) = said(world, "drain.failed")
+            assert f"{len(waiting)} position(s) could not be stored" in line and "it has no leader" in line
+            assert {no for (_, no), at in stored(world).items() if at == 20} == set(range(12)) - waiting
+    async with world.worker():
+        fill(world, "orders", 20)
+        await world.copied(COPIED)
+        await asyncio.sleep(3)
+    assert [verdict.findings for verdict in world.judge("orders", "A.orders", exact=True) if not verdict.ok] == []
+    assert copied(world, "orders") == [21] * 12
+    assert world.target.complaints == []
+
+
+async def test_a_recreated_topic_starts_where_its_positions_can_be_stored_and_waits_where_they_cannot() -> None:
+    world, short = make(on_source_gap="restart"), Short()
+    async with world.worker(through=short):
+        await world.copied(COPIED)
+        await asyncio.sleep(3)
+        with short.of_replicas():
+            await asyncio.sleep(10)
+            world.source.delete_topic("orders")
+            create(world, "orders", 12)
+            create(world, "fresh", 12)
+            await asyncio.sleep(60)
+            assert copied(world, "orders") == [1 if no in kept_in_stuck("orders", 12) else 2 for no in range(12)]
+            assert copied(world, "fresh") == [0 if no in kept_in_stuck("fresh", 12) else 1 for no in range(12)]
+        await asyncio.sleep(10)
+        assert copied(world, "orders") == [2] * 12
+        assert copied(world, "fresh") == [1] * 12

@@ -20,10 +20,11 @@ from mm2py.replication.positions import read_positions
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
 from mm2py.topics.names import InternalTopic
 from tests.fakes.broker.record_batch import Record
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import CODECS, STORM
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 QUARANTINE = "mm2-quarantine.A.internal"
 ON = {"on.poison.record": "quarantine"}
@@ -87,235 +88,204 @@ async def stored(world: World) -> StoredPosition:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_refused_record_is_quarantined_whole_and_the_others_of_its_batch_arrive_in_order(codec: str) -> None:
-    async def scenario() -> None:
-        world = make_world(1)
-        records = [good(number) for number in range(100)]
-        records[41] = poison(41)
-        world.source.append("orders", 0, records, codec=codec)
-        async with world.worker() as herder:
-            await until(lambda: sum(topic.records for topic in herder.status()[0].topics) == 99, world)
-            (topic,) = herder.status()[0].topics
-            assert topic.dropped == {"quarantined": 1}
-            await world.stop(herder)
-        assert copied(world) == [b"%d" % number for number in range(100) if number != 41]
-        (one,) = kept(world)
-        assert one.record == NewRecord(None, b"41", FUTURE_MS, HEADERS)
-        provenance = one.provenance
-        assert (provenance.flow, provenance.source_cluster) == ("A->B", world.source.cluster_id)
-        assert provenance.origin == ("orders", 0, 41, str(world.source.topics["orders"].id))
-        assert provenance.error_code == 32
-        assert "INVALID_TIMESTAMP" in provenance.error_text
-        configs = world.target.topics[QUARANTINE].overrides
-        assert (configs["cleanup.policy"], configs["retention.ms"]) == ("delete", "-1")
-        assert int(configs["max.message.bytes"]) > 10 << 20
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_refused_record_is_quarantined_whole_and_the_others_of_its_batch_arrive_in_order(codec: str) -> None:
+    world = make_world(1)
+    records = [good(number) for number in range(100)]
+    records[41] = poison(41)
+    world.source.append("orders", 0, records, codec=codec)
+    async with world.worker() as herder:
+        await until(lambda: sum(topic.records for topic in herder.status()[0].topics) == 99, world)
+        (topic,) = herder.status()[0].topics
+        assert topic.dropped == {"quarantined": 1}
+        await world.stop(herder)
+    assert copied(world) == [b"%d" % number for number in range(100) if number != 41]
+    (one,) = kept(world)
+    assert one.record == NewRecord(None, b"41", FUTURE_MS, HEADERS)
+    provenance = one.provenance
+    assert (provenance.flow, provenance.source_cluster) == ("A->B", world.source.cluster_id)
+    assert provenance.origin == ("orders", 0, 41, str(world.source.topics["orders"].id))
+    assert provenance.error_code == 32
+    assert "INVALID_TIMESTAMP" in provenance.error_text
+    configs = world.target.topics[QUARANTINE].overrides
+    assert (configs["cleanup.policy"], configs["retention.ms"]) == ("delete", "-1")
+    assert int(configs["max.message.bytes"]) > 10 << 20
 
 
-def test_the_position_keeps_a_quarantined_record_across_a_restart() -> None:
-    async def scenario() -> None:
-        world = make_world(2)
-        world.source.append("orders", 0, [good(0), poison(1), poison(2)])
-        async with world.worker() as herder:
-            await until(lambda: len(kept(world)) == 2, world)
-            await asyncio.sleep(2)
-            said = world.log_text.getvalue()
-            await world.stop(herder)
-        assert said.count("record.quarantined") == 1
-        assert "source offset 1 was refused (INVALID_TIMESTAMP" in said
-        assert "partitions.waiting" not in said
+async def test_the_position_keeps_a_quarantined_record_across_a_restart() -> None:
+    world = make_world(2)
+    world.source.append("orders", 0, [good(0), poison(1), poison(2)])
+    async with world.worker() as herder:
+        await until(lambda: len(kept(world)) == 2, world)
+        await asyncio.sleep(2)
+        said = world.log_text.getvalue()
+        await world.stop(herder)
+    assert said.count("record.quarantined") == 1
+    assert "source offset 1 was refused (INVALID_TIMESTAMP" in said
+    assert "partitions.waiting" not in said
+    position = await stored(world)
+    assert (position.next_source, position.skipped) == (3, ((1, 2),))
+    async with world.worker() as herder:
+        await asyncio.sleep(2)
+        world.source.append("orders", 0, [good(3)])
+        await until(lambda: len(copied(world)) == 2, world)
+        await world.stop(herder)
+    assert copied(world) == [b"0", b"3"]
+    assert len(kept(world)) == 2
+    assert (await stored(world)).skipped == ()
+
+
+async def test_the_position_keeps_a_quarantined_record_across_kills_until_a_later_record_is_copied() -> None:
+    """No record follows the position (docs/broker-facts.md#m9), so only it knows of the quarantined record."""
+    world = make_world(2)
+    world.source.append("orders", 0, [good(0), poison(1), poison(2)])
+    owners = set()
+    for _ in range(3):
+        async with world.worker():
+            await asyncio.sleep(5)
         position = await stored(world)
         assert (position.next_source, position.skipped) == (3, ((1, 2),))
-        async with world.worker() as herder:
-            await asyncio.sleep(2)
-            world.source.append("orders", 0, [good(3)])
-            await until(lambda: len(copied(world)) == 2, world)
-            await world.stop(herder)
-        assert copied(world) == [b"0", b"3"]
-        assert len(kept(world)) == 2
-        assert (await stored(world)).skipped == ()
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_the_position_keeps_a_quarantined_record_across_kills_until_a_later_record_is_copied() -> None:
-    """No record follows the position (docs/broker-facts.md#m9), so only it knows of the quarantined record."""
-
-    async def scenario() -> None:
-        world = make_world(2)
-        world.source.append("orders", 0, [good(0), poison(1), poison(2)])
-        owners = set()
-        for _ in range(3):
-            async with world.worker():
-                await asyncio.sleep(5)
-            position = await stored(world)
-            assert (position.next_source, position.skipped) == (3, ((1, 2),))
-            owners.add(position.producer_id)
-        assert len(owners) == 3, "each incarnation has read the position"
-        gate = Gate(lambda request: isinstance(request, ProduceRequest) and request.topics[0].name.startswith("mm2-o"))
-        async with world.worker(through=gate):
-            await asyncio.sleep(5)
-            gate.shut()
-            world.source.append("orders", 0, [good(3)])
-            await until(lambda: copied(world) == [b"0", b"3"], world)
-        assert (await stored(world)).skipped == ((1, 2),)
-        async with world.worker():
-            await asyncio.sleep(5)
-        position = await stored(world)
-        assert (position.next_source, position.skipped) == (4, ()), "it has found the record after the position"
-
-    run_virtual(scenario(), limit_s=600)
+        owners.add(position.producer_id)
+    assert len(owners) == 3, "each incarnation has read the position"
+    gate = Gate(lambda request: isinstance(request, ProduceRequest) and request.topics[0].name.startswith("mm2-o"))
+    async with world.worker(through=gate):
+        await asyncio.sleep(5)
+        gate.shut()
+        world.source.append("orders", 0, [good(3)])
+        await until(lambda: copied(world) == [b"0", b"3"], world)
+    assert (await stored(world)).skipped == ((1, 2),)
+    async with world.worker():
+        await asyncio.sleep(5)
+    position = await stored(world)
+    assert (position.next_source, position.skipped) == (4, ()), "it has found the record after the position"
 
 
-def test_a_record_too_large_for_the_remote_topic_is_kept_in_a_quarantine_that_has_room() -> None:
-    async def scenario() -> None:
-        world = make_world(3, remote={"max.message.bytes": "2000"})
-        large = Record(value=bytes(50_000), key=b"k", timestamp_ms=1_000)
-        world.source.append("orders", 0, [good(0), large, good(2)])
-        async with world.worker():
-            await until(lambda: len(copied(world)) == 2, world)
-        (one,) = kept(world)
-        assert (one.record.value, one.provenance.error_code) == (bytes(50_000), 10)
-        assert one.provenance.origin.offset == 1
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_record_too_large_for_the_remote_topic_is_kept_in_a_quarantine_that_has_room() -> None:
+    world = make_world(3, remote={"max.message.bytes": "2000"})
+    large = Record(value=bytes(50_000), key=b"k", timestamp_ms=1_000)
+    world.source.append("orders", 0, [good(0), large, good(2)])
+    async with world.worker():
+        await until(lambda: len(copied(world)) == 2, world)
+    (one,) = kept(world)
+    assert (one.record.value, one.provenance.error_code) == (bytes(50_000), 10)
+    assert one.provenance.origin.offset == 1
 
 
-def test_a_raised_limit_is_noticed_before_a_record_is_quarantined() -> None:
-    async def scenario() -> None:
-        world = make_world(4, remote={"max.message.bytes": "2000"})
-        world.source.append("orders", 0, [good(0)])
-        async with world.worker():
-            await until(lambda: len(copied(world)) == 1, world)
-            world.target.configure_topic("A.orders", {"max.message.bytes": "100000"})
-            world.source.append("orders", 0, [Record(value=bytes(50_000), key=b"k", timestamp_ms=1_000)])
-            await until(lambda: len(copied(world)) == 2, world, deadline_s=10)
-        assert kept(world) == []
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_raised_limit_is_noticed_before_a_record_is_quarantined() -> None:
+    world = make_world(4, remote={"max.message.bytes": "2000"})
+    world.source.append("orders", 0, [good(0)])
+    async with world.worker():
+        await until(lambda: len(copied(world)) == 1, world)
+        world.target.configure_topic("A.orders", {"max.message.bytes": "100000"})
+        world.source.append("orders", 0, [Record(value=bytes(50_000), key=b"k", timestamp_ms=1_000)])
+        await until(lambda: len(copied(world)) == 2, world, deadline_s=10)
+    assert kept(world) == []
 
 
-def test_without_the_setting_the_partition_waits_at_the_refused_record() -> None:
-    async def scenario() -> None:
-        world = make_world(5, partitions=2, on_poison_record="stop")
-        world.source.append("orders", 0, [*map(good, range(5)), poison(5), good(6)])
-        async with world.worker():
-            await asyncio.sleep(100)
-            world.source.append("orders", 1, [good(7)])
-            await until(lambda: copied(world, 1) == [b"7"], world)
-            said = world.log_text.getvalue()
-        assert copied(world) == [b"%d" % number for number in range(5)]
-        assert QUARANTINE not in world.target.topics
-        assert said.count("target.refuses") == 1
-        assert "the record of source offset 5 " in said
-
-    run_virtual(scenario(), limit_s=600)
+async def test_without_the_setting_the_partition_waits_at_the_refused_record() -> None:
+    world = make_world(5, partitions=2, on_poison_record="stop")
+    world.source.append("orders", 0, [*map(good, range(5)), poison(5), good(6)])
+    async with world.worker():
+        await asyncio.sleep(100)
+        world.source.append("orders", 1, [good(7)])
+        await until(lambda: copied(world, 1) == [b"7"], world)
+        said = world.log_text.getvalue()
+    assert copied(world) == [b"%d" % number for number in range(5)]
+    assert QUARANTINE not in world.target.topics
+    assert said.count("target.refuses") == 1
+    assert "the record of source offset 5 " in said
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.05, 0.5])
-def test_a_worker_killed_between_quarantine_and_copy_loses_no_record(delay_s: float) -> None:
+async def test_a_worker_killed_between_quarantine_and_copy_loses_no_record(delay_s: float) -> None:
     """It may quarantine a record twice, under one key; copied records stay in order."""
-
-    async def scenario() -> None:
-        world = make_world(6)
-        world.source.append("orders", 0, [*map(good, range(5)), poison(5), *map(good, range(6, 9))])
-        async with world.worker():
-            await until(lambda: len(kept(world)) == 1, world, every_s=0.0002)
-            await asyncio.sleep(delay_s)
-        async with world.worker() as herder:
-            await until(lambda: b"8" in copied(world), world)
-            await world.stop(herder)
-        assert {one.provenance.origin.offset for one in kept(world)} == {5}
-        assert len({record.key for record in world.target.records(QUARANTINE, 0)}) == 1
-        assert len(kept(world)) == (2 if delay_s == 0 else 1) or 0 < delay_s < 0.5
-        assert list(dict.fromkeys(copied(world))) == [b"%d" % number for number in range(9) if number != 5]
-
-    run_virtual(scenario(), limit_s=600)
+    world = make_world(6)
+    world.source.append("orders", 0, [*map(good, range(5)), poison(5), *map(good, range(6, 9))])
+    async with world.worker():
+        await until(lambda: len(kept(world)) == 1, world, every_s=0.0002)
+        await asyncio.sleep(delay_s)
+    async with world.worker() as herder:
+        await until(lambda: b"8" in copied(world), world)
+        await world.stop(herder)
+    assert {one.provenance.origin.offset for one in kept(world)} == {5}
+    assert len({record.key for record in world.target.records(QUARANTINE, 0)}) == 1
+    assert len(kept(world)) == (2 if delay_s == 0 else 1) or 0 < delay_s < 0.5
+    assert list(dict.fromkeys(copied(world))) == [b"%d" % number for number in range(9) if number != 5]
 
 
 @pytest.mark.walk(range(3))
-def test_in_storms_each_record_is_copied_in_order_or_quarantined(seed: int) -> None:
-    async def scenario() -> None:
-        rng = random.Random(seed)
-        world = make_world(seed, partitions=2, nodes=3, copy_mode=rng.choice(["auto", "pass", "repack"]))
-        bad: set[bytes] = set()
-        wanted: dict[int, list[bytes]] = {0: [], 1: []}
-        number = 0
-        for _ in range(60):
-            partition, records = rng.randrange(2), []
-            for _ in range(rng.randint(1, 12)):
-                number += 1
-                is_bad = rng.random() < 0.03
-                records.append(poison(number) if is_bad else good(number))
-                if is_bad:
-                    bad.add(b"%d" % number)
-                else:
-                    wanted[partition].append(b"%d" % number)
-            world.source.append("orders", partition, records, codec=rng.choice(CODECS))
-        world.source.inject(STORM)
-        world.target.inject(STORM)
-        for _ in range(3):
-            async with world.worker():
-                await asyncio.sleep(rng.uniform(2.0, 20.0))
-        world.source.heal()
-        world.target.heal()
-        async with world.worker() as herder:
-            await until(lambda: all(wanted[at][-1] in copied(world, at) for at in wanted), world, deadline_s=900)
-            await until(lambda: {one.record.value for one in kept(world)} == bad, world, deadline_s=900)
-            await world.stop(herder)
-        for at, values in wanted.items():
-            place = {value: index for index, value in enumerate(values)}
-            seen = -1
-            for value in copied(world, at):
-                assert place[value or b""] <= seen + 1, f"seed {seed}: {value!r} overtakes"
-                seen = max(seen, place[value or b""])
-            assert seen == len(values) - 1
-        assert world.target.complaints == []
-
-    run_virtual(scenario(), limit_s=3600)
+@pytest.mark.virtual_time
+async def test_in_storms_each_record_is_copied_in_order_or_quarantined(seed: int) -> None:
+    rng = random.Random(seed)
+    world = make_world(seed, partitions=2, nodes=3, copy_mode=rng.choice(["auto", "pass", "repack"]))
+    bad: set[bytes] = set()
+    wanted: dict[int, list[bytes]] = {0: [], 1: []}
+    number = 0
+    for _ in range(60):
+        partition, records = rng.randrange(2), []
+        for _ in range(rng.randint(1, 12)):
+            number += 1
+            is_bad = rng.random() < 0.03
+            records.append(poison(number) if is_bad else good(number))
+            if is_bad:
+                bad.add(b"%d" % number)
+            else:
+                wanted[partition].append(b"%d" % number)
+        world.source.append("orders", partition, records, codec=rng.choice(CODECS))
+    world.source.inject(STORM)
+    world.target.inject(STORM)
+    for _ in range(3):
+        async with world.worker():
+            await asyncio.sleep(rng.uniform(2.0, 20.0))
+    world.source.heal()
+    world.target.heal()
+    async with world.worker() as herder:
+        await until(lambda: all(wanted[at][-1] in copied(world, at) for at in wanted), world, deadline_s=900)
+        await until(lambda: {one.record.value for one in kept(world)} == bad, world, deadline_s=900)
+        await world.stop(herder)
+    for at, values in wanted.items():
+        place = {value: index for index, value in enumerate(values)}
+        seen = -1
+        for value in copied(world, at):
+            assert place[value or b""] <= seen + 1, f"seed {seed}: {value!r} overtakes"
+            seen = max(seen, place[value or b""])
+        assert seen == len(values) - 1
+    assert world.target.complaints == []
 
 
 def allow(name: str, principal: str) -> TopicAcl:
     return TopicAcl(name, Pattern.LITERAL, principal, "*", Operation.READ, Permission.ALLOW)
 
 
-def test_records_are_not_quarantined_where_more_principals_could_read_them_than_in_their_remote_topic() -> None:
-    async def scenario() -> None:
-        world = make_world(7, sync_topic_acls_enabled="false")
-        world.source.append("orders", 0, [good(0), poison(1), good(2)])
-        everything = TopicAcl("mm2", Pattern.PREFIXED, "User:eve", "*", Operation.READ, Permission.ALLOW)
-        world.target.acls = {allow("A.orders", "User:jane"), everything}
-        async with world.worker():
-            await asyncio.sleep(60)
-            said = world.log_text.getvalue()
-            assert said.count("quarantine.failing") == 1
-            assert "could be read by User:eve from *" in said
-            assert QUARANTINE not in world.target.topics
-            world.target.acls = {allow("A.orders", "User:jane")}
-            await until(lambda: len(copied(world)) == 2, world)
-        assert len(kept(world)) == 1
-
-    run_virtual(scenario(), limit_s=600)
+async def test_records_are_not_quarantined_where_more_principals_could_read_them_than_in_their_remote_topic() -> None:
+    world = make_world(7, sync_topic_acls_enabled="false")
+    world.source.append("orders", 0, [good(0), poison(1), good(2)])
+    everything = TopicAcl("mm2", Pattern.PREFIXED, "User:eve", "*", Operation.READ, Permission.ALLOW)
+    world.target.acls = {allow("A.orders", "User:jane"), everything}
+    async with world.worker():
+        await asyncio.sleep(60)
+        said = world.log_text.getvalue()
+        assert said.count("quarantine.failing") == 1
+        assert "could be read by User:eve from *" in said
+        assert QUARANTINE not in world.target.topics
+        world.target.acls = {allow("A.orders", "User:jane")}
+        await until(lambda: len(copied(world)) == 2, world)
+    assert len(kept(world)) == 1
 
 
-def test_a_quarantine_topic_that_would_lose_records_is_not_used() -> None:
-    async def scenario() -> None:
-        world = make_world(8)
-        world.source.append("orders", 0, [good(0), poison(1), good(2)])
-        world.target.create_topic(QUARANTINE, 1, {"retention.ms": "1000"})
-        async with world.worker():
-            await asyncio.sleep(60)
-            assert "would lose records: it has retention.ms=1000" in world.log_text.getvalue()
-            assert kept(world) == []
-            world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
-            await until(lambda: len(copied(world)) == 2, world)
-        assert len(kept(world)) == 1
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_quarantine_topic_that_would_lose_records_is_not_used() -> None:
+    world = make_world(8)
+    world.source.append("orders", 0, [good(0), poison(1), good(2)])
+    world.target.create_topic(QUARANTINE, 1, {"retention.ms": "1000"})
+    async with world.worker():
+        await asyncio.sleep(60)
+        assert "would lose records: it has retention.ms=1000" in world.log_text.getvalue()
+        assert kept(world) == []
+        world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
+        await until(lambda: len(copied(world)) == 2, world)
+    assert len(kept(world)) == 1
 
 
-def test_a_broker_that_has_not_heard_of_the_quarantine_yet_is_asked_again_at_once(
+async def test_a_broker_that_has_not_heard_of_the_quarantine_yet_is_asked_again_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seed 2683 of the simulation: it was taken for a missing right, and the partition waited for 30 seconds."""
@@ -329,73 +299,63 @@ def test_a_broker_that_has_not_heard_of_the_quarantine_yet_is_asked_again_at_onc
                 return BrokerRefused("Reading it", 3)
         return await read(brokers, topic, **more)
 
-    async def scenario() -> None:
-        world = make_world(11)
-        monkeypatch.setattr(internal_topic, "read_settings", late)
-        world.source.append("orders", 0, [good(0), poison(1), good(2)])
-        async with world.worker():
-            await until(lambda: len(copied(world)) == 2, world, deadline_s=15)
-            assert "quarantine.failing" not in world.log_text.getvalue()
-        assert len(kept(world)) == 1
-        assert len(asked) > 1
-
-    run_virtual(scenario(), limit_s=600)
+    world = make_world(11)
+    monkeypatch.setattr(internal_topic, "read_settings", late)
+    world.source.append("orders", 0, [good(0), poison(1), good(2)])
+    async with world.worker():
+        await until(lambda: len(copied(world)) == 2, world, deadline_s=15)
+        assert "quarantine.failing" not in world.log_text.getvalue()
+    assert len(kept(world)) == 1
+    assert len(asked) > 1
 
 
 @pytest.mark.parametrize("while_it_is_written_to", [False, True])
-def test_a_deleted_quarantine_is_recreated_for_the_next_record_and_that_is_logged(
+async def test_a_deleted_quarantine_is_recreated_for_the_next_record_and_that_is_logged(
     while_it_is_written_to: bool,
 ) -> None:
     """Its records are lost by the deletion; nothing else is lost, and nothing waits."""
+    world = make_world(9)
+    world.source.append("orders", 0, [good(0), poison(1), good(2)])
+    deleted: list[str] = []
 
-    async def scenario() -> None:
-        world = make_world(9)
-        world.source.append("orders", 0, [good(0), poison(1), good(2)])
-        deleted: list[str] = []
+    def delete_it(request: Request) -> bool:
+        is_kept_in = isinstance(request, ProduceRequest) and request.topics[0].name == QUARANTINE
+        if is_kept_in and len(copied(world)) > 1 and not deleted:
+            deleted.append(QUARANTINE)
+            world.target.delete_topic(QUARANTINE)
+        return False
 
-        def delete_it(request: Request) -> bool:
-            is_kept_in = isinstance(request, ProduceRequest) and request.topics[0].name == QUARANTINE
-            if is_kept_in and len(copied(world)) > 1 and not deleted:
-                deleted.append(QUARANTINE)
-                world.target.delete_topic(QUARANTINE)
-            return False
-
-        async with world.worker(through=Gate(delete_it if while_it_is_written_to else lambda _: False)) as herder:
-            await until(lambda: len(copied(world)) == 2, world)
-            if not while_it_is_written_to:
-                world.target.delete_topic(QUARANTINE)
-            await asyncio.sleep(5)
-            world.source.append("orders", 0, [good(3), poison(4), good(5)])
-            await until(lambda: len(copied(world)) == 4, world)
-            assert [one.record.value for one in kept(world)] == [b"4"]
-            assert world.target.topics[QUARANTINE].overrides["retention.ms"] == "-1"
-            assert "quarantine.topic_gone" in world.log_text.getvalue()
-            await world.stop(herder)
-        assert copied(world) == [b"0", b"2", b"3", b"5"]
-
-    run_virtual(scenario(), limit_s=600)
+    async with world.worker(through=Gate(delete_it if while_it_is_written_to else lambda _: False)) as herder:
+        await until(lambda: len(copied(world)) == 2, world)
+        if not while_it_is_written_to:
+            world.target.delete_topic(QUARANTINE)
+        await asyncio.sleep(5)
+        world.source.append("orders", 0, [good(3), poison(4), good(5)])
+        await until(lambda: len(copied(world)) == 4, world)
+        assert [one.record.value for one in kept(world)] == [b"4"]
+        assert world.target.topics[QUARANTINE].overrides["retention.ms"] == "-1"
+        assert "quarantine.topic_gone" in world.log_text.getvalue()
+        await world.stop(herder)
+    assert copied(world) == [b"0", b"2", b"3", b"5"]
 
 
 @pytest.mark.parametrize("is_deleted_again", [True, False])
-def test_a_recreated_quarantine_is_checked_before_a_record_is_kept_in_it(
+async def test_a_recreated_quarantine_is_checked_before_a_record_is_kept_in_it(
     is_deleted_again: bool,
 ) -> None:
-    async def scenario() -> None:
-        world = make_world(10)
-        world.source.append("orders", 0, [good(0), poison(1)])
-        async with world.worker():
-            await until(lambda: len(kept(world)) == 1, world)
+    world = make_world(10)
+    world.source.append("orders", 0, [good(0), poison(1)])
+    async with world.worker():
+        await until(lambda: len(kept(world)) == 1, world)
+        world.target.delete_topic(QUARANTINE)
+        world.target.create_topic(QUARANTINE, 1, {"retention.ms": "604800000"})
+        world.source.append("orders", 0, [poison(2), good(3)])
+        await asyncio.sleep(60)
+        assert "would lose records: it has retention.ms=604800000" in world.log_text.getvalue()
+        assert kept(world) == [] and copied(world) == [b"0"]
+        if is_deleted_again:
             world.target.delete_topic(QUARANTINE)
-            world.target.create_topic(QUARANTINE, 1, {"retention.ms": "604800000"})
-            world.source.append("orders", 0, [poison(2), good(3)])
-            await asyncio.sleep(60)
-            assert "would lose records: it has retention.ms=604800000" in world.log_text.getvalue()
-            assert kept(world) == [] and copied(world) == [b"0"]
-            if is_deleted_again:
-                world.target.delete_topic(QUARANTINE)
-            else:
-                world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
-            await until(lambda: copied(world) == [b"0", b"3"], world)
-        assert [one.record.value for one in kept(world)] == [b"2"]
-
-    run_virtual(scenario(), limit_s=600)
+        else:
+            world.target.configure_topic(QUARANTINE, {"retention.ms": "-1"})
+        await until(lambda: copied(world) == [b"0", b"3"], world)
+    assert [one.record.value for one in kept(world)] == [b"2"]

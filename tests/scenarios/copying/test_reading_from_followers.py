@@ -12,10 +12,11 @@ from kio.schema.errors import ErrorCode
 
 from mm2py.replication.reading.read_replica import FOLLOWED_S, LEADER_ONLY_S
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import STORM, assert_legal, fill
 from tests.scenarios.copying.test_stripes import FAR, SMALL_READS
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 TOPICS = {"orders": "A.orders"}
 LEADER, FOLLOWER = 1, 2
@@ -61,84 +62,66 @@ async def copy_some(world: World, batches: int = 30, *, deadline_s: float = 20.0
 
 
 @pytest.mark.parametrize("committed", ["read_uncommitted", "read_committed"])
-def test_partitions_are_read_from_the_follower_in_the_workers_rack(committed: str) -> None:
-    async def scenario() -> None:
-        world = rack_world(**{"A.consumer.isolation.level": committed})
-        async with world.worker() as herder:
-            await copy_some(world, 200)
-            assert read_from(world, await copy_some(world)) == {FOLLOWER}
-            await world.stop(herder)
-        assert_no_gap(world)
-        assert world.processes[0].budget.held_bytes == 0
-
-    run_virtual(scenario(), limit_s=600)
+async def test_partitions_are_read_from_the_follower_in_the_workers_rack(committed: str) -> None:
+    world = rack_world(**{"A.consumer.isolation.level": committed})
+    async with world.worker() as herder:
+        await copy_some(world, 200)
+        assert read_from(world, await copy_some(world)) == {FOLLOWER}
+        await world.stop(herder)
+    assert_no_gap(world)
+    assert world.processes[0].budget.held_bytes == 0
 
 
 @pytest.mark.parametrize("rack", ["", "elsewhere", "far-1"])
-def test_without_a_replica_in_the_rack_leaders_are_read(rack: str) -> None:
-    async def scenario() -> None:
-        world = rack_world(rack=rack)
-        async with world.worker():
-            await copy_some(world, 100)
-        assert read_from(world) == {LEADER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=600)
+async def test_without_a_replica_in_the_rack_leaders_are_read(rack: str) -> None:
+    world = rack_world(rack=rack)
+    async with world.worker():
+        await copy_some(world, 100)
+    assert read_from(world) == {LEADER}
+    assert_no_gap(world)
 
 
-def test_a_follower_that_dies_costs_no_record_and_is_read_again_when_it_is_back() -> None:
+async def test_a_follower_that_dies_costs_no_record_and_is_read_again_when_it_is_back() -> None:
     """The controller takes it for alive for nine seconds, and so does the leader: it must not be asked for it."""
-
-    async def scenario() -> None:
-        world = rack_world()
-        async with world.worker():
-            await copy_some(world)
-            world.source.stop_broker(FOLLOWER, clean=False)
-            world.source.append("orders", 0, [b"while it is dead"])  # settles without it
-            world.source.partition("orders", 0).set_isr([LEADER], now_s=world.clock.monotonic())
-            await world.copied(TOPICS, deadline_s=5)
-            await copy_some(world)
-            world.source.start_broker(FOLLOWER)
-            await asyncio.sleep(LEADER_ONLY_S + 5)
-            await copy_some(world)
-            assert read_from(world, await copy_some(world)) == {FOLLOWER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=600)
+    world = rack_world()
+    async with world.worker():
+        await copy_some(world)
+        world.source.stop_broker(FOLLOWER, clean=False)
+        world.source.append("orders", 0, [b"while it is dead"])  # settles without it
+        world.source.partition("orders", 0).set_isr([LEADER], now_s=world.clock.monotonic())
+        await world.copied(TOPICS, deadline_s=5)
+        await copy_some(world)
+        world.source.start_broker(FOLLOWER)
+        await asyncio.sleep(LEADER_ONLY_S + 5)
+        await copy_some(world)
+        assert read_from(world, await copy_some(world)) == {FOLLOWER}
+    assert_no_gap(world)
 
 
-def test_a_follower_that_only_the_worker_cannot_reach_holds_up_no_record() -> None:
+async def test_a_follower_that_only_the_worker_cannot_reach_holds_up_no_record() -> None:
     """The leader sees it well and names it for ever. Asked for a replica each time, it would never send a record."""
-
-    async def scenario() -> None:
-        world = rack_world()
-        async with world.worker():
-            await copy_some(world)
-            world.source.cut_broker(FOLLOWER)
-            await copy_some(world, deadline_s=60)  # the read that was under way has to time out first
-            assert read_from(world, await copy_some(world, deadline_s=5)) == {LEADER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=600)
+    world = rack_world()
+    async with world.worker():
+        await copy_some(world)
+        world.source.cut_broker(FOLLOWER)
+        await copy_some(world, deadline_s=60)  # the read that was under way has to time out first
+        assert read_from(world, await copy_some(world, deadline_s=5)) == {LEADER}
+    assert_no_gap(world)
 
 
-def test_a_follower_that_lies_behind_what_was_read_makes_no_gap() -> None:
+async def test_a_follower_that_lies_behind_what_was_read_makes_no_gap() -> None:
     """It has lost the end of its log and says that the log was cut back; the leader knows better."""
-
-    async def scenario() -> None:
-        world = rack_world(partitions=1)
-        async with world.worker():
-            await copy_some(world)
-            partition = world.source.partition("orders", 0)
-            partition.set_isr([LEADER], now_s=world.clock.monotonic())
-            replica = partition.replicas[FOLLOWER]
-            replica.end_offset = replica.high_watermark = 3
-            since = await copy_some(world)
-            assert read_from(world, since) == {LEADER, FOLLOWER}
-            assert read_from(world, await copy_some(world)) == {LEADER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=600)
+    world = rack_world(partitions=1)
+    async with world.worker():
+        await copy_some(world)
+        partition = world.source.partition("orders", 0)
+        partition.set_isr([LEADER], now_s=world.clock.monotonic())
+        replica = partition.replicas[FOLLOWER]
+        replica.end_offset = replica.high_watermark = 3
+        since = await copy_some(world)
+        assert read_from(world, since) == {LEADER, FOLLOWER}
+        assert read_from(world, await copy_some(world)) == {LEADER}
+    assert_no_gap(world)
 
 
 @pytest.mark.parametrize(
@@ -152,94 +135,81 @@ def test_a_follower_that_lies_behind_what_was_read_makes_no_gap() -> None:
     ],
     ids=lambda code: code.name,
 )
-def test_what_a_follower_refuses_is_asked_of_the_leader(code: ErrorCode) -> None:
-    async def scenario() -> None:
-        world = rack_world(partitions=1)
-        async with world.worker():
-            await copy_some(world)
-            world.source.follower_error = code
-            since = await copy_some(world, deadline_s=5)
-            assert read_from(world, since) == {LEADER, FOLLOWER}
-            assert read_from(world, await copy_some(world)) == {LEADER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=600)
+async def test_what_a_follower_refuses_is_asked_of_the_leader(code: ErrorCode) -> None:
+    world = rack_world(partitions=1)
+    async with world.worker():
+        await copy_some(world)
+        world.source.follower_error = code
+        since = await copy_some(world, deadline_s=5)
+        assert read_from(world, since) == {LEADER, FOLLOWER}
+        assert read_from(world, await copy_some(world)) == {LEADER}
+    assert_no_gap(world)
 
 
-def test_records_that_expired_are_a_gap_that_the_leader_tells_once() -> None:
-    async def scenario() -> None:
-        world = rack_world(partitions=1)
-        async with world.worker():
-            await copy_some(world)
-        fill(world, "orders", world.rng, 30)
+async def test_records_that_expired_are_a_gap_that_the_leader_tells_once() -> None:
+    world = rack_world(partitions=1)
+    async with world.worker():
+        await copy_some(world)
+    fill(world, "orders", world.rng, 30)
+    partition = world.source.partition("orders", 0)
+    world.source.delete_records("orders", 0, partition.log.end_offset - 3)
+    async with world.worker():
+        await copy_some(world)
+    log = world.log_text.getvalue()
+    assert log.count("source.expired") == 1, log[-3000:]
+    assert world.target.complaints == []
+
+
+@pytest.mark.virtual_time(limit_s=900)
+async def test_a_follower_that_lags_is_left_after_five_minutes() -> None:
+    world = rack_world(partitions=1)
+    async with world.worker():
+        await copy_some(world)
         partition = world.source.partition("orders", 0)
-        world.source.delete_records("orders", 0, partition.log.end_offset - 3)
-        async with world.worker():
-            await copy_some(world)
-        log = world.log_text.getvalue()
-        assert log.count("source.expired") == 1, log[-3000:]
-        assert world.target.complaints == []
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_a_follower_that_lags_is_left_after_five_minutes() -> None:
-    async def scenario() -> None:
-        world = rack_world(partitions=1)
-        async with world.worker():
-            await copy_some(world)
-            partition = world.source.partition("orders", 0)
-            partition.set_isr([LEADER], now_s=world.clock.monotonic())  # it copies no more, and answers
-            since = len(world.source.trace)
-            fill(world, "orders", world.rng, 30)
-            await asyncio.sleep(10)
-            assert read_from(world, since) == {FOLLOWER}
-            await world.copied(TOPICS, deadline_s=FOLLOWED_S)
-            assert read_from(world, await copy_some(world)) == {LEADER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=900)
+        partition.set_isr([LEADER], now_s=world.clock.monotonic())  # it copies no more, and answers
+        since = len(world.source.trace)
+        fill(world, "orders", world.rng, 30)
+        await asyncio.sleep(10)
+        assert read_from(world, since) == {FOLLOWER}
+        await world.copied(TOPICS, deadline_s=FOLLOWED_S)
+        assert read_from(world, await copy_some(world)) == {LEADER}
+    assert_no_gap(world)
 
 
-def test_a_new_leader_is_asked_anew() -> None:
-    async def scenario() -> None:
-        world = rack_world(partitions=1, nodes=3)
-        async with world.worker():
-            await copy_some(world)
-            world.source.move_leader("orders", 0, 3)
-            await copy_some(world)
-            await asyncio.sleep(LEADER_ONLY_S + 5)
-            await copy_some(world)
-            assert read_from(world, await copy_some(world)) == {FOLLOWER}
-            world.source.move_leader("orders", 0, FOLLOWER)
-            await copy_some(world)
-            assert read_from(world, await copy_some(world)) == {FOLLOWER}
-        assert_no_gap(world)
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_new_leader_is_asked_anew() -> None:
+    world = rack_world(partitions=1, nodes=3)
+    async with world.worker():
+        await copy_some(world)
+        world.source.move_leader("orders", 0, 3)
+        await copy_some(world)
+        await asyncio.sleep(LEADER_ONLY_S + 5)
+        await copy_some(world)
+        assert read_from(world, await copy_some(world)) == {FOLLOWER}
+        world.source.move_leader("orders", 0, FOLLOWER)
+        await copy_some(world)
+        assert read_from(world, await copy_some(world)) == {FOLLOWER}
+    assert_no_gap(world)
 
 
 @pytest.mark.walk(range(6))
-def test_storms_and_dying_followers_amid_stripes_cost_no_record(seed: int) -> None:
-    async def scenario() -> None:
-        extra = {"A.consumer.client.rack": "near", **SMALL_READS}
-        world = World(seed, nodes=3, extra=extra, broker_config=SELECTOR, latency_s=FAR)
-        make_topic(world, 2)
-        fill(world, "orders", world.rng, 2_000)
-        world.source.inject(STORM)
-        world.target.inject(Faults(drop_reply=0.02, delay=0.05))
-        async with world.worker():
-            for _ in range(4):
-                await asyncio.sleep(world.rng.uniform(2.0, 6.0))
-                world.source.stop_broker(FOLLOWER, clean=world.rng.random() < 0.5)
-                await asyncio.sleep(world.rng.uniform(2.0, 20.0))
-                world.source.start_broker(FOLLOWER)
-                world.source.move_leader("orders", world.rng.randrange(2))
-            world.source.heal()
-            world.target.heal()
-            await world.copied(TOPICS, deadline_s=900)
-            await asyncio.sleep(2)  # its ledger follows within a second
-        assert FOLLOWER in read_from(world)
-        assert_legal(world, TOPICS, exact=True)
-
-    run_virtual(scenario(), seed=seed, limit_s=3600)
+@pytest.mark.virtual_time
+async def test_storms_and_dying_followers_amid_stripes_cost_no_record(seed: int) -> None:
+    extra = {"A.consumer.client.rack": "near", **SMALL_READS}
+    world = World(seed, nodes=3, extra=extra, broker_config=SELECTOR, latency_s=FAR)
+    make_topic(world, 2)
+    fill(world, "orders", world.rng, 2_000)
+    world.source.inject(STORM)
+    world.target.inject(Faults(drop_reply=0.02, delay=0.05))
+    async with world.worker():
+        for _ in range(4):
+            await asyncio.sleep(world.rng.uniform(2.0, 6.0))
+            world.source.stop_broker(FOLLOWER, clean=world.rng.random() < 0.5)
+            await asyncio.sleep(world.rng.uniform(2.0, 20.0))
+            world.source.start_broker(FOLLOWER)
+            world.source.move_leader("orders", world.rng.randrange(2))
+        world.source.heal()
+        world.target.heal()
+        await world.copied(TOPICS, deadline_s=900)
+        await asyncio.sleep(2)  # its ledger follows within a second
+    assert FOLLOWER in read_from(world)
+    assert_legal(world, TOPICS, exact=True)

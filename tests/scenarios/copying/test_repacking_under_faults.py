@@ -14,9 +14,10 @@ import pytest
 from mm2py.replication.planning.steps import MERGED_MAX_BYTES
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import CODECS, STORM, assert_legal, fill
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 MODES = ("auto", "pass", "repack")
 LOST_ANSWERS = Faults(drop_reply=0.04, reset=0.04, delay=0.02)
@@ -67,151 +68,131 @@ def batch_counts(world: World, name: str) -> tuple[int, int]:
     )
 
 
-def test_each_topic_is_copied_in_the_mode_of_its_list() -> None:
-    async def scenario() -> None:
-        world = World(1)
-        with_mode(world, "auto")
-        for name in TOPICS:
-            world.source.create_topic(name, 2)
-            fill_small(world, name, world.rng, 300, codec="zstd" if name == "clicks" else "none")
-        async with world.worker() as herder:
-            await world.copied(TOPICS)
-            said = {topic.topic: " ".join(topic.copy_modes).partition(" ")[0] for topic in herder.status()[0].topics}
-            await world.stop(herder)
-        assert said == {"raw": "pass,", "clicks": "repack", "orders": "auto:"}
-        counts = {name: batch_counts(world, name) for name in TOPICS}
-        assert counts["raw"][0] == counts["raw"][1]
-        assert counts["orders"][1] < counts["orders"][0] / 20
-        assert counts["clicks"][1] < counts["clicks"][0] / 20
-        assert_legal(world, TOPICS, exact=True)
-
-    run_virtual(scenario(), limit_s=600)
+async def test_each_topic_is_copied_in_the_mode_of_its_list() -> None:
+    world = World(1)
+    with_mode(world, "auto")
+    for name in TOPICS:
+        world.source.create_topic(name, 2)
+        fill_small(world, name, world.rng, 300, codec="zstd" if name == "clicks" else "none")
+    async with world.worker() as herder:
+        await world.copied(TOPICS)
+        said = {topic.topic: " ".join(topic.copy_modes).partition(" ")[0] for topic in herder.status()[0].topics}
+        await world.stop(herder)
+    assert said == {"raw": "pass,", "clicks": "repack", "orders": "auto:"}
+    counts = {name: batch_counts(world, name) for name in TOPICS}
+    assert counts["raw"][0] == counts["raw"][1]
+    assert counts["orders"][1] < counts["orders"][0] / 20
+    assert counts["clicks"][1] < counts["clicks"][0] / 20
+    assert_legal(world, TOPICS, exact=True)
 
 
-def test_lost_answers_alone_cause_no_duplicates_whatever_is_merged() -> None:
+@pytest.mark.virtual_time
+async def test_lost_answers_alone_cause_no_duplicates_whatever_is_merged() -> None:
     """No leader moves and nothing is refused: every repeat is cut as before, so the target recognises it."""
-
-    async def scenario() -> None:
-        world = World(2)
-        with_mode(world, "repack")
-        for name in TOPICS:
-            world.source.create_topic(name, 2)
-        world.target.inject(LOST_ANSWERS)
-        async with world.worker() as herder:
-            for _ in range(60):
-                for name in TOPICS:
-                    fill_small(world, name, world.rng, 25, timestamp_ms=None)
-                await asyncio.sleep(world.rng.uniform(0.1, 3.0))
-            world.target.heal()
-            await world.copied(TOPICS, deadline_s=600)
-            said = world.log_text.getvalue()
-            await world.stop(herder)
-        assert "partitions.reconciled" not in said
-        assert_legal(world, TOPICS, exact=True)
-
-    run_virtual(scenario(), limit_s=3600)
+    world = World(2)
+    with_mode(world, "repack")
+    for name in TOPICS:
+        world.source.create_topic(name, 2)
+    world.target.inject(LOST_ANSWERS)
+    async with world.worker() as herder:
+        for _ in range(60):
+            for name in TOPICS:
+                fill_small(world, name, world.rng, 25, timestamp_ms=None)
+            await asyncio.sleep(world.rng.uniform(0.1, 3.0))
+        world.target.heal()
+        await world.copied(TOPICS, deadline_s=600)
+        said = world.log_text.getvalue()
+        await world.stop(herder)
+    assert "partitions.reconciled" not in said
+    assert_legal(world, TOPICS, exact=True)
 
 
-def test_a_refused_record_splits_its_merged_batch_and_both_are_logged_once() -> None:
+async def test_a_refused_record_splits_its_merged_batch_and_both_are_logged_once() -> None:
     """The remote topic becomes compacted meanwhile: a record without a key does not keep back records before it."""
-
-    async def scenario() -> None:
-        world = World(1, extra={"sync.topic.configs.enabled": "false"})
-        world.source.create_topic("orders", 1)
-        world.source.append("orders", 0, [Record(value=b"first", key=b"k", timestamp_ms=1_000)])
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            world.target.configure_topic("A.orders", {"cleanup.policy": "compact"})
-            for number in range(20):
-                record = Record(value=b"x", key=None if number == 15 else b"k%d" % number, timestamp_ms=1_000)
-                world.source.append("orders", 0, [record])
-            await asyncio.sleep(120)
-            said = world.log_text.getvalue()
-        assert len(world.target.records("A.orders", 0)) == 16
-        assert said.count("topic.not_merged") == 1
-        assert "source offset 16" in said
-
-    run_virtual(scenario(), limit_s=600)
+    world = World(1, extra={"sync.topic.configs.enabled": "false"})
+    world.source.create_topic("orders", 1)
+    world.source.append("orders", 0, [Record(value=b"first", key=b"k", timestamp_ms=1_000)])
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        world.target.configure_topic("A.orders", {"cleanup.policy": "compact"})
+        for number in range(20):
+            record = Record(value=b"x", key=None if number == 15 else b"k%d" % number, timestamp_ms=1_000)
+            world.source.append("orders", 0, [record])
+        await asyncio.sleep(120)
+        said = world.log_text.getvalue()
+    assert len(world.target.records("A.orders", 0)) == 16
+    assert said.count("topic.not_merged") == 1
+    assert "source offset 16" in said
 
 
 @pytest.mark.parametrize("described", [True, False])
-def test_a_limit_that_is_lowered_at_run_time_costs_neither_a_record_nor_an_epoch(described: bool) -> None:
+async def test_a_limit_that_is_lowered_at_run_time_costs_neither_a_record_nor_an_epoch(described: bool) -> None:
     """``max.message.bytes`` of the remote topic shrinks to a few small batches; the target may not say so."""
-
-    async def scenario() -> None:
-        world = World(3)
-        with_mode(world, "repack")
-        world.source.create_topic("orders", 2)
-        fill_small(world, "orders", world.rng, 300)
-        async with world.worker() as herder:
-            await world.copied({"orders": "A.orders"})
-            world.target.configure_topic("A.orders", {"max.message.bytes": "2500"})
-            if not described:
-                world.target.hidden_configs.add("A.orders")
-            fill_small(world, "orders", world.rng, 2_000, codec="none")
-            await world.copied({"orders": "A.orders"}, deadline_s=15)
-            said = world.log_text.getvalue()
-            await world.stop(herder)
-        assert "partitions.reconciled" not in said
-        assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-    run_virtual(scenario(), limit_s=600)
+    world = World(3)
+    with_mode(world, "repack")
+    world.source.create_topic("orders", 2)
+    fill_small(world, "orders", world.rng, 300)
+    async with world.worker() as herder:
+        await world.copied({"orders": "A.orders"})
+        world.target.configure_topic("A.orders", {"max.message.bytes": "2500"})
+        if not described:
+            world.target.hidden_configs.add("A.orders")
+        fill_small(world, "orders", world.rng, 2_000, codec="none")
+        await world.copied({"orders": "A.orders"}, deadline_s=15)
+        said = world.log_text.getvalue()
+        await world.stop(herder)
+    assert "partitions.reconciled" not in said
+    assert_legal(world, {"orders": "A.orders"}, exact=True)
 
 
 @pytest.mark.parametrize("codec", ["zstd", "none"])
-def test_small_batches_are_merged_and_recompressed_in_one_step(codec: str) -> None:
-    async def scenario() -> None:
-        world = World(4)
-        with_mode(world, "auto", **{"B.producer.compression.type": codec})
-        world.source.create_topic("orders", 2)
-        fill_small(world, "orders", world.rng, 300, codec="gzip")
-        async with world.worker() as herder:
-            await world.copied({"orders": "A.orders"})
-            await world.stop(herder)
-        batches = [batch for number in range(2) for batch in world.target.batches("A.orders", number)]
-        assert Counter(batch.codec for batch in batches) == {codec: len(batches)}
-        assert len(batches) < 20
-        assert max(len(batch.raw) for batch in batches) <= MERGED_MAX_BYTES
-        assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-    run_virtual(scenario(), limit_s=600)
+async def test_small_batches_are_merged_and_recompressed_in_one_step(codec: str) -> None:
+    world = World(4)
+    with_mode(world, "auto", **{"B.producer.compression.type": codec})
+    world.source.create_topic("orders", 2)
+    fill_small(world, "orders", world.rng, 300, codec="gzip")
+    async with world.worker() as herder:
+        await world.copied({"orders": "A.orders"})
+        await world.stop(herder)
+    batches = [batch for number in range(2) for batch in world.target.batches("A.orders", number)]
+    assert Counter(batch.codec for batch in batches) == {codec: len(batches)}
+    assert len(batches) < 20
+    assert max(len(batch.raw) for batch in batches) <= MERGED_MAX_BYTES
+    assert_legal(world, {"orders": "A.orders"}, exact=True)
 
 
 @pytest.mark.walk(range(3))
-def test_storms_over_small_batches_in_changing_modes_lose_and_reorder_no_record(seed: int) -> None:
-    storm(seed)
+@pytest.mark.virtual_time
+async def test_storms_over_small_batches_in_changing_modes_lose_and_reorder_no_record(seed: int) -> None:
+    await storm(seed)
 
 
-def storm(seed: int) -> None:
+async def storm(seed: int) -> None:
     """Three incarnations under all faults, each killed and each in another mode; then one that copies the rest."""
-
-    async def scenario() -> None:
-        rng = random.Random(seed)
-        world = World(seed, nodes=3)
-        for name in TOPICS:
-            world.source.create_topic(name, 2)
-            fill_small(world, name, rng, 60)
-        world.source.inject(STORM)
-        world.target.inject(STORM)
-        for mode in rng.sample(MODES, 3):
-            with_mode(world, mode)
-            async with world.worker():
-                for _ in range(4):
-                    await asyncio.sleep(rng.uniform(0.5, 8.0))
-                    if rng.random() < 0.2 and "A.orders" in world.target.topics:
-                        limit = rng.choice(["3000", "20000", "1048588"])
-                        world.target.configure_topic("A.orders", {"max.message.bytes": limit})
-                    for name in TOPICS:
-                        try:
-                            fill_small(world, name, rng, 25)
-                            fill(world, name, rng, 3)
-                        except Exception as refused:  # the source partition may have no leader at this moment
-                            assert "leader" in str(refused), refused
-        world.source.heal()
-        world.target.heal()
-        with_mode(world, rng.choice(MODES))
+    rng = random.Random(seed)
+    world = World(seed, nodes=3)
+    for name in TOPICS:
+        world.source.create_topic(name, 2)
+        fill_small(world, name, rng, 60)
+    world.source.inject(STORM)
+    world.target.inject(STORM)
+    for mode in rng.sample(MODES, 3):
+        with_mode(world, mode)
         async with world.worker():
-            await world.copied(TOPICS, deadline_s=900)
-        assert_legal(world, TOPICS)
-
-    run_virtual(scenario(), seed=seed, limit_s=3600)
+            for _ in range(4):
+                await asyncio.sleep(rng.uniform(0.5, 8.0))
+                if rng.random() < 0.2 and "A.orders" in world.target.topics:
+                    limit = rng.choice(["3000", "20000", "1048588"])
+                    world.target.configure_topic("A.orders", {"max.message.bytes": limit})
+                for name in TOPICS:
+                    try:
+                        fill_small(world, name, rng, 25)
+                        fill(world, name, rng, 3)
+                    except Exception as refused:  # the source partition may have no leader at this moment
+                        assert "leader" in str(refused), refused
+    world.source.heal()
+    world.target.heal()
+    with_mode(world, rng.choice(MODES))
+    async with world.worker():
+        await world.copied(TOPICS, deadline_s=900)
+    assert_legal(world, TOPICS)

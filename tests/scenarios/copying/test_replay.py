@@ -17,7 +17,6 @@ from mm2py.errors import ConfigError
 from mm2py.records.quarantined import Replayed, decode
 from mm2py.replication.replay import NowhereToReplay, Selection
 from tests.fakes.broker.record_batch import Record
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_quarantine import (
     FUTURE_MS,
     HEADERS,
@@ -30,6 +29,8 @@ from tests.scenarios.copying.test_quarantine import (
     until,
 )
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 ALL = Selection("orders")
 
@@ -54,14 +55,11 @@ def lift(world: World) -> None:
     world.target.configure_topic("A.orders", {"message.timestamp.after.max.ms": str(1 << 62)})
 
 
-def scenario_of(body: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
-    async def scenario() -> None:
-        await body(make_world(seed))
-
-    run_virtual(scenario(), limit_s=600)
+async def scenario_of(body: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
+    await body(make_world(seed))
 
 
-def test_no_record_is_appended_before_the_operator_accepts_that_the_order_is_lost(
+async def test_no_record_is_appended_before_the_operator_accepts_that_the_order_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def body(world: World) -> None:
@@ -75,13 +73,13 @@ def test_no_record_is_appended_before_the_operator_accepts_that_the_order_is_los
         last = world.target.records("A.orders", 0)[-1]
         assert (last.key, last.timestamp_ms, last.headers) == (None, FUTURE_MS, HEADERS)
 
-    scenario_of(body)
+    await scenario_of(body)
     said = capsys.readouterr().out
     assert said.count("2 record(s) go to the end of A.orders on B, behind what was copied since: their order") == 2
     assert "2 record(s) were appended to A.orders, and marked in mm2-quarantine.A.internal." in said
 
 
-def test_a_second_run_names_the_records_appended_before_and_appends_the_rest(
+async def test_a_second_run_names_the_records_appended_before_and_appends_the_rest(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def body(world: World) -> None:
@@ -96,13 +94,13 @@ def test_a_second_run_names_the_records_appended_before_and_appends_the_rest(
         marks = [decode(record) for record in world.target.records(QUARANTINE, 0)]  # type: ignore[arg-type]
         assert [mark.origin.offset for mark in marks if isinstance(mark, Replayed)] == [3, 1]
 
-    scenario_of(body)
+    await scenario_of(body)
     said = capsys.readouterr().out
     assert "1 record(s) were appended to A.orders before; they are left out." in said
     assert "2 record(s) were appended to A.orders before; they are left out." in said
 
 
-def test_records_that_the_target_still_refuses_are_named_and_the_others_are_appended(
+async def test_records_that_the_target_still_refuses_are_named_and_the_others_are_appended(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def body(world: World) -> None:
@@ -113,11 +111,11 @@ def test_records_that_the_target_still_refuses_are_named_and_the_others_are_appe
         assert await replay(world) == 0
         assert len(copied(world)) == 5
 
-    scenario_of(body)
+    await scenario_of(body)
     assert "A.orders still refuses orders-0 at offset 1: INVALID_TIMESTAMP (32)." in capsys.readouterr().out
 
 
-def test_a_running_flow_continues_while_records_are_appended() -> None:
+async def test_a_running_flow_continues_while_records_are_appended() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         lift(world)
@@ -134,7 +132,7 @@ def test_a_running_flow_continues_while_records_are_appended() -> None:
             await until(lambda: b"7" in copied(world), world)
         assert copied(world)[7:] == [b"7"]
 
-    scenario_of(body)
+    await scenario_of(body)
 
 
 async def killed_replay(world: World, *, selection: Selection = ALL) -> None:
@@ -146,7 +144,7 @@ async def killed_replay(world: World, *, selection: Selection = ALL) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-def test_a_run_that_was_killed_before_it_marked_a_record_costs_one_repeat_at_most() -> None:
+async def test_a_run_that_was_killed_before_it_marked_a_record_costs_one_repeat_at_most() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         lift(world)
@@ -157,10 +155,10 @@ def test_a_run_that_was_killed_before_it_marked_a_record_costs_one_repeat_at_mos
         assert await replay(world) == 0
         assert len(copied(world)) <= 6
 
-    scenario_of(body)
+    await scenario_of(body)
 
 
-def test_records_that_the_target_refused_can_be_appended_by_a_later_run() -> None:
+async def test_records_that_the_target_refused_can_be_appended_by_a_later_run() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         assert await replay(world) == 1
@@ -169,41 +167,38 @@ def test_records_that_the_target_refused_can_be_appended_by_a_later_run() -> Non
         assert await replay(world) == 0
         assert len(copied(world)) == 5
 
-    scenario_of(body)
+    await scenario_of(body)
 
 
-def test_an_exactly_once_flow_stops_at_appended_records_and_the_operator_is_told_before(
+async def test_an_exactly_once_flow_stops_at_appended_records_and_the_operator_is_told_before(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def scenario() -> None:
-        world = make_world(2, **{"B.exactly.once.source.support": "enabled"})
-        await with_quarantine(world)
-        lift(world)
-        async with world.worker():
-            world.source.append("orders", 0, [good(5)])
-            await until(lambda: b"5" in copied(world), world)
-            with pytest.raises(ConfigError, match=r"Nothing was appended\. Pass --yes --stop-partitions to append"):
-                await replay(world)
-            assert copied(world)[3:] == [b"5"]
-            assert await replay(world, stop_partitions=True) == 0
-            world.source.append("orders", 0, [good(6)])
-            await until(lambda: "foreign.writer" in world.log_text.getvalue(), world)
-            await asyncio.sleep(5)
-            world.source.append("orders", 0, [good(7)])
-            await asyncio.sleep(60)
-            assert b"7" not in copied(world), "it waits for an operator"
-            wanted = Wanted(world.settings.flow, "orders", None)
-            (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=world.rng)
-            assert outcome.carried_out, outcome.text
-            await until(lambda: b"7" in copied(world), world)
-        assert copied(world)[3:] == [b"5", b"1", b"3", b"6", b"7"]
-
-    run_virtual(scenario(), limit_s=600)
+    world = make_world(2, **{"B.exactly.once.source.support": "enabled"})
+    await with_quarantine(world)
+    lift(world)
+    async with world.worker():
+        world.source.append("orders", 0, [good(5)])
+        await until(lambda: b"5" in copied(world), world)
+        with pytest.raises(ConfigError, match=r"Nothing was appended\. Pass --yes --stop-partitions to append"):
+            await replay(world)
+        assert copied(world)[3:] == [b"5"]
+        assert await replay(world, stop_partitions=True) == 0
+        world.source.append("orders", 0, [good(6)])
+        await until(lambda: "foreign.writer" in world.log_text.getvalue(), world)
+        await asyncio.sleep(5)
+        world.source.append("orders", 0, [good(7)])
+        await asyncio.sleep(60)
+        assert b"7" not in copied(world), "it waits for an operator"
+        wanted = Wanted(world.settings.flow, "orders", None)
+        (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=world.rng)
+        assert outcome.carried_out, outcome.text
+        await until(lambda: b"7" in copied(world), world)
+    assert copied(world)[3:] == [b"5", b"1", b"3", b"6", b"7"]
     said = capsys.readouterr().out
     assert "as after any foreign writer it stops partition(s) 0 of orders" in said
 
 
-def test_a_record_that_a_crash_quarantined_twice_is_appended_once(tmp_path: Path) -> None:
+async def test_a_record_that_a_crash_quarantined_twice_is_appended_once(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         world.source.append("orders", 0, [good(0), poison(1), good(2)])
         for _ in range(2):
@@ -217,15 +212,15 @@ def test_a_record_that_a_crash_quarantined_twice_is_appended_once(tmp_path: Path
         await export_to(world.settings, world.target, ALL, tmp_path)
         assert len((tmp_path / "orders.jsonl").read_text().splitlines()) == 1
 
-    scenario_of(body)
+    await scenario_of(body)
 
 
-def test_an_export_has_all_of_a_record_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+async def test_an_export_has_all_of_a_record_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         assert await export_to(world.settings, world.target, Selection("orders", offset=3), tmp_path) == 0
 
-    scenario_of(body)
+    await scenario_of(body)
     file = tmp_path / "orders.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     (line,) = map(json.loads, file.read_text().splitlines())
@@ -237,7 +232,7 @@ def test_an_export_has_all_of_a_record_and_only_its_owner_may_read_it(tmp_path: 
     assert (line["flow"], line["error_code"]) == ("A->B", 32)
 
 
-def test_an_export_overwrites_no_file_and_creates_no_empty_one(
+async def test_an_export_overwrites_no_file_and_creates_no_empty_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def body(world: World) -> None:
@@ -250,12 +245,12 @@ def test_an_export_overwrites_no_file_and_creates_no_empty_one(
         with pytest.raises(CannotExport, match="No such file or directory"):
             await export_to(world.settings, world.target, ALL, tmp_path / "none")
 
-    scenario_of(body)
+    await scenario_of(body)
     assert (tmp_path / "orders.jsonl").read_text() == "mine"
     assert "mm2-quarantine.A.internal on B holds nothing of that kind of orders." in capsys.readouterr().out
 
 
-def test_foreign_records_in_the_quarantine_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_foreign_records_in_the_quarantine_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         world.target.append(QUARANTINE, 0, [Record(value=b"?", key=b'["orders",0,2]', timestamp_ms=1_000)])
@@ -263,11 +258,11 @@ def test_foreign_records_in_the_quarantine_are_left_out_and_counted(capsys: pyte
         assert await replay(world) == 0
         assert len(copied(world)) == 5
 
-    scenario_of(body)
+    await scenario_of(body)
     assert "has 1 record(s) that mm2py did not write; they are left out." in capsys.readouterr().out
 
 
-def test_a_missing_remote_topic_is_named() -> None:
+async def test_a_missing_remote_topic_is_named() -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
         world.target.delete_topic("A.orders")
@@ -275,4 +270,4 @@ def test_a_missing_remote_topic_is_named() -> None:
         with pytest.raises(NowhereToReplay, match=r"A\.orders has no partition 0"):
             await replay(world)
 
-    scenario_of(body)
+    await scenario_of(body)

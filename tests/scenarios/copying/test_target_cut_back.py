@@ -24,6 +24,8 @@ from tests.scenarios.recovery.test_reconcile_storms import DAY_MS
 from tests.scenarios.two_incarnations import all_copied, copies, make, said, until
 from tests.scenarios.world import World
 
+pytestmark = pytest.mark.virtual_time(limit_s=600)
+
 REMOTE = "A.orders"
 
 
@@ -38,100 +40,87 @@ def led_elsewhere(world: World, but: int = 0) -> None:
 
 
 @pytest.mark.parametrize("elected", [True, False], ids=["by an unclean election", "without a new leader epoch"])
-def test_an_idle_partition_that_was_truncated_is_noticed_within_minutes(elected: bool) -> None:
-    async def scenario() -> None:
-        world, source, _ = make(1)
-        source.fill(10)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(20)
-            if elected:
-                world.target.truncate(REMOTE, 0, 5)
-            else:
-                remote(world).truncate(5)
-            end = remote(world).log.end_offset
-            words = "target.truncated", f"ends at offset {end}"
-            await until(lambda: bool(said(world, *words)), world, deadline_s=40 if elected else 125)
-            source.fill(10)
-            await asyncio.sleep(120)
-            assert remote(world).log.end_offset == end
-        assert len(said(world, "target.truncated", "done=stopped")) == 1
-
-    run_virtual(scenario(), limit_s=900)
-
-
-def test_a_truncated_idle_partition_is_copied_again_where_policy_says_so() -> None:
-    async def scenario() -> None:
-        world, source, _ = make(2, on_target_loss="recopy")
-        source.fill(10)
-        async with world.worker():
-            await all_copied(world)
-            whole = len(copies(world))
-            await asyncio.sleep(20)
+@pytest.mark.virtual_time(limit_s=900)
+async def test_an_idle_partition_that_was_truncated_is_noticed_within_minutes(elected: bool) -> None:
+    world, source, _ = make(1)
+    source.fill(10)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(20)
+        if elected:
             world.target.truncate(REMOTE, 0, 5)
-            left = len(copies(world))
-            await until(lambda: len(copies(world)) == left + whole, world)
+        else:
+            remote(world).truncate(5)
+        end = remote(world).log.end_offset
+        words = "target.truncated", f"ends at offset {end}"
+        await until(lambda: bool(said(world, *words)), world, deadline_s=40 if elected else 125)
+        source.fill(10)
+        await asyncio.sleep(120)
+        assert remote(world).log.end_offset == end
+    assert len(said(world, "target.truncated", "done=stopped")) == 1
 
-    run_virtual(scenario(), limit_s=900)
+
+@pytest.mark.virtual_time(limit_s=900)
+async def test_a_truncated_idle_partition_is_copied_again_where_policy_says_so() -> None:
+    world, source, _ = make(2, on_target_loss="recopy")
+    source.fill(10)
+    async with world.worker():
+        await all_copied(world)
+        whole = len(copies(world))
+        await asyncio.sleep(20)
+        world.target.truncate(REMOTE, 0, 5)
+        left = len(copies(world))
+        await until(lambda: len(copies(world)) == left + whole, world)
 
 
-def test_idle_partitions_are_checked_together_and_busy_ones_not_at_all() -> None:
-    async def scenario() -> None:
-        world, source, _ = make(3, partitions=8)
-        for number in range(8):
-            source.fill(1, partition=number)
-        async with world.worker():
-            await asyncio.sleep(90)
-            asked = world.target.counts["request ListOffsets"]
-            for _ in range(150):
-                source.fill(1)
-                await asyncio.sleep(2)
-            assert 4 <= world.target.counts["request ListOffsets"] - asked <= 6
-        assert not said(world, "target.truncated")
-
-    run_virtual(scenario(), limit_s=900)
+@pytest.mark.virtual_time(limit_s=900)
+async def test_idle_partitions_are_checked_together_and_busy_ones_not_at_all() -> None:
+    world, source, _ = make(3, partitions=8)
+    for number in range(8):
+        source.fill(1, partition=number)
+    async with world.worker():
+        await asyncio.sleep(90)
+        asked = world.target.counts["request ListOffsets"]
+        for _ in range(150):
+            source.fill(1)
+            await asyncio.sleep(2)
+        assert 4 <= world.target.counts["request ListOffsets"] - asked <= 6
+    assert not said(world, "target.truncated")
 
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS], ids=["new records", "old records"])
 @pytest.mark.walk(range(2))
-def test_after_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_ms: int) -> None:
+async def test_after_an_unclean_election_elsewhere_no_batch_is_stored(seed: int, age_ms: int) -> None:
     """The new leader knows no producer, so it would take any sequence (docs/broker-facts.md#h2)."""
-
-    async def scenario() -> None:
-        world, source, _ = make(seed, nodes=3, replication_factor="3")
+    world, source, _ = make(seed, nodes=3, replication_factor="3")
+    source.fill(10, age_ms=age_ms)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(5)
+        before = remote(world).leader
+        world.target.truncate(REMOTE, 0, 0)  # this also elects a leader
+        led_elsewhere(world, but=before)
         source.fill(10, age_ms=age_ms)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(5)
-            before = remote(world).leader
-            world.target.truncate(REMOTE, 0, 0)  # this also elects a leader
-            led_elsewhere(world, but=before)
-            source.fill(10, age_ms=age_ms)
-            await until(lambda: bool(said(world, "target.truncated")), world)
-            await asyncio.sleep(60)
-        assert copies(world) == []
-
-    run_virtual(scenario(), limit_s=600)
+        await until(lambda: bool(said(world, "target.truncated")), world)
+        await asyncio.sleep(60)
+    assert copies(world) == []
 
 
 @pytest.mark.parametrize("age_ms", [0, 30 * DAY_MS], ids=["new records", "old records"])
-def test_no_batch_is_stored_after_a_leader_has_returned_with_fewer_records(age_ms: int) -> None:
-    async def scenario() -> None:
-        world, source, _ = make(5)
+async def test_no_batch_is_stored_after_a_leader_has_returned_with_fewer_records(age_ms: int) -> None:
+    world, source, _ = make(5)
+    source.fill(10, age_ms=age_ms)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(5)
+        world.target.stop_broker(1, clean=False)
         source.fill(10, age_ms=age_ms)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(5)
-            world.target.stop_broker(1, clean=False)
-            source.fill(10, age_ms=age_ms)
-            await asyncio.sleep(20)
-            remote(world).truncate(0)
-            world.target.start_broker(1)
-            await until(lambda: bool(said(world, "target.truncated")), world)
-            await asyncio.sleep(60)
-        assert copies(world) == []
-
-    run_virtual(scenario(), limit_s=600)
+        await asyncio.sleep(20)
+        remote(world).truncate(0)
+        world.target.start_broker(1)
+        await until(lambda: bool(said(world, "target.truncated")), world)
+        await asyncio.sleep(60)
+    assert copies(world) == []
 
 
 def test_clean_leader_changes_under_load_are_not_reported() -> None:
@@ -182,59 +171,55 @@ class Short(NearBrokers):
 
 
 @pytest.mark.parametrize("lasting_s", [2.0, 20.0])
-def test_a_reported_end_that_only_lags_is_waited_for_and_no_batch_is_sent_meanwhile(lasting_s: float) -> None:
-    async def scenario() -> None:
-        world, source, witness = make(6, nodes=3, replication_factor="3")
+async def test_a_reported_end_that_only_lags_is_waited_for_and_no_batch_is_sent_meanwhile(lasting_s: float) -> None:
+    world, source, witness = make(6, nodes=3, replication_factor="3")
+    source.fill(10)
+    short = Short()
+
+    def through(wire: Wire) -> Brokers:
+        return short(wire) if wire.name == "B" else wire
+
+    async with world.worker(through=through):
+        await all_copied(world)
+        await asyncio.sleep(5)
+        until_s = world.clock.monotonic() + lasting_s
+        short.lags = lambda: world.clock.monotonic() < until_s
+        led_elsewhere(world)
+        source.fill(1)  # the old leader refuses it, so that the new one is looked up
+        await asyncio.sleep(0.5)
+        before = short.produced
         source.fill(10)
-        short = Short()
-
-        def through(wire: Wire) -> Brokers:
-            return short(wire) if wire.name == "B" else wire
-
-        async with world.worker(through=through):
+        await asyncio.sleep(1.3)
+        assert short.produced == before
+        if lasting_s < 3:
             await all_copied(world)
             await asyncio.sleep(5)
-            until_s = world.clock.monotonic() + lasting_s
-            short.lags = lambda: world.clock.monotonic() < until_s
-            led_elsewhere(world)
-            source.fill(1)  # the old leader refuses it, so that the new one is looked up
-            await asyncio.sleep(0.5)
-            before = short.produced
-            source.fill(10)
-            await asyncio.sleep(1.3)
+            assert not said(world, "target.truncated")
+            assert witness.findings() == []
+        else:
+            await until(lambda: bool(said(world, "target.truncated")), world)
             assert short.produced == before
-            if lasting_s < 3:
-                await all_copied(world)
-                await asyncio.sleep(5)
-                assert not said(world, "target.truncated")
-                assert witness.findings() == []
-            else:
-                await until(lambda: bool(said(world, "target.truncated")), world)
-                assert short.produced == before
-
-    run_virtual(scenario(), limit_s=600)
 
 
 @pytest.mark.parametrize("by_topic_id", [True, False], ids=["brokers from 4.1 on", "older ones"])
-def test_no_batch_is_written_to_a_remote_topic_that_was_recreated_while_its_broker_was_away(by_topic_id: bool) -> None:
-    async def scenario() -> None:
-        world, source, _ = make(7)
-        world.target.produce_by_topic_id = by_topic_id
+async def test_no_batch_is_written_to_a_remote_topic_that_was_recreated_while_its_broker_was_away(
+    by_topic_id: bool,
+) -> None:
+    world, source, _ = make(7)
+    world.target.produce_by_topic_id = by_topic_id
+    source.fill(10)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(5)
+        world.target.stop_broker(1, clean=False)
         source.fill(10)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(5)
-            world.target.stop_broker(1, clean=False)
-            source.fill(10)
-            await asyncio.sleep(20)
-            world.target.start_broker(1)
-            world.target.recreate_topic(REMOTE)
-            await until(lambda: bool(said(world, "was deleted and recreated")), world)
-            await asyncio.sleep(60)
-        assert copies(world) == []
-        assert not said(world, "target.truncated")
-
-    run_virtual(scenario(), limit_s=600)
+        await asyncio.sleep(20)
+        world.target.start_broker(1)
+        world.target.recreate_topic(REMOTE)
+        await until(lambda: bool(said(world, "was deleted and recreated")), world)
+        await asyncio.sleep(60)
+    assert copies(world) == []
+    assert not said(world, "target.truncated")
 
 
 def test_no_batch_is_written_to_a_remote_topic_recreated_between_two_checks_where_batches_carry_topic_ids() -> None:

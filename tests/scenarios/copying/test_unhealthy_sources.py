@@ -10,6 +10,9 @@ import pytest
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.settings.test_settings_followed import apply, reach_all
 from tests.scenarios.shared_world import Process, SharedWorld, run
+from tests.simulation.incarnation import SimulationLoop
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 DELAYED_MOST_S = 1.0
 FLOWS = {
@@ -104,21 +107,10 @@ def test_an_unhealthy_source_delays_no_other_flow_by_a_second(unhealthy: Conditi
 
 
 @pytest.mark.parametrize("unhealthy", [unreachable, silent])
-def test_after_a_restart_topics_that_keep_their_names_resume_at_once_beside_an_unhealthy_source(
+async def test_after_a_restart_topics_that_keep_their_names_resume_at_once_beside_an_unhealthy_source(
     unhealthy: Condition,
 ) -> None:
     """Both flows could copy into any topic, and A->B has copied t0."""
-
-    async def scenario() -> None:
-        scene = Scene(healthy, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
-        world = scene.world
-        world.source.create_topic("t0", 2)
-        first = scene.start()
-        await scene.until_copied("t0", prefix="")
-        assert await first.stop() == 0
-        began_s = await restarted(scene)
-        unhealthy(scene.other)
-        assert await restarted(scene) < began_s + DELAYED_MOST_S
 
     async def restarted(scene: Scene) -> float:
         process = scene.start()
@@ -126,20 +118,25 @@ def test_after_a_restart_topics_that_keep_their_names_resume_at_once_beside_an_u
         assert await process.stop() == 0
         return took_s
 
-    run(scenario())
+    scene = Scene(healthy, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
+    world = scene.world
+    world.source.create_topic("t0", 2)
+    first = scene.start()
+    await scene.until_copied("t0", prefix="")
+    assert await first.stop() == 0
+    began_s = await restarted(scene)
+    unhealthy(scene.other)
+    assert await restarted(scene) < began_s + DELAYED_MOST_S
 
 
 @pytest.mark.parametrize("unhealthy", [unreachable, silent, slow])
-def test_topics_that_keep_their_names_start_at_once_beside_an_unhealthy_source_even_if_they_are_new(
+async def test_topics_that_keep_their_names_start_at_once_beside_an_unhealthy_source_even_if_they_are_new(
     unhealthy: Condition,
 ) -> None:
-    async def scenario() -> None:
-        assert await started_beside(unhealthy) < await started_beside(healthy) + DELAYED_MOST_S
-
     async def started_beside(how: Condition) -> float:
         scene = Scene(how, {"replication.policy.class": "IdentityReplicationPolicy", "C->B.topics": ".*"})
         scene.world.source.create_topic("t0", 2)
         scene.start()
         return await scene.until_copied("t0", prefix="")
 
-    run(scenario())
+    assert await started_beside(unhealthy) < await started_beside(healthy) + DELAYED_MOST_S

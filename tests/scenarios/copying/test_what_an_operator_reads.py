@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
+pytestmark = pytest.mark.virtual_time(limit_s=HOUR_S)
 
 
 class Night:
@@ -40,106 +40,92 @@ def night_with(*topics: str, **extra: str) -> Night:
     return Night(world)
 
 
-def test_an_idle_worker_logs_nothing() -> None:
-    async def scenario() -> None:
-        night = night_with("orders", "bills")
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders", "bills": "A.bills"})
-            await asyncio.sleep(MINUTE_S)
-            begun = len(night.lines())
-            assert begun < 30
-            await asyncio.sleep(15 * MINUTE_S)
-            assert night.lines()[begun:] == []
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_an_idle_worker_logs_nothing() -> None:
+    night = night_with("orders", "bills")
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders", "bills": "A.bills"})
+        await asyncio.sleep(MINUTE_S)
+        begun = len(night.lines())
+        assert begun < 30
+        await asyncio.sleep(15 * MINUTE_S)
+        assert night.lines()[begun:] == []
 
 
-def test_a_refused_topic_is_logged_once_and_copied_within_a_minute_once_allowed() -> None:
-    async def scenario() -> None:
-        night = night_with("orders")
-        night.world.target.create_topic("A.orders", 1)
-        night.world.target.append("A.orders", 0, [b"who wrote this?"])
-        async with night.world.worker():
-            await asyncio.sleep(HOUR_S)
-            (line,) = night.lines("topic.refused")
-            assert "Delete" not in line
-            assert line.index("/connectors/A->B.MirrorSourceConnector/offsets") < line.index("--allow-recopy 'A->B:o")
-            night.world.target.delete_topic("A.orders")
-            await night.until(lambda: night.count("A.orders") == 1, deadline_s=MINUTE_S)
-            assert len(night.lines("topic.accepted")) == 1
-
-    run_virtual(scenario(), limit_s=3 * HOUR_S)
+@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
+async def test_a_refused_topic_is_logged_once_and_copied_within_a_minute_once_allowed() -> None:
+    night = night_with("orders")
+    night.world.target.create_topic("A.orders", 1)
+    night.world.target.append("A.orders", 0, [b"who wrote this?"])
+    async with night.world.worker():
+        await asyncio.sleep(HOUR_S)
+        (line,) = night.lines("topic.refused")
+        assert "Delete" not in line
+        assert line.index("/connectors/A->B.MirrorSourceConnector/offsets") < line.index("--allow-recopy 'A->B:o")
+        night.world.target.delete_topic("A.orders")
+        await night.until(lambda: night.count("A.orders") == 1, deadline_s=MINUTE_S)
+        assert len(night.lines("topic.accepted")) == 1
 
 
-def test_a_recopy_flag_does_not_count_for_the_next_time_the_topic_is_recreated() -> None:
+@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
+async def test_a_recopy_flag_does_not_count_for_the_next_time_the_topic_is_recreated() -> None:
     """--allow-recopy was left in the unit file; in the night a job deletes and recreates the source topic."""
-
-    async def scenario() -> None:
-        night = night_with("orders")
-        night.world.target.create_topic("A.orders", 1)
-        night.world.target.append("A.orders", 0, [b"0"])
-        async with night.world.worker(allow_recopy=frozenset({"orders"})):
-            await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
-            night.world.source.recreate_topic("orders")
-            night.world.source.append("orders", 0, [b"another 1"])
-            await asyncio.sleep(10 * MINUTE_S)
-            assert night.count("A.orders") == 2
-            assert len(night.lines("topic.recopied")) == 1
-            assert len(night.lines("topic.refused")) == 1
-            assert not night.lines("recopy.unused")
-        async with night.world.worker(allow_recopy=frozenset({"orders", "oders"})):
-            await night.until(lambda: night.count("A.orders") == 3, deadline_s=MINUTE_S)
-            (line,) = night.lines("recopy.unused")
-            assert 'topic=oders why="--allow-recopy names it, and A->B copies no such topic."' in line
-        async with night.world.worker(allow_recopy=frozenset({"orders"})):
-            await night.until(lambda: len(night.lines("recopy.unused")) == 2, deadline_s=MINUTE_S)
-            line = night.lines("recopy.unused")[1]
-            assert "topic=orders" in line
-            assert "a position is stored that fits both topics: it goes on from there" in line
-
-    run_virtual(scenario(), limit_s=3 * HOUR_S)
+    night = night_with("orders")
+    night.world.target.create_topic("A.orders", 1)
+    night.world.target.append("A.orders", 0, [b"0"])
+    async with night.world.worker(allow_recopy=frozenset({"orders"})):
+        await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
+        night.world.source.recreate_topic("orders")
+        night.world.source.append("orders", 0, [b"another 1"])
+        await asyncio.sleep(10 * MINUTE_S)
+        assert night.count("A.orders") == 2
+        assert len(night.lines("topic.recopied")) == 1
+        assert len(night.lines("topic.refused")) == 1
+        assert not night.lines("recopy.unused")
+    async with night.world.worker(allow_recopy=frozenset({"orders", "oders"})):
+        await night.until(lambda: night.count("A.orders") == 3, deadline_s=MINUTE_S)
+        (line,) = night.lines("recopy.unused")
+        assert 'topic=oders why="--allow-recopy names it, and A->B copies no such topic."' in line
+    async with night.world.worker(allow_recopy=frozenset({"orders"})):
+        await night.until(lambda: len(night.lines("recopy.unused")) == 2, deadline_s=MINUTE_S)
+        line = night.lines("recopy.unused")[1]
+        assert "topic=orders" in line
+        assert "a position is stored that fits both topics: it goes on from there" in line
 
 
-def test_a_topic_that_vanishes_and_returns_loses_no_record() -> None:
+async def test_a_topic_that_vanishes_and_returns_loses_no_record() -> None:
     """The right to see it is revoked for a minute. After that its next record is the second that is ever copied."""
-
-    async def scenario() -> None:
-        night = night_with("orders")
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders"})
-            await asyncio.sleep(10)
-            for value in (b"2", b"3", b"4", b"5"):
-                night.world.source.deny("orders")
-                gone = len(night.lines("topic.(gone|hidden)"))
-                await night.until(lambda gone=gone: len(night.lines("topic.(gone|hidden)")) > gone, deadline_s=MINUTE_S)
-                night.world.source.allow("orders")
-                night.world.source.append("orders", 0, [value])
-                await night.world.copied({"orders": "A.orders"}, deadline_s=MINUTE_S)
-            values = [record.value for record in night.world.target.records("A.orders", 0)]
-            assert values == [b"1", b"2", b"3", b"4", b"5"]
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+    night = night_with("orders")
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders"})
+        await asyncio.sleep(10)
+        for value in (b"2", b"3", b"4", b"5"):
+            night.world.source.deny("orders")
+            gone = len(night.lines("topic.(gone|hidden)"))
+            await night.until(lambda gone=gone: len(night.lines("topic.(gone|hidden)")) > gone, deadline_s=MINUTE_S)
+            night.world.source.allow("orders")
+            night.world.source.append("orders", 0, [value])
+            await night.world.copied({"orders": "A.orders"}, deadline_s=MINUTE_S)
+        values = [record.value for record in night.world.target.records("A.orders", 0)]
+        assert values == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_missing_right_is_logged_sparingly_and_its_grant_is_noticed() -> None:
-    async def scenario() -> None:
-        night = night_with("orders", "bills")
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders", "bills": "A.bills"})
-            night.world.target.deny("A.orders")
-            for topic in ("orders", "bills"):
-                night.world.source.append(topic, 0, [b"2"])
-            await night.world.copied({"bills": "A.bills"})
-            await asyncio.sleep(HOUR_S)
-            assert len(night.lines("target.denied")) == 1
-            assert night.lines("partitions.copying") == []
-            assert len(night.lines()) < 30
-            night.world.target.allow("A.orders")
-            await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
-            await asyncio.sleep(MINUTE_S)
-            assert len(night.lines("partitions.copying")) == 1
-
-    run_virtual(scenario(), limit_s=3 * HOUR_S)
+@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
+async def test_a_missing_right_is_logged_sparingly_and_its_grant_is_noticed() -> None:
+    night = night_with("orders", "bills")
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders", "bills": "A.bills"})
+        night.world.target.deny("A.orders")
+        for topic in ("orders", "bills"):
+            night.world.source.append(topic, 0, [b"2"])
+        await night.world.copied({"bills": "A.bills"})
+        await asyncio.sleep(HOUR_S)
+        assert len(night.lines("target.denied")) == 1
+        assert night.lines("partitions.copying") == []
+        assert len(night.lines()) < 30
+        night.world.target.allow("A.orders")
+        await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
+        await asyncio.sleep(MINUTE_S)
+        assert len(night.lines("partitions.copying")) == 1
 
 
 def wide_night(partitions: int) -> Night:
@@ -155,116 +141,100 @@ def write_to_all(night: Night, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("event", ["source.denied", "target.denied"])
-def test_a_right_revoked_on_a_topic_of_many_partitions_is_logged_in_one_line(event: str) -> None:
-    async def scenario() -> None:
-        night = wide_night(partitions=60)
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders"})
-            if event == "source.denied":
-                night.world.source.deny("orders")
-            else:
-                night.world.target.deny("A.orders")
-            write_to_all(night, b"2")
-            await asyncio.sleep(10 * MINUTE_S)
-            (line,) = night.lines(event)
-            assert "topic=orders" in line and "may not" in line and "remedy=" in line
-            assert " partition=" not in line
-            assert int(line.partition("partitions=")[2].split()[0]) in range(2, 61), "as many as that answer refused"
-            night.world.source.allow("orders")
-            night.world.target.allow("A.orders")
-            await night.world.copied({"orders": "A.orders"})
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_right_revoked_on_a_topic_of_many_partitions_is_logged_in_one_line(event: str) -> None:
+    night = wide_night(partitions=60)
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders"})
+        if event == "source.denied":
+            night.world.source.deny("orders")
+        else:
+            night.world.target.deny("A.orders")
+        write_to_all(night, b"2")
+        await asyncio.sleep(10 * MINUTE_S)
+        (line,) = night.lines(event)
+        assert "topic=orders" in line and "may not" in line and "remedy=" in line
+        assert " partition=" not in line
+        assert int(line.partition("partitions=")[2].split()[0]) in range(2, 61), "as many as that answer refused"
+        night.world.source.allow("orders")
+        night.world.target.allow("A.orders")
+        await night.world.copied({"orders": "A.orders"})
 
 
-def test_a_right_that_stays_revoked_is_logged_once_and_again_after_the_next_revocation() -> None:
-    async def scenario() -> None:
-        night = wide_night(partitions=3)
-        world = night.world
+async def test_a_right_that_stays_revoked_is_logged_once_and_again_after_the_next_revocation() -> None:
+    night = wide_night(partitions=3)
+    world = night.world
 
-        async def revoked(*partitions: int) -> None:
-            world.target.deny("A.orders")
-            for number in partitions:
-                world.source.append("orders", number, [b"2"])
-                await asyncio.sleep(MINUTE_S)
-
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await revoked(0, 1)
-            assert len(night.lines("target.denied")) == 1, "partition 1 is refused while 0 still is"
-            world.target.allow("A.orders")
-            await world.copied({"orders": "A.orders"})
+    async def revoked(*partitions: int) -> None:
+        world.target.deny("A.orders")
+        for number in partitions:
+            world.source.append("orders", number, [b"2"])
             await asyncio.sleep(MINUTE_S)
-            await revoked(2)
-            assert len(night.lines("target.denied")) == 2
 
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_record_that_is_too_large_is_logged_sparingly_and_a_raised_limit_counts_at_the_next_attempt() -> None:
-    async def scenario() -> None:
-        night = night_with("orders", **{"sync.topic.configs.enabled": "false"})
-        night.world.target.create_topic("A.orders", 1)
-        night.world.target.configure_topic("A.orders", {"max.message.bytes": "1000"})
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders"})
-            night.world.source.append("orders", 0, [b"x" * 5_000])
-            await asyncio.sleep(HOUR_S)
-            (line,) = night.lines("source.too_large")
-            assert "max.message.bytes" in line
-            assert night.lines("partitions.copying") == []
-            assert len(night.lines()) < 30
-            night.world.target.configure_topic("A.orders", {"max.message.bytes": "100000"})
-            await night.until(lambda: night.count("A.orders") == 2, deadline_s=40)
-
-    run_virtual(scenario(), limit_s=3 * HOUR_S)
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await revoked(0, 1)
+        assert len(night.lines("target.denied")) == 1, "partition 1 is refused while 0 still is"
+        world.target.allow("A.orders")
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(MINUTE_S)
+        await revoked(2)
+        assert len(night.lines("target.denied")) == 2
 
 
-def test_a_target_that_is_unavailable_for_a_night_is_logged_now_and_then() -> None:
-    async def scenario() -> None:
-        night = night_with("orders")
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders"})
-            begun = len(night.lines())
-            (node,) = night.world.target.alive
-            night.world.target.stop_broker(node)
-            night.world.source.append("orders", 0, [b"2"])
-            await asyncio.sleep(2 * HOUR_S)
-            said = night.lines()[begun:]
-            assert 1 <= len(said) <= 125, said[-5:]  # one a minute; each waiting partition logs once more
-            night.world.target.start_broker(node)
-            await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
+@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
+async def test_a_record_that_is_too_large_is_logged_sparingly_and_a_raised_limit_counts_at_the_next_attempt() -> None:
+    night = night_with("orders", **{"sync.topic.configs.enabled": "false"})
+    night.world.target.create_topic("A.orders", 1)
+    night.world.target.configure_topic("A.orders", {"max.message.bytes": "1000"})
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders"})
+        night.world.source.append("orders", 0, [b"x" * 5_000])
+        await asyncio.sleep(HOUR_S)
+        (line,) = night.lines("source.too_large")
+        assert "max.message.bytes" in line
+        assert night.lines("partitions.copying") == []
+        assert len(night.lines()) < 30
+        night.world.target.configure_topic("A.orders", {"max.message.bytes": "100000"})
+        await night.until(lambda: night.count("A.orders") == 2, deadline_s=40)
 
-    run_virtual(scenario(), limit_s=5 * HOUR_S)
+
+@pytest.mark.virtual_time(limit_s=5 * HOUR_S)
+async def test_a_target_that_is_unavailable_for_a_night_is_logged_now_and_then() -> None:
+    night = night_with("orders")
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders"})
+        begun = len(night.lines())
+        (node,) = night.world.target.alive
+        night.world.target.stop_broker(node)
+        night.world.source.append("orders", 0, [b"2"])
+        await asyncio.sleep(2 * HOUR_S)
+        said = night.lines()[begun:]
+        assert 1 <= len(said) <= 125, said[-5:]  # one a minute; each waiting partition logs once more
+        night.world.target.start_broker(node)
+        await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
 
 
-def test_a_pattern_that_runs_for_ever_is_named_with_its_topic_and_stops_no_other() -> None:
-    async def scenario() -> None:
-        slow = "a" * 60 + "b"
-        night = night_with("orders", slow, **{"A->B.topics": "(a|a)+c,orders"})
-        async with night.world.worker():
-            await night.world.copied({"orders": "A.orders"})
-            await asyncio.sleep(10 * MINUTE_S)
-            (line,) = night.lines("topic.refused")
-            assert f"topic={slow}" in line
-            assert "(a|a)+c" in line
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_pattern_that_runs_for_ever_is_named_with_its_topic_and_stops_no_other() -> None:
+    slow = "a" * 60 + "b"
+    night = night_with("orders", slow, **{"A->B.topics": "(a|a)+c,orders"})
+    async with night.world.worker():
+        await night.world.copied({"orders": "A.orders"})
+        await asyncio.sleep(10 * MINUTE_S)
+        (line,) = night.lines("topic.refused")
+        assert f"topic={slow}" in line
+        assert "(a|a)+c" in line
 
 
 @pytest.mark.parametrize("records", [0, 1])
-def test_a_stop_ends_within_a_minute_although_the_target_is_unavailable(records: int) -> None:
-    async def scenario() -> None:
-        night = night_with("orders")
-        async with night.world.worker() as herder:
-            await night.world.copied({"orders": "A.orders"})
-            (node,) = night.world.target.alive
-            night.world.target.stop_broker(node)
-            for _ in range(records):
-                night.world.source.append("orders", 0, [b"2"])
-            await asyncio.sleep(10)
-            herder.stop()
-            ended = ("worker.drained", "drain.failed")
-            await night.until(lambda: any(night.lines(event) for event in ended), deadline_s=MINUTE_S)
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_stop_ends_within_a_minute_although_the_target_is_unavailable(records: int) -> None:
+    night = night_with("orders")
+    async with night.world.worker() as herder:
+        await night.world.copied({"orders": "A.orders"})
+        (node,) = night.world.target.alive
+        night.world.target.stop_broker(node)
+        for _ in range(records):
+            night.world.source.append("orders", 0, [b"2"])
+        await asyncio.sleep(10)
+        herder.stop()
+        ended = ("worker.drained", "drain.failed")
+        await night.until(lambda: any(night.lines(event) for event in ended), deadline_s=MINUTE_S)

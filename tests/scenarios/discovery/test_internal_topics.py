@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.fakes.virtual_time import run_virtual
+import pytest
+
 from tests.scenarios.gaps.test_gaps import HOUR_S, STATUS, gaps, texts, until, write
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=HOUR_S)
 
 OFFSETS = "mm2-offsets.A.internal"
 COMPACT = {"cleanup.policy": "compact"}
@@ -29,62 +32,53 @@ def world_with_topics() -> World:
     return world
 
 
-def test_a_deleted_positions_topic_is_logged_and_all_positions_are_stored_again_when_it_is_back() -> None:
-    async def scenario() -> None:
-        world = world_with_topics()
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            world.target.delete_topic(OFFSETS)
-            write(world.source, *numbers(5, 9))
-            await until(lambda: bool(said(world, "positions.topic_gone")))
-            await asyncio.sleep(600)
-            (line,) = said(world, "positions.topic_gone")
-            assert OFFSETS in line and "cleanup.policy=compact" in line
-            assert texts(world) == numbers(0, 9), "copying continues"
-            world.target.create_topic(OFFSETS, 3, COMPACT)
-            await until(lambda: bool(said(world, "positions.back")))
-            await asyncio.sleep(5)
-        write(world.source, *numbers(10, 12))
-        write(world.source, *numbers(5, 7), topic="idle")
-        async with world.worker():
-            await until(lambda: texts(world) == numbers(0, 12) and texts(world, 0, "A.idle") == numbers(0, 7))
-            assert not said(world, "topic.refused")
-
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_flow_that_has_lost_its_positions_does_not_continue_as_if_it_were_new() -> None:
-    async def scenario() -> None:
-        world = world_with_topics()
-        async with world.worker() as herder:
-            await world.copied(ORDERS)
-            await world.stop(herder)
+async def test_a_deleted_positions_topic_is_logged_and_all_positions_are_stored_again_when_it_is_back() -> None:
+    world = world_with_topics()
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
         world.target.delete_topic(OFFSETS)
         write(world.source, *numbers(5, 9))
-        async with world.worker() as herder:
-            await until(lambda: len(said(world, "topic.refused")) == 2)
-            await asyncio.sleep(60)
-            assert herder.status()[0].refused.keys() == ORDERS.keys()
-            assert texts(world) == numbers(0, 4)
+        await until(lambda: bool(said(world, "positions.topic_gone")))
+        await asyncio.sleep(600)
+        (line,) = said(world, "positions.topic_gone")
+        assert OFFSETS in line and "cleanup.policy=compact" in line
+        assert texts(world) == numbers(0, 9), "copying continues"
+        world.target.create_topic(OFFSETS, 3, COMPACT)
+        await until(lambda: bool(said(world, "positions.back")))
+        await asyncio.sleep(5)
+    write(world.source, *numbers(10, 12))
+    write(world.source, *numbers(5, 7), topic="idle")
+    async with world.worker():
+        await until(lambda: texts(world) == numbers(0, 12) and texts(world, 0, "A.idle") == numbers(0, 7))
+        assert not said(world, "topic.refused")
 
-    run_virtual(scenario(), limit_s=HOUR_S)
+
+async def test_a_flow_that_has_lost_its_positions_does_not_continue_as_if_it_were_new() -> None:
+    world = world_with_topics()
+    async with world.worker() as herder:
+        await world.copied(ORDERS)
+        await world.stop(herder)
+    world.target.delete_topic(OFFSETS)
+    write(world.source, *numbers(5, 9))
+    async with world.worker() as herder:
+        await until(lambda: len(said(world, "topic.refused")) == 2)
+        await asyncio.sleep(60)
+        assert herder.status()[0].refused.keys() == ORDERS.keys()
+        assert texts(world) == numbers(0, 4)
 
 
-def test_gaps_of_a_deleted_status_topic_are_stored_again_in_a_new_one() -> None:
-    async def scenario() -> None:
-        world = world_with_topics()
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            world.source.recreate_topic("orders")
-            await until(lambda: bool(gaps(world)))
-            before = gaps(world)
-            world.target.delete_topic(STATUS)
-            await until(lambda: bool(said(world, "status.topic_gone")))
-            await until(lambda: gaps(world) == before)
-            world.source.recreate_topic("idle")
-            await until(lambda: len(gaps(world)) == 2)
-            assert len(said(world, "status.topic_gone")) == 1
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_gaps_of_a_deleted_status_topic_are_stored_again_in_a_new_one() -> None:
+    world = world_with_topics()
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+        world.source.recreate_topic("orders")
+        await until(lambda: bool(gaps(world)))
+        before = gaps(world)
+        world.target.delete_topic(STATUS)
+        await until(lambda: bool(said(world, "status.topic_gone")))
+        await until(lambda: gaps(world) == before)
+        world.source.recreate_topic("idle")
+        await until(lambda: len(gaps(world)) == 2)
+        assert len(said(world, "status.topic_gone")) == 1

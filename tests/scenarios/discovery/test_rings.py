@@ -27,8 +27,10 @@ from tests.fakes.near_brokers import NearBrokers
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Process, Wire
 from tests.scenarios.settings.test_status_command import Link
-from tests.scenarios.shared_world import run
 from tests.scenarios.world import World
+from tests.simulation.incarnation import SimulationLoop
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 LINES = {
     "offset.storage.partitions": "3",
@@ -168,221 +170,191 @@ def values(cluster: ClusterModel, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_ring_of_two_files_ends_where_it_began_and_both_sides_name_it(at_once: bool) -> None:
+async def test_a_ring_of_two_files_ends_where_it_began_and_both_sides_name_it(at_once: bool) -> None:
     """The story: two teams mirror the same two clusters, each in one direction, with aliases of their own. No flow
     found the other one's alias of its target in a name, and the topics grew by one a second on each cluster."""
-
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1", "o2")
-        world.make(world.target, "payments", "p1", "p2")
-        there = world.flow("a", "B2")
-        if not at_once:
-            await world.until(lambda: values(world.target, "a.orders") == ["o1", "o2"])
-        back = world.flow("y", "x", back=True)
+    world = Ring(1)
+    world.make(world.source, "orders", "o1", "o2")
+    world.make(world.target, "payments", "p1", "p2")
+    there = world.flow("a", "B2")
+    if not at_once:
         await world.until(lambda: values(world.target, "a.orders") == ["o1", "o2"])
-        await world.until(lambda: values(world.source, "y.payments") == ["p1", "p2"])
-        await asyncio.sleep(60)
-        world.make(world.source, "orders", "o3")
-        world.make(world.source, "refunds", "r1")
-        await world.until(lambda: values(world.target, "a.refunds") == ["r1"])
-        await asyncio.sleep(20)
-        beats = {"heartbeats"}
-        assert world.topics(world.target) == {"payments", "a.orders", "a.refunds", "a.heartbeats"} | beats
-        assert world.topics(world.source) == {"orders", "refunds", "y.payments", "y.heartbeats"} | beats
-        assert values(world.target, "a.orders") == ["o1", "o2", "o3"]
-        assert values(world.source, "y.payments") == ["p1", "p2"]
-        for process, other in ((there, "Flow y->x of group group-y"), (back, "Flow a->B2 of group group-a")):
-            (found,) = process.said("ring.found")
-            assert found["why"].startswith(f"{other} leads back, from ")
-            assert not process.said("topic.refused")
+    back = world.flow("y", "x", back=True)
+    await world.until(lambda: values(world.target, "a.orders") == ["o1", "o2"])
+    await world.until(lambda: values(world.source, "y.payments") == ["p1", "p2"])
+    await asyncio.sleep(60)
+    world.make(world.source, "orders", "o3")
+    world.make(world.source, "refunds", "r1")
+    await world.until(lambda: values(world.target, "a.refunds") == ["r1"])
+    await asyncio.sleep(20)
+    beats = {"heartbeats"}
+    assert world.topics(world.target) == {"payments", "a.orders", "a.refunds", "a.heartbeats"} | beats
+    assert world.topics(world.source) == {"orders", "refunds", "y.payments", "y.heartbeats"} | beats
+    assert values(world.target, "a.orders") == ["o1", "o2", "o3"]
+    assert values(world.source, "y.payments") == ["p1", "p2"]
+    for process, other in ((there, "Flow y->x of group group-y"), (back, "Flow a->B2 of group group-a")):
+        (found,) = process.said("ring.found")
+        assert found["why"].startswith(f"{other} leads back, from ")
+        assert not process.said("topic.refused")
 
-        report = await world.report(back)
-        assert report.problems == ()
-        (flow,) = report.flows
-        assert [(str(one.reason), one.is_problem) for one in flow.not_copied] == [("ring", False)]
-        assert flow.not_copied[0].why.startswith("Flow a->B2 of group group-a leads back, from x into y")
-        left_out = {one.topic: one for one in flow.topics if one.not_copied}
-        assert left_out.keys() == {"a.orders", "a.refunds", "a.heartbeats"}
-        for one in left_out.values():
-            assert [str(reason.reason) for reason in one.not_copied] == ["ring"] and one.lag is None
-            assert one.not_copied[0].why == "Flow a->B2 of group group-a has made it from a topic of x."
-
-    run(scenario())
-
-
-def test_files_with_the_same_aliases_see_the_ring_in_names_and_it_is_not_named() -> None:
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1")
-        world.make(world.target, "payments", "p1")
-        flows = world.flow("a", "b"), world.flow("b", "a", back=True)
-        await world.until(lambda: values(world.target, "a.orders") == ["o1"])
-        await world.until(lambda: values(world.source, "b.payments") == ["p1"])
-        await asyncio.sleep(40)
-        assert world.topics(world.target) == {"payments", "a.orders", "heartbeats", "a.heartbeats"}
-        assert not any(flow.said("ring.found") for flow in flows)
-
-    run(scenario())
+    report = await world.report(back)
+    assert report.problems == ()
+    (flow,) = report.flows
+    assert [(str(one.reason), one.is_problem) for one in flow.not_copied] == [("ring", False)]
+    assert flow.not_copied[0].why.startswith("Flow a->B2 of group group-a leads back, from x into y")
+    left_out = {one.topic: one for one in flow.topics if one.not_copied}
+    assert left_out.keys() == {"a.orders", "a.refunds", "a.heartbeats"}
+    for one in left_out.values():
+        assert [str(reason.reason) for reason in one.not_copied] == ["ring"] and one.lag is None
+        assert one.not_copied[0].why == "Flow a->B2 of group group-a has made it from a topic of x."
 
 
-def test_a_flow_of_an_earlier_version_is_known_by_its_positions() -> None:
+async def test_files_with_the_same_aliases_see_the_ring_in_names_and_it_is_not_named() -> None:
+    world = Ring(1)
+    world.make(world.source, "orders", "o1")
+    world.make(world.target, "payments", "p1")
+    flows = world.flow("a", "b"), world.flow("b", "a", back=True)
+    await world.until(lambda: values(world.target, "a.orders") == ["o1"])
+    await world.until(lambda: values(world.source, "b.payments") == ["p1"])
+    await asyncio.sleep(40)
+    assert world.topics(world.target) == {"payments", "a.orders", "heartbeats", "a.heartbeats"}
+    assert not any(flow.said("ring.found") for flow in flows)
+
+
+async def test_a_flow_of_an_earlier_version_is_known_by_its_positions() -> None:
     """Its owner does not name the source cluster. A worker of this version adds that.
 
     Another cluster may have had the alias before: what came from there is copied on.
     """
-
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1")
-        world.make(world.target, "payments", "p1")
-        world.make(world.target, "a.invoices", "i1")
-        old = world.flow("a", "b")
-        schedule: Any = old.herder.connectors[0].plan.schedule
-        schedule._watch._owner._source_id = lambda: None
-        await world.until(lambda: values(world.target, "a.orders") == ["o1"])
-        await asyncio.sleep(2)  # its position is stored
-        back = world.flow("y", "x", back=True)
-        await world.until(lambda: values(world.source, "y.payments") == ["p1"])
-        await world.until(lambda: values(world.source, "y.a.invoices") == ["i1"])
-        await asyncio.sleep(10)
-        assert "y.a.orders" not in world.source.topics and back.said("ring.found")
-        assert await world.owner("a") == ""
-        assert await old.stop() == 0
-        world.flow("a", "b")
-        await asyncio.sleep(10)
-        assert await world.owner("a") == world.source.cluster_id
-
-    run(scenario())
+    world = Ring(1)
+    world.make(world.source, "orders", "o1")
+    world.make(world.target, "payments", "p1")
+    world.make(world.target, "a.invoices", "i1")
+    old = world.flow("a", "b")
+    schedule: Any = old.herder.connectors[0].plan.schedule
+    schedule._watch._owner._source_id = lambda: None
+    await world.until(lambda: values(world.target, "a.orders") == ["o1"])
+    await asyncio.sleep(2)  # its position is stored
+    back = world.flow("y", "x", back=True)
+    await world.until(lambda: values(world.source, "y.payments") == ["p1"])
+    await world.until(lambda: values(world.source, "y.a.invoices") == ["i1"])
+    await asyncio.sleep(10)
+    assert "y.a.orders" not in world.source.topics and back.said("ring.found")
+    assert await world.owner("a") == ""
+    assert await old.stop() == 0
+    world.flow("a", "b")
+    await asyncio.sleep(10)
+    assert await world.owner("a") == world.source.cluster_id
 
 
-def test_a_topic_that_was_copied_already_stops_and_is_named_and_nothing_is_deleted() -> None:
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.target, "a.orders", "o1")
-        back = world.flow("y", "x", back=True)
-        await world.until(lambda: values(world.source, "y.a.orders") == ["o1"])
-        world.flow("a", "b", topics="refunds")
-        await world.until(lambda: bool(back.said("ring.found")))
-        await world.until(lambda: bool(back.said("topics.deselected")))
-        world.make(world.target, "a.orders", "o2")
-        await asyncio.sleep(20)
-        assert values(world.source, "y.a.orders") == ["o1"]
-
-    run(scenario())
+async def test_a_topic_that_was_copied_already_stops_and_is_named_and_nothing_is_deleted() -> None:
+    world = Ring(1)
+    world.make(world.target, "a.orders", "o1")
+    back = world.flow("y", "x", back=True)
+    await world.until(lambda: values(world.source, "y.a.orders") == ["o1"])
+    world.flow("a", "b", topics="refunds")
+    await world.until(lambda: bool(back.said("ring.found")))
+    await world.until(lambda: bool(back.said("topics.deselected")))
+    world.make(world.target, "a.orders", "o2")
+    await asyncio.sleep(20)
+    assert values(world.source, "y.a.orders") == ["o1"]
 
 
-def test_a_flow_whose_records_may_not_be_read_is_named_once_with_the_right_to_grant() -> None:
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1")
-        world.make(world.target, "payments", "p1")
-        back = world.flow("y", "x", back=True, through=lambda wire: NotToRead(wire, "B", "mm2-configs.a.internal"))
-        world.flow("a", "b", topics="orders")
-        await world.until(lambda: bool(back.said("ring.unknown")))
-        await asyncio.sleep(60)
-        (unknown,) = back.said("ring.unknown")
-        assert "the flow from a into y leads back" in unknown["why"]
-        assert unknown["remedy"] == "Grant DESCRIBE and READ on mm2-configs.a.internal on y."
-        (told,) = (await world.report(back)).flows[0].not_copied
-        assert (str(told.reason), told.is_problem, told.remedy) == ("ring", False, unknown["remedy"])
-        assert values(world.source, "y.payments") == ["p1"]
-
-    run(scenario())
+async def test_a_flow_whose_records_may_not_be_read_is_named_once_with_the_right_to_grant() -> None:
+    world = Ring(1)
+    world.make(world.source, "orders", "o1")
+    world.make(world.target, "payments", "p1")
+    back = world.flow("y", "x", back=True, through=lambda wire: NotToRead(wire, "B", "mm2-configs.a.internal"))
+    world.flow("a", "b", topics="orders")
+    await world.until(lambda: bool(back.said("ring.unknown")))
+    await asyncio.sleep(60)
+    (unknown,) = back.said("ring.unknown")
+    assert "the flow from a into y leads back" in unknown["why"]
+    assert unknown["remedy"] == "Grant DESCRIBE and READ on mm2-configs.a.internal on y."
+    (told,) = (await world.report(back)).flows[0].not_copied
+    assert (str(told.reason), told.is_problem, told.remedy) == ("ring", False, unknown["remedy"])
+    assert values(world.source, "y.payments") == ["p1"]
 
 
-def test_records_that_cannot_be_read_for_a_moment_delay_new_topics_and_those_that_are_copied_go_on() -> None:
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.target, "payments", "p1")
-        away = Away("B", "mm2-configs.a.internal")
-        world.flow("y", "x", back=True, through=away.through)
-        await world.until(lambda: values(world.source, "y.payments") == ["p1"])
-        away.is_away = True
-        world.make(world.source, "orders", "o1")
-        world.flow("a", "b", topics="orders")
-        await world.until(lambda: values(world.target, "a.orders") == ["o1"])
-        world.make(world.target, "payments", "p2")
-        await world.until(lambda: values(world.source, "y.payments") == ["p1", "p2"])
-        await asyncio.sleep(5)
-        away.is_away = False
-        await asyncio.sleep(20)
-        assert "y.a.orders" not in world.source.topics
-
-    run(scenario())
+async def test_records_that_cannot_be_read_for_a_moment_delay_new_topics_and_those_that_are_copied_go_on() -> None:
+    world = Ring(1)
+    world.make(world.target, "payments", "p1")
+    away = Away("B", "mm2-configs.a.internal")
+    world.flow("y", "x", back=True, through=away.through)
+    await world.until(lambda: values(world.source, "y.payments") == ["p1"])
+    away.is_away = True
+    world.make(world.source, "orders", "o1")
+    world.flow("a", "b", topics="orders")
+    await world.until(lambda: values(world.target, "a.orders") == ["o1"])
+    world.make(world.target, "payments", "p2")
+    await world.until(lambda: values(world.source, "y.payments") == ["p1", "p2"])
+    await asyncio.sleep(5)
+    away.is_away = False
+    await asyncio.sleep(20)
+    assert "y.a.orders" not in world.source.topics
 
 
-def test_under_the_identity_policy_the_way_back_is_refused_until_it_begins_behind_what_came_from_there() -> None:
+async def test_under_the_identity_policy_the_way_back_is_refused_until_it_begins_behind_what_came_from_there() -> None:
     """A failover and the way back: the reverse flow begins at the end of what the first one has brought, when that has
     ended. The first one, started again, is refused by the same rule."""
+    world = Ring(1)
+    world.make(world.source, "orders", "o1", "o2")
+    there = world.flow("a", "b", **IDENTITY)
+    await world.until(lambda: values(world.target, "orders") == ["o1", "o2"])
+    await asyncio.sleep(2)
+    back = world.flow("y", "x", back=True, **IDENTITY)
+    await world.until(lambda: bool(back.said("topic.refused")))
+    (refused,) = back.said("topic.refused")
+    assert "flow a->b of group group-a copies it from x to y under the same name" in refused["why"]
+    assert "stop the workers of flow a->b of group group-a. Then: Go on behind what is there" in refused["why"]
+    assert "mm2py translate FILE 'a->b' --topic orders --partition 0 --offset END answers" in refused["why"]
+    await world.until(lambda: bool(there.said("ring.found")))
+    world.make(world.source, "orders", "o3")
+    await world.until(lambda: values(world.target, "orders") == ["o1", "o2", "o3"])
+    assert await back.stop() == 0
 
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1", "o2")
-        there = world.flow("a", "b", **IDENTITY)
-        await world.until(lambda: values(world.target, "orders") == ["o1", "o2"])
-        await asyncio.sleep(2)
-        back = world.flow("y", "x", back=True, **IDENTITY)
-        await world.until(lambda: bool(back.said("topic.refused")))
-        (refused,) = back.said("topic.refused")
-        assert "flow a->b of group group-a copies it from x to y under the same name" in refused["why"]
-        assert "stop the workers of flow a->b of group group-a. Then: Go on behind what is there" in refused["why"]
-        assert "mm2py translate FILE 'a->b' --topic orders --partition 0 --offset END answers" in refused["why"]
-        await world.until(lambda: bool(there.said("ring.found")))
-        world.make(world.source, "orders", "o3")
-        await world.until(lambda: values(world.target, "orders") == ["o1", "o2", "o3"])
-        assert await back.stop() == 0
+    world.put_position("y", "orders", 3)
+    back = world.flow("y", "x", back=True, **IDENTITY)
+    await world.until(lambda: bool(back.said("topic.refused")))
+    assert "its workers run (w1). Stop them; it is looked at again." in back.said("topic.refused")[0]["why"]
+    assert await there.stop() == 0
+    world.make(world.target, "orders", "n1")
+    await world.until(lambda: values(world.source, "orders") == ["o1", "o2", "o3", "n1"])
+    assert back.said("topic.accepted")
 
-        world.put_position("y", "orders", 3)
-        back = world.flow("y", "x", back=True, **IDENTITY)
-        await world.until(lambda: bool(back.said("topic.refused")))
-        assert "its workers run (w1). Stop them; it is looked at again." in back.said("topic.refused")[0]["why"]
-        assert await there.stop() == 0
-        world.make(world.target, "orders", "n1")
-        await world.until(lambda: values(world.source, "orders") == ["o1", "o2", "o3", "n1"])
-        assert back.said("topic.accepted")
-
-        there = world.flow("a", "b", **IDENTITY)
-        await world.until(lambda: bool(there.said("topic.refused")))
-        assert "flow y->x of group group-y copies it from b to a" in there.said("topic.refused")[0]["why"]
-        world.make(world.target, "orders", "n2")
-        await world.until(lambda: values(world.source, "orders")[3:] == ["n1", "n2"])
-        await asyncio.sleep(60)
-        assert values(world.source, "orders") == values(world.target, "orders") == ["o1", "o2", "o3", "n1", "n2"]
-
-    run(scenario())
+    there = world.flow("a", "b", **IDENTITY)
+    await world.until(lambda: bool(there.said("topic.refused")))
+    assert "flow y->x of group group-y copies it from b to a" in there.said("topic.refused")[0]["why"]
+    world.make(world.target, "orders", "n2")
+    await world.until(lambda: values(world.source, "orders")[3:] == ["n1", "n2"])
+    await asyncio.sleep(60)
+    assert values(world.source, "orders") == values(world.target, "orders") == ["o1", "o2", "o3", "n1", "n2"]
 
 
-def test_under_the_identity_policy_both_flows_refuse_what_both_select_and_none_has_begun() -> None:
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1")
-        world.make(world.target, "orders")
-        for cluster in (world.source, world.target):
-            world.make(cluster, "far-orders", "f1")
-        flows = [world.flow("a", "b", **IDENTITY), world.flow("y", "x", back=True, **IDENTITY)]
-        await world.until(lambda: any(flow.said("topic.refused") for flow in flows))
-        await asyncio.sleep(60)
-        assert len(values(world.source, "orders")) + len(values(world.target, "orders")) in {1, 2}
-        assert set(values(world.target, "orders")) <= {"o1"}
-        assert world.topics(world.source) | world.topics(world.target) <= {
-            *("orders", "far-orders", "heartbeats", "a.heartbeats", "y.heartbeats")
-        }
-        assert all(flow.said("ring.found") for flow in flows)
-
-    run(scenario())
+async def test_under_the_identity_policy_both_flows_refuse_what_both_select_and_none_has_begun() -> None:
+    world = Ring(1)
+    world.make(world.source, "orders", "o1")
+    world.make(world.target, "orders")
+    for cluster in (world.source, world.target):
+        world.make(cluster, "far-orders", "f1")
+    flows = [world.flow("a", "b", **IDENTITY), world.flow("y", "x", back=True, **IDENTITY)]
+    await world.until(lambda: any(flow.said("topic.refused") for flow in flows))
+    await asyncio.sleep(60)
+    assert len(values(world.source, "orders")) + len(values(world.target, "orders")) in {1, 2}
+    assert set(values(world.target, "orders")) <= {"o1"}
+    assert world.topics(world.source) | world.topics(world.target) <= {
+        *("orders", "far-orders", "heartbeats", "a.heartbeats", "y.heartbeats")
+    }
+    assert all(flow.said("ring.found") for flow in flows)
 
 
-def test_identity_flows_whose_topics_begin_differently_are_no_ring() -> None:
-    async def scenario() -> None:
-        world = Ring(1)
-        world.make(world.source, "orders", "o1")
-        world.make(world.target, "payments", "p1")
-        there = world.flow("a", "b", topics="orders.*", **IDENTITY)
-        back = world.flow("y", "x", back=True, topics="payments.*", **IDENTITY)
-        await world.until(lambda: values(world.target, "orders") == ["o1"])
-        await world.until(lambda: values(world.source, "payments") == ["p1"])
-        await asyncio.sleep(20)
-        assert not any(flow.said("ring.found") or flow.said("topic.refused") for flow in (there, back))
-
-    run(scenario())
+async def test_identity_flows_whose_topics_begin_differently_are_no_ring() -> None:
+    world = Ring(1)
+    world.make(world.source, "orders", "o1")
+    world.make(world.target, "payments", "p1")
+    there = world.flow("a", "b", topics="orders.*", **IDENTITY)
+    back = world.flow("y", "x", back=True, topics="payments.*", **IDENTITY)
+    await world.until(lambda: values(world.target, "orders") == ["o1"])
+    await world.until(lambda: values(world.source, "payments") == ["p1"])
+    await asyncio.sleep(20)
+    assert not any(flow.said("ring.found") or flow.said("topic.refused") for flow in (there, back))

@@ -11,7 +11,6 @@ from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind, GapLog
 from mm2py.records.source_offset import partition_of
 from mm2py.records.standstill import Standstill
 from tests.fakes.broker.broker_model import ClusterModel, Record
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 STATUS = "mm2-status.A.internal"
@@ -19,6 +18,7 @@ STOP, CONTINUE, RESTART = ({"on.source.gap": policy} for policy in ("stop", "con
 RECOPY = {"on.target.loss": "recopy"}
 ORDERS = {"orders": "A.orders"}
 HOUR_S = 3600.0
+pytestmark = pytest.mark.virtual_time(limit_s=HOUR_S)
 
 
 async def until(condition: Callable[[], bool], *, deadline_s: float = 120.0) -> None:
@@ -103,54 +103,45 @@ async def expired_while_down(world: World) -> None:
 # ---- expired
 
 
-def test_expired_records_are_skipped_by_default_and_named_everywhere() -> None:
-    async def scenario() -> None:
-        world = World(1)
-        await expired_while_down(world)
-        async with world.worker():
-            await world.copied(ORDERS)
-            await seen(world, ("expired", 0, 10, 24, "continued"))
-            assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
-            assert counted(world, GapKind.EXPIRED) == 1
-            (line,) = [line for line in world.log_text.getvalue().splitlines() if "source.expired" in line]
-            assert "first_offset=10" in line and "last_offset=24" in line and "done=continued" in line
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_expired_records_are_skipped_by_default_and_named_everywhere() -> None:
+    world = World(1)
+    await expired_while_down(world)
+    async with world.worker():
+        await world.copied(ORDERS)
+        await seen(world, ("expired", 0, 10, 24, "continued"))
+        assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
+        assert counted(world, GapKind.EXPIRED) == 1
+        (line,) = [line for line in world.log_text.getvalue().splitlines() if "source.expired" in line]
+        assert "first_offset=10" in line and "last_offset=24" in line and "done=continued" in line
 
 
-def test_a_partition_that_expired_records_have_stopped_resumes_when_an_operator_accepts() -> None:
-    async def scenario() -> None:
-        world = World(2, extra=STOP)
-        await expired_while_down(world)
-        async with world.worker():
-            await seen(world, ("expired", 0, 10, 24, "stopped"))
-            await asyncio.sleep(60)
-            assert texts(world) == numbers(0, 9)
-            answer = await accept(world, 10)
-            assert answer.carried_out and "offset 25" in answer.text
-            await world.copied(ORDERS)
-            await seen(world, ("expired", 0, 10, 24, "accepted"))
-            assert not [one for one in kept(world) if isinstance(one, Command)], "an answered command is complete"
-            await asyncio.sleep(5)
-        async with world.worker():
-            write(world.source, "more")
-            await world.copied(ORDERS)
-            assert texts(world) == [*numbers(0, 9), *numbers(25, 39), "more"]
-            assert counted(world, GapKind.EXPIRED) == 1
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_partition_that_expired_records_have_stopped_resumes_when_an_operator_accepts() -> None:
+    world = World(2, extra=STOP)
+    await expired_while_down(world)
+    async with world.worker():
+        await seen(world, ("expired", 0, 10, 24, "stopped"))
+        await asyncio.sleep(60)
+        assert texts(world) == numbers(0, 9)
+        answer = await accept(world, 10)
+        assert answer.carried_out and "offset 25" in answer.text
+        await world.copied(ORDERS)
+        await seen(world, ("expired", 0, 10, 24, "accepted"))
+        assert not [one for one in kept(world) if isinstance(one, Command)], "an answered command is complete"
+        await asyncio.sleep(5)
+    async with world.worker():
+        write(world.source, "more")
+        await world.copied(ORDERS)
+        assert texts(world) == [*numbers(0, 9), *numbers(25, 39), "more"]
+        assert counted(world, GapKind.EXPIRED) == 1
 
 
-def test_restart_after_expired_records_copies_what_is_left() -> None:
-    async def scenario() -> None:
-        world = World(3, extra=RESTART)
-        await expired_while_down(world)
-        async with world.worker():
-            await world.copied(ORDERS)
-            await seen(world, ("expired", 0, 10, 24, "restarted"))
-            assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_restart_after_expired_records_copies_what_is_left() -> None:
+    world = World(3, extra=RESTART)
+    await expired_while_down(world)
+    async with world.worker():
+        await world.copied(ORDERS)
+        await seen(world, ("expired", 0, 10, 24, "restarted"))
+        assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
 
 
 # ---- truncated
@@ -173,55 +164,48 @@ async def cut_back(world: World) -> None:
     ],
     ids=["default", "continue", "restart"],
 )
-def test_a_truncated_source_log_is_handled_as_policy_says(extra: dict[str, str], done: str, after: list[str]) -> None:
-    async def scenario() -> None:
-        world = World(4, nodes=3, extra=extra)
-        world.source.create_topic("orders", 1)
-        write(world.source, *numbers(0, 9))
-        async with world.worker():
-            await cut_back(world)
-            await seen(world, ("truncated", 0, 5, 9, done))
-            await until(lambda: texts(world) == [*numbers(0, 9), *after])
-            write(world.source, "later")
-            await asyncio.sleep(60)
-            assert texts(world) == [*numbers(0, 9), *after, *(["later"] if after else [])]
-            assert counted(world, GapKind.TRUNCATED) == 1
-
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_an_operator_can_resume_a_partition_after_the_truncation() -> None:
-    async def scenario() -> None:
-        world = World(5, nodes=3)
-        world.source.create_topic("orders", 2)
-        write(world.source, *numbers(0, 9))
-        write(world.source, "a", partition=1)
-        async with world.worker():
-            await cut_back(world)
-            await seen(world, ("truncated", 0, 5, 9, "stopped"))
-            assert (await accept(world, 10)).carried_out
-            write(world.source, "b", partition=1)
-            await world.copied(ORDERS)
-            assert texts(world) == [*numbers(0, 9), "other", "another"]
-            assert texts(world, 1) == ["a", "b"]
-            await seen(world, ("truncated", 0, 5, 9, "accepted"))
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_truncated_source_log_is_handled_as_policy_says(
+    extra: dict[str, str], done: str, after: list[str]
+) -> None:
+    world = World(4, nodes=3, extra=extra)
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker():
+        await cut_back(world)
+        await seen(world, ("truncated", 0, 5, 9, done))
+        await until(lambda: texts(world) == [*numbers(0, 9), *after])
+        write(world.source, "later")
+        await asyncio.sleep(60)
+        assert texts(world) == [*numbers(0, 9), *after, *(["later"] if after else [])]
+        assert counted(world, GapKind.TRUNCATED) == 1
 
 
-def test_a_recopy_by_the_command_line_closes_the_gap_too() -> None:
-    async def scenario() -> None:
-        world = World(18, nodes=3)
-        world.source.create_topic("orders", 1)
-        write(world.source, *numbers(0, 9))
-        async with world.worker():
-            await cut_back(world)
-            await seen(world, ("truncated", 0, 5, 9, "stopped"))
-        async with world.worker(allow_recopy=frozenset({"orders"})):
-            await until(lambda: texts(world) == [*numbers(0, 9), *numbers(0, 4), "other", "another"])
-            await seen(world, ("truncated", 0, 5, 9, "accepted"))
+async def test_an_operator_can_resume_a_partition_after_the_truncation() -> None:
+    world = World(5, nodes=3)
+    world.source.create_topic("orders", 2)
+    write(world.source, *numbers(0, 9))
+    write(world.source, "a", partition=1)
+    async with world.worker():
+        await cut_back(world)
+        await seen(world, ("truncated", 0, 5, 9, "stopped"))
+        assert (await accept(world, 10)).carried_out
+        write(world.source, "b", partition=1)
+        await world.copied(ORDERS)
+        assert texts(world) == [*numbers(0, 9), "other", "another"]
+        assert texts(world, 1) == ["a", "b"]
+        await seen(world, ("truncated", 0, 5, 9, "accepted"))
 
-    run_virtual(scenario(), limit_s=HOUR_S)
+
+async def test_a_recopy_by_the_command_line_closes_the_gap_too() -> None:
+    world = World(18, nodes=3)
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker():
+        await cut_back(world)
+        await seen(world, ("truncated", 0, 5, 9, "stopped"))
+    async with world.worker(allow_recopy=frozenset({"orders"})):
+        await until(lambda: texts(world) == [*numbers(0, 9), *numbers(0, 4), "other", "another"])
+        await seen(world, ("truncated", 0, 5, 9, "accepted"))
 
 
 # ---- recreated upstream
@@ -230,136 +214,120 @@ def test_a_recopy_by_the_command_line_closes_the_gap_too() -> None:
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize("records", [3, 30], ids=["shorter", "longer"])
 @pytest.mark.parametrize("extra", [CONTINUE, RESTART], ids=["continue", "restart"])
-def test_a_recreated_topic_is_copied_from_its_start_where_policy_says_so(
+async def test_a_recreated_topic_is_copied_from_its_start_where_policy_says_so(
     extra: dict[str, str], records: int, down: bool
 ) -> None:
-    async def scenario() -> None:
-        world = World(6, extra=extra)
-        world.source.create_topic("orders", 2)
-        write(world.source, *numbers(0, 9))
-        async with world.worker() as herder:
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            if down:
-                await world.stop(herder)
-            world.source.recreate_topic("orders")
-            new = [f"new {number}" for number in range(records)]
-            write(world.source, *new)
-            if not down:
-                await until(lambda: texts(world) == [*numbers(0, 9), *new])
-        async with world.worker():
+    world = World(6, extra=extra)
+    world.source.create_topic("orders", 2)
+    write(world.source, *numbers(0, 9))
+    async with world.worker() as herder:
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+        if down:
+            await world.stop(herder)
+        world.source.recreate_topic("orders")
+        new = [f"new {number}" for number in range(records)]
+        write(world.source, *new)
+        if not down:
             await until(lambda: texts(world) == [*numbers(0, 9), *new])
-            done = extra["on.source.gap"].replace("ue", "ued").replace("start", "started")
-            await seen(world, ("recreated", 0, 10, None, done), ("recreated", 1, 0, None, done))
-            assert counted(world, GapKind.RECREATED) == 2
-            assert "topic.refused" not in world.log_text.getvalue()
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+    async with world.worker():
+        await until(lambda: texts(world) == [*numbers(0, 9), *new])
+        done = extra["on.source.gap"].replace("ue", "ued").replace("start", "started")
+        await seen(world, ("recreated", 0, 10, None, done), ("recreated", 1, 0, None, done))
+        assert counted(world, GapKind.RECREATED) == 2
+        assert "topic.refused" not in world.log_text.getvalue()
 
 
 @pytest.mark.parametrize("partitions", [2, 1], ids=["as wide", "narrower"])
-def test_a_recreated_topic_stops_until_an_operator_has_accepted_each_of_its_partitions(partitions: int) -> None:
-    async def scenario() -> None:
-        world = World(7)
-        world.source.create_topic("orders", 2)
-        for partition in range(2):
-            write(world.source, *numbers(0, 9), partition=partition)
-        async with world.worker() as herder:
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            world.source.recreate_topic("orders", partitions)
-            write(world.source, "new", partition=0)
-            await seen(world, ("recreated", 0, 10, None, "stopped"), ("recreated", 1, 10, None, "stopped"))
-            first = await accept(world, 10, partition=0, command_id="c0")
-            assert first.carried_out
-            await asyncio.sleep(60)
-            if partitions == 1:
-                assert first.text == "it is copied from its first record on.", "the other partition no longer exists"
-                assert texts(world) == [*numbers(0, 9), "new"]
-            else:
-                assert "partition(s) 1" in first.text
-                assert texts(world) == numbers(0, 9), "no partition is copied before all are accepted"
-            gone = await accept(world, 10, partition=1, command_id="c1")
-            assert gone.carried_out, gone.text
-            await until(lambda: texts(world) == [*numbers(0, 9), "new"])
-            assert herder.status()[0].refused == {}
-            await seen(world, ("recreated", 0, 10, None, "accepted"), ("recreated", 1, 10, None, "accepted"))
-            if partitions == 1:
-                world.source.add_partitions("orders", 2)
-                write(world.source, "grown", partition=1)
-                await until(lambda: texts(world, 1) == [*numbers(0, 9), "grown"])
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_recreated_topic_stops_until_an_operator_has_accepted_each_of_its_partitions(partitions: int) -> None:
+    world = World(7)
+    world.source.create_topic("orders", 2)
+    for partition in range(2):
+        write(world.source, *numbers(0, 9), partition=partition)
+    async with world.worker() as herder:
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+        world.source.recreate_topic("orders", partitions)
+        write(world.source, "new", partition=0)
+        await seen(world, ("recreated", 0, 10, None, "stopped"), ("recreated", 1, 10, None, "stopped"))
+        first = await accept(world, 10, partition=0, command_id="c0")
+        assert first.carried_out
+        await asyncio.sleep(60)
+        if partitions == 1:
+            assert first.text == "it is copied from its first record on.", "the other partition no longer exists"
+            assert texts(world) == [*numbers(0, 9), "new"]
+        else:
+            assert "partition(s) 1" in first.text
+            assert texts(world) == numbers(0, 9), "no partition is copied before all are accepted"
+        gone = await accept(world, 10, partition=1, command_id="c1")
+        assert gone.carried_out, gone.text
+        await until(lambda: texts(world) == [*numbers(0, 9), "new"])
+        assert herder.status()[0].refused == {}
+        await seen(world, ("recreated", 0, 10, None, "accepted"), ("recreated", 1, 10, None, "accepted"))
+        if partitions == 1:
+            world.source.add_partitions("orders", 2)
+            write(world.source, "grown", partition=1)
+            await until(lambda: texts(world, 1) == [*numbers(0, 9), "grown"])
 
 
-def test_a_position_of_another_source_cluster_stops_its_topic() -> None:
+async def test_a_position_of_another_source_cluster_stops_its_topic() -> None:
     """An operator lets the alias A stand for another cluster, which has a topic of the same name."""
-
-    async def scenario() -> None:
-        world = World(17)
-        world.source.create_topic("orders", 1)
-        write(world.source, *numbers(0, 9))
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-        world.source.cluster_id = "another"
-        world.target.delete_topic("mm2-cluster.mm2py.internal")  # otherwise the group would refuse the flow first
-        write(world.source, "a record of another cluster")
-        async with world.worker():
-            await seen(world, ("recreated", 0, 10, None, "stopped"))
-            await asyncio.sleep(60)
-            assert texts(world) == numbers(0, 9)
-            assert "its position is of cluster A-" in world.log_text.getvalue()
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+    world = World(17)
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+    world.source.cluster_id = "another"
+    world.target.delete_topic("mm2-cluster.mm2py.internal")  # otherwise the group would refuse the flow first
+    write(world.source, "a record of another cluster")
+    async with world.worker():
+        await seen(world, ("recreated", 0, 10, None, "stopped"))
+        await asyncio.sleep(60)
+        assert texts(world) == numbers(0, 9)
+        assert "its position is of cluster A-" in world.log_text.getvalue()
 
 
-def test_an_accepted_gap_of_a_topic_is_remembered_across_a_crash() -> None:
-    async def scenario() -> None:
-        world = World(8)
-        world.source.create_topic("orders", 2)
-        for partition in range(2):
-            write(world.source, *numbers(0, 4), partition=partition)
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            world.source.recreate_topic("orders")
-            write(world.source, "new 0", partition=0)
-            write(world.source, "new 1", partition=1)
-            await until(lambda: len(gaps(world)) == 2)
-            assert (await accept(world, 5, partition=0, command_id="c0")).carried_out
-        async with world.worker():
-            assert (await accept(world, 5, partition=1, command_id="c1")).carried_out
-            await until(lambda: texts(world, 0)[5:] == ["new 0"] and texts(world, 1)[5:] == ["new 1"])
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_an_accepted_gap_of_a_topic_is_remembered_across_a_crash() -> None:
+    world = World(8)
+    world.source.create_topic("orders", 2)
+    for partition in range(2):
+        write(world.source, *numbers(0, 4), partition=partition)
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+        world.source.recreate_topic("orders")
+        write(world.source, "new 0", partition=0)
+        write(world.source, "new 1", partition=1)
+        await until(lambda: len(gaps(world)) == 2)
+        assert (await accept(world, 5, partition=0, command_id="c0")).carried_out
+    async with world.worker():
+        assert (await accept(world, 5, partition=1, command_id="c1")).carried_out
+        await until(lambda: texts(world, 0)[5:] == ["new 0"] and texts(world, 1)[5:] == ["new 1"])
 
 
 # ---- deleted
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
-def test_a_deleted_topic_is_a_gap_that_needs_no_answer(down: bool) -> None:
-    async def scenario() -> None:
-        world = World(9)
-        for topic in ("orders", "bills"):
-            world.source.create_topic(topic, 1)
-            write(world.source, "1", topic=topic)
-        async with world.worker() as herder:
-            await world.copied({**ORDERS, "bills": "A.bills"})
-            await asyncio.sleep(5)
-            if down:
-                await world.stop(herder)
-            world.source.delete_topic("orders")
-            if not down:
-                await seen(world, ("deleted", 0, 1, None, "kept"))
-        for _ in range(2):
-            async with world.worker():
-                await seen(world, ("deleted", 0, 1, None, "kept"))
-                await asyncio.sleep(30)
-        assert texts(world) == ["1"]
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_deleted_topic_is_a_gap_that_needs_no_answer(down: bool) -> None:
+    world = World(9)
+    for topic in ("orders", "bills"):
+        world.source.create_topic(topic, 1)
+        write(world.source, "1", topic=topic)
+    async with world.worker() as herder:
+        await world.copied({**ORDERS, "bills": "A.bills"})
+        await asyncio.sleep(5)
+        if down:
+            await world.stop(herder)
+        world.source.delete_topic("orders")
+        if not down:
+            await seen(world, ("deleted", 0, 1, None, "kept"))
+    for _ in range(2):
+        async with world.worker():
+            await seen(world, ("deleted", 0, 1, None, "kept"))
+            await asyncio.sleep(30)
+    assert texts(world) == ["1"]
 
 
 # ---- the copy is lost
@@ -367,70 +335,61 @@ def test_a_deleted_topic_is_a_gap_that_needs_no_answer(down: bool) -> None:
 
 @pytest.mark.parametrize("down", [False, True], ids=["running", "down"])
 @pytest.mark.parametrize("recreated", [False, True], ids=["deleted", "recreated"])
-def test_a_lost_copy_is_copied_again_where_policy_says_so(recreated: bool, down: bool) -> None:
-    async def scenario() -> None:
-        world = World(10, extra=RECOPY)
-        world.source.create_topic("orders", 1)
-        write(world.source, *numbers(0, 9))
-        async with world.worker() as herder:
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            if down:
-                await world.stop(herder)
-            world.target.recreate_topic("A.orders") if recreated else world.target.delete_topic("A.orders")
-            write(world.source, *numbers(10, 12))
-            if not down:
-                await until(lambda: texts(world) == numbers(0, 12))
-        async with world.worker():
+async def test_a_lost_copy_is_copied_again_where_policy_says_so(recreated: bool, down: bool) -> None:
+    world = World(10, extra=RECOPY)
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker() as herder:
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+        if down:
+            await world.stop(herder)
+        world.target.recreate_topic("A.orders") if recreated else world.target.delete_topic("A.orders")
+        write(world.source, *numbers(10, 12))
+        if not down:
             await until(lambda: texts(world) == numbers(0, 12))
-            await seen(world, ("target-deleted", 0, None, 9, "restarted"))
-            assert counted(world, GapKind.TARGET_DELETED) == 1
+    async with world.worker():
+        await until(lambda: texts(world) == numbers(0, 12))
+        await seen(world, ("target-deleted", 0, None, 9, "restarted"))
+        assert counted(world, GapKind.TARGET_DELETED) == 1
 
-    run_virtual(scenario(), limit_s=HOUR_S)
 
-
-def test_a_lost_copy_stops_its_topic_until_an_operator_accepts_it() -> None:
-    async def scenario() -> None:
-        world = World(11)
-        world.source.create_topic("orders", 1)
-        write(world.source, *numbers(0, 9))
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-            world.target.recreate_topic("A.orders")
-            write(world.source, "10")
-            await seen(world, ("target-deleted", 0, None, 9, "stopped"))
-            await asyncio.sleep(60)
-            assert texts(world) == []
-            assert (await accept(world, 10)).carried_out
-            await until(lambda: texts(world) == numbers(0, 10))
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_lost_copy_stops_its_topic_until_an_operator_accepts_it() -> None:
+    world = World(11)
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+        world.target.recreate_topic("A.orders")
+        write(world.source, "10")
+        await seen(world, ("target-deleted", 0, None, 9, "stopped"))
+        await asyncio.sleep(60)
+        assert texts(world) == []
+        assert (await accept(world, 10)).carried_out
+        await until(lambda: texts(world) == numbers(0, 10))
 
 
 # ---- what is no gap
 
 
-def test_compaction_and_transaction_markers_cause_no_gap() -> None:
-    async def scenario() -> None:
-        world = World(12, extra={"A.consumer.isolation.level": "read_committed", **STOP})
-        world.source.create_topic("orders", 1, {"cleanup.policy": "compact"})
-        for number in range(20):
-            world.source.append("orders", 0, [Record(b"%d" % number, key=b"k%d" % (number % 3))])
-        aborted = world.source.transaction()
-        aborted.append("orders", 0, [Record(b"aborted", key=b"a")])
-        aborted.abort()
-        committed = world.source.transaction()
-        committed.append("orders", 0, [Record(b"committed", key=b"c")])
-        committed.commit()
-        world.source.compact("orders")
-        async with world.worker():
-            await until(lambda: texts(world)[-1:] == ["committed"])
-            await asyncio.sleep(30)
-            assert gaps(world) == []
-            assert "source." not in world.log_text.getvalue()
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_compaction_and_transaction_markers_cause_no_gap() -> None:
+    world = World(12, extra={"A.consumer.isolation.level": "read_committed", **STOP})
+    world.source.create_topic("orders", 1, {"cleanup.policy": "compact"})
+    for number in range(20):
+        world.source.append("orders", 0, [Record(b"%d" % number, key=b"k%d" % (number % 3))])
+    aborted = world.source.transaction()
+    aborted.append("orders", 0, [Record(b"aborted", key=b"a")])
+    aborted.abort()
+    committed = world.source.transaction()
+    committed.append("orders", 0, [Record(b"committed", key=b"c")])
+    committed.commit()
+    world.source.compact("orders")
+    async with world.worker():
+        await until(lambda: texts(world)[-1:] == ["committed"])
+        await asyncio.sleep(30)
+        assert gaps(world) == []
+        assert "source." not in world.log_text.getvalue()
 
 
 # ---- commands
@@ -447,98 +406,83 @@ def test_compaction_and_transaction_markers_cause_no_gap() -> None:
     ],
     ids=["moved on", "no such partition", "no such topic", "unknown", "not stopped"],
 )
-def test_a_command_that_does_not_fit_is_refused_with_the_reason(one: Command, why: str) -> None:
-    async def scenario() -> None:
-        world = World(13, nodes=3)
-        world.source.create_topic("orders", 2)
-        write(world.source, *numbers(0, 9))
-        write(world.source, "a", partition=1)
-        async with world.worker():
-            await cut_back_first(world)
-            command(world, one)
-            answer = await answer_to(world, one)
-            assert not answer.carried_out
-            assert why in answer.text
-            await asyncio.sleep(30)
-            assert texts(world) == numbers(0, 9)
-
+async def test_a_command_that_does_not_fit_is_refused_with_the_reason(one: Command, why: str) -> None:
     async def cut_back_first(world: World) -> None:
         await cut_back(world)
         await seen(world, ("truncated", 0, 5, 9, "stopped"))
 
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_command_given_while_no_worker_ran_is_carried_out_once_at_the_next_start() -> None:
-    async def scenario() -> None:
-        world = World(14, nodes=3)
-        world.source.create_topic("orders", 1)
-        write(world.source, *numbers(0, 9))
-        async with world.worker():
-            await cut_back(world)
-            await seen(world, ("truncated", 0, 5, 9, "stopped"))
-        one = Command("c1", "orders", 0, 10, 1)
+    world = World(13, nodes=3)
+    world.source.create_topic("orders", 2)
+    write(world.source, *numbers(0, 9))
+    write(world.source, "a", partition=1)
+    async with world.worker():
+        await cut_back_first(world)
         command(world, one)
-        async with world.worker():
-            assert (await answer_to(world, one)).carried_out
-            await world.copied(ORDERS)
-            await asyncio.sleep(5)
-        async with world.worker():
-            command(world, one)
-            assert (await answer_to(world, one)).carried_out, "it was carried out before"
-            await asyncio.sleep(30)
-            assert texts(world) == [*numbers(0, 9), "other", "another"]
+        answer = await answer_to(world, one)
+        assert not answer.carried_out
+        assert why in answer.text
+        await asyncio.sleep(30)
+        assert texts(world) == numbers(0, 9)
 
-    run_virtual(scenario(), limit_s=HOUR_S)
+
+async def test_a_command_given_while_no_worker_ran_is_carried_out_once_at_the_next_start() -> None:
+    world = World(14, nodes=3)
+    world.source.create_topic("orders", 1)
+    write(world.source, *numbers(0, 9))
+    async with world.worker():
+        await cut_back(world)
+        await seen(world, ("truncated", 0, 5, 9, "stopped"))
+    one = Command("c1", "orders", 0, 10, 1)
+    command(world, one)
+    async with world.worker():
+        assert (await answer_to(world, one)).carried_out
+        await world.copied(ORDERS)
+        await asyncio.sleep(5)
+    async with world.worker():
+        command(world, one)
+        assert (await answer_to(world, one)).carried_out, "it was carried out before"
+        await asyncio.sleep(30)
+        assert texts(world) == [*numbers(0, 9), "other", "another"]
 
 
 # ---- the status topic
 
 
-def test_records_of_connect_stay_and_malformed_ones_are_named() -> None:
-    async def scenario() -> None:
-        world = World(15)
-        world.source.create_topic("orders", 1)
-        write(world.source, "1")
-        world.target.create_topic(STATUS, 5, {"cleanup.policy": "compact"})
-        theirs = Record(b'{"state":"RUNNING"}', key=b"status-connector-MirrorSourceConnector")
-        world.target.append(STATUS, 0, [theirs, Record(b"{", key=b"mm2py-gap-expired-0-0-orders")])
-        async with world.worker():
-            await world.copied(ORDERS)
-            await until(lambda: "status.malformed" in world.log_text.getvalue())
-            assert world.target.records(STATUS, 0)[0].key == theirs.key
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_records_of_connect_stay_and_malformed_ones_are_named() -> None:
+    world = World(15)
+    world.source.create_topic("orders", 1)
+    write(world.source, "1")
+    world.target.create_topic(STATUS, 5, {"cleanup.policy": "compact"})
+    theirs = Record(b'{"state":"RUNNING"}', key=b"status-connector-MirrorSourceConnector")
+    world.target.append(STATUS, 0, [theirs, Record(b"{", key=b"mm2py-gap-expired-0-0-orders")])
+    async with world.worker():
+        await world.copied(ORDERS)
+        await until(lambda: "status.malformed" in world.log_text.getvalue())
+        assert world.target.records(STATUS, 0)[0].key == theirs.key
 
 
-def test_without_a_status_topic_records_are_copied_and_gaps_are_in_log_and_metrics() -> None:
-    async def scenario() -> None:
-        world = World(16)
-        world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
-        await expired_while_down(world)
-        async with world.worker():
-            await world.copied(ORDERS)
-            await until(lambda: "status.waiting" in world.log_text.getvalue())
-            assert "cleanup.policy is delete" in world.log_text.getvalue()
-            assert counted(world, GapKind.EXPIRED) == 1
-            assert "source.expired" in world.log_text.getvalue()
-            assert kept(world) == []
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_without_a_status_topic_records_are_copied_and_gaps_are_in_log_and_metrics() -> None:
+    world = World(16)
+    world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
+    await expired_while_down(world)
+    async with world.worker():
+        await world.copied(ORDERS)
+        await until(lambda: "status.waiting" in world.log_text.getvalue())
+        assert "cleanup.policy is delete" in world.log_text.getvalue()
+        assert counted(world, GapKind.EXPIRED) == 1
+        assert "source.expired" in world.log_text.getvalue()
+        assert kept(world) == []
 
 
-def test_a_gap_found_while_the_status_topic_was_unavailable_is_stored_later() -> None:
-    async def scenario() -> None:
-        world = World(17)
-        world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
-        await expired_while_down(world)
-        async with world.worker():
-            await world.copied(ORDERS)
-            assert gaps(world) == []
-            world.target.configure_topic(STATUS, {"cleanup.policy": "compact"})
-            await seen(world, ("expired", 0, 10, 24, "continued"))
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_gap_found_while_the_status_topic_was_unavailable_is_stored_later() -> None:
+    world = World(17)
+    world.target.create_topic(STATUS, 5, {"cleanup.policy": "delete"})
+    await expired_while_down(world)
+    async with world.worker():
+        await world.copied(ORDERS)
+        assert gaps(world) == []
+        world.target.configure_topic(STATUS, {"cleanup.policy": "compact"})
+        await seen(world, ("expired", 0, 10, 24, "continued"))
 
 
 def test_the_action_of_a_gap_is_a_word_that_operators_read() -> None:

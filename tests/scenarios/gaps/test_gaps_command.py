@@ -29,11 +29,11 @@ from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.records.gap_record import Command, Done, Gap, GapKind
 from mm2py.records.gap_record import decode as decode_status
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World
 
 HOUR_S = 3600.0
+pytestmark = pytest.mark.virtual_time(limit_s=HOUR_S)
 THREE_CLUSTERS = """\
 clusters = A, B, C
 A.bootstrap.servers = a:1
@@ -61,66 +61,54 @@ async def cut_back(world: World) -> None:
             await asyncio.sleep(0.5)
 
 
-def test_a_gap_is_listed_and_resumes_when_it_is_accepted() -> None:
-    async def scenario() -> None:
-        world = World(1, nodes=3)
-        flow = world.settings.flow
-        async with world.worker():
-            await cut_back(world)
-            (gap,) = await read_gaps(world.settings, world.target)
-            assert (gap.kind, gap.topic, gap.position, gap.is_open) == ("truncated", "orders", 3, True)
-            (outcome,) = await accept(
-                world.settings, world.target, [Wanted(flow, "orders", None)], clock=world.clock, rng=random.Random(1)
-            )
-            assert outcome.carried_out, outcome.text
-            assert str(outcome.wanted) == "A->B:orders:0"
-            await world.copied({"orders": "A.orders"})
-            assert values(world) == [b"0", b"1", b"2", b"other"]
-            (gap,) = await read_gaps(world.settings, world.target)
-            assert gap.done is Done.ACCEPTED
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_a_gap_is_listed_and_resumes_when_it_is_accepted() -> None:
+    world = World(1, nodes=3)
+    flow = world.settings.flow
+    async with world.worker():
+        await cut_back(world)
+        (gap,) = await read_gaps(world.settings, world.target)
+        assert (gap.kind, gap.topic, gap.position, gap.is_open) == ("truncated", "orders", 3, True)
+        (outcome,) = await accept(
+            world.settings, world.target, [Wanted(flow, "orders", None)], clock=world.clock, rng=random.Random(1)
+        )
+        assert outcome.carried_out, outcome.text
+        assert str(outcome.wanted) == "A->B:orders:0"
+        await world.copied({"orders": "A.orders"})
+        assert values(world) == [b"0", b"1", b"2", b"other"]
+        (gap,) = await read_gaps(world.settings, world.target)
+        assert gap.done is Done.ACCEPTED
 
 
-def test_without_an_open_gap_nothing_is_written() -> None:
-    async def scenario() -> None:
-        world = World(2)
-        world.source.create_topic("orders", 1)
-        async with world.worker():
-            await asyncio.sleep(10)
-            wanted = Wanted(world.settings.flow, "orders", 0)
-            (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
-            assert (outcome.carried_out, outcome.text) == (False, "no gap of it is open.")
-            kept = [record for number in range(5) for record in world.target.records("mm2-status.A.internal", number)]
-            assert all((record.key or b"").startswith(b"mm2py-incarnation-") for record in kept)
-
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_flow_that_never_ran_has_no_gaps() -> None:
-    async def scenario() -> None:
-        world = World(3)
-        assert await read_gaps(world.settings, world.target) == []
-
-    run_virtual(scenario(), limit_s=HOUR_S)
-
-
-def test_a_command_without_an_answer_is_reported_as_such_and_carried_out_later() -> None:
-    async def scenario() -> None:
-        world = World(4, nodes=3)
-        async with world.worker():
-            await cut_back(world)
-        begun_s = world.clock.monotonic()
+async def test_without_an_open_gap_nothing_is_written() -> None:
+    world = World(2)
+    world.source.create_topic("orders", 1)
+    async with world.worker():
+        await asyncio.sleep(10)
         wanted = Wanted(world.settings.flow, "orders", 0)
         (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
-        assert not outcome.carried_out
-        assert "no worker answered within 30 s: it is still being carried out, or will be" in outcome.text
-        assert 30 <= world.clock.monotonic() - begun_s < 35
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            assert values(world) == [b"0", b"1", b"2", b"other"]
+        assert (outcome.carried_out, outcome.text) == (False, "no gap of it is open.")
+        kept = [record for number in range(5) for record in world.target.records("mm2-status.A.internal", number)]
+        assert all((record.key or b"").startswith(b"mm2py-incarnation-") for record in kept)
 
-    run_virtual(scenario(), limit_s=HOUR_S)
+
+async def test_a_flow_that_never_ran_has_no_gaps() -> None:
+    world = World(3)
+    assert await read_gaps(world.settings, world.target) == []
+
+
+async def test_a_command_without_an_answer_is_reported_as_such_and_carried_out_later() -> None:
+    world = World(4, nodes=3)
+    async with world.worker():
+        await cut_back(world)
+    begun_s = world.clock.monotonic()
+    wanted = Wanted(world.settings.flow, "orders", 0)
+    (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
+    assert not outcome.carried_out
+    assert "no worker answered within 30 s: it is still being carried out, or will be" in outcome.text
+    assert 30 <= world.clock.monotonic() - begun_s < 35
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        assert values(world) == [b"0", b"1", b"2", b"other"]
 
 
 def test_the_table_has_a_line_for_each_gap_and_cannot_control_the_terminal() -> None:
@@ -197,59 +185,49 @@ class Shell:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_an_unreachable_cluster_does_not_hide_the_gaps_of_the_others(form: str, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        world = World(6, nodes=3)
-        shell = Shell(world, tmp_path)
-        async with world.worker():
-            await cut_back(world)
-            assert await shell.run("--format", form) == EXIT_FAILED
-        assert "orders" in shell.out and "truncated" in shell.out
-        (warning,) = shell.warnings
-        assert warning.startswith("A->C cannot be listed: C does not answer: reading mm2-status.A.internal took more")
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_an_unreachable_cluster_does_not_hide_the_gaps_of_the_others(form: str, tmp_path: Path) -> None:
+    world = World(6, nodes=3)
+    shell = Shell(world, tmp_path)
+    async with world.worker():
+        await cut_back(world)
+        assert await shell.run("--format", form) == EXIT_FAILED
+    assert "orders" in shell.out and "truncated" in shell.out
+    (warning,) = shell.warnings
+    assert warning.startswith("A->C cannot be listed: C does not answer: reading mm2-status.A.internal took more")
 
 
-def test_an_accepted_gap_is_reported_although_another_cluster_is_unreachable(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        world = World(7, nodes=3)
-        shell = Shell(world, tmp_path)
-        async with world.worker():
-            await cut_back(world)
-            assert await shell.run("accept", "A->C:payments:0", "A->B:orders") == EXIT_FAILED
-            await world.copied({"orders": "A.orders"})
-        refused, accepted = shell.out.splitlines()
-        assert refused.startswith("A->C:payments:0: not accepted, C does not answer: reading mm2-status.A.internal")
-        assert accepted.startswith("A->B:orders:0: accepted, it goes on at source offset")
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+async def test_an_accepted_gap_is_reported_although_another_cluster_is_unreachable(tmp_path: Path) -> None:
+    world = World(7, nodes=3)
+    shell = Shell(world, tmp_path)
+    async with world.worker():
+        await cut_back(world)
+        assert await shell.run("accept", "A->C:payments:0", "A->B:orders") == EXIT_FAILED
+        await world.copied({"orders": "A.orders"})
+    refused, accepted = shell.out.splitlines()
+    assert refused.startswith("A->C:payments:0: not accepted, C does not answer: reading mm2-status.A.internal")
+    assert accepted.startswith("A->B:orders:0: accepted, it goes on at source offset")
 
 
-def test_a_command_whose_answer_cannot_be_read_is_among_the_outcomes() -> None:
+async def test_a_command_whose_answer_cannot_be_read_is_among_the_outcomes() -> None:
     """The right to read the status topic is revoked while the command is in flight."""
+    world = World(8, nodes=3)
+    async with world.worker():
+        await cut_back(world)
 
-    async def scenario() -> None:
-        world = World(8, nodes=3)
-        async with world.worker():
-            await cut_back(world)
+    def deny_when_written() -> None:
+        for number in range(len(world.target.topics["mm2-status.A.internal"].partitions)):
+            for record in world.target.records("mm2-status.A.internal", number):
+                found = decode_status(record.key or b"", record.value) if record.value else None
+                if isinstance(found, Command):
+                    world.target.denied_topics.add("mm2-status.A.internal")
 
-        def deny_when_written() -> None:
-            for number in range(len(world.target.topics["mm2-status.A.internal"].partitions)):
-                for record in world.target.records("mm2-status.A.internal", number):
-                    found = decode_status(record.key or b"", record.value) if record.value else None
-                    if isinstance(found, Command):
-                        world.target.denied_topics.add("mm2-status.A.internal")
+    def is_up(_: Request) -> bool:
+        deny_when_written()
+        return True
 
-        def is_up(_: Request) -> bool:
-            deny_when_written()
-            return True
-
-        brokers = cast("Brokers", Link(world.target, is_up))
-        wanted = Wanted(world.settings.flow, "orders", 0)
-        (outcome,) = await accept(world.settings, brokers, [wanted], clock=world.clock, rng=random.Random(1))
-        assert (str(outcome.wanted), outcome.carried_out) == ("A->B:orders:0", False)
-        assert outcome.text.startswith("whether it was carried out cannot be read (Reading mm2-status.A.internal")
-        assert outcome.text.endswith("or will be once A->B runs.")
-
-    run_virtual(scenario(), limit_s=HOUR_S)
+    brokers = cast("Brokers", Link(world.target, is_up))
+    wanted = Wanted(world.settings.flow, "orders", 0)
+    (outcome,) = await accept(world.settings, brokers, [wanted], clock=world.clock, rng=random.Random(1))
+    assert (str(outcome.wanted), outcome.carried_out) == ("A->B:orders:0", False)
+    assert outcome.text.startswith("whether it was carried out cannot be read (Reading mm2-status.A.internal")
+    assert outcome.text.endswith("or will be once A->B runs.")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from connectors.source.gap_keeper import GapKeeper
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
 from mm2py.records.source_offset import partition_of
 from tests.fakes.broker.broker_model import Record
 from tests.fakes.flow_context import make_context
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.world import World
 
 STATUS = "mm2-status.A.internal"
@@ -19,29 +20,26 @@ EARLIER = Gap(GapKind.TRUNCATED, "orders", 0, 5, 9, Done.STOPPED, 10, "cut back"
 LATER = Gap(GapKind.EXPIRED, "orders", 0, 20, 29, Done.STOPPED, 20, "deleted", 2_000)
 
 
-def test_a_gap_found_after_an_operators_position_waits_even_if_the_status_topic_opens_late() -> None:
+@pytest.mark.virtual_time(limit_s=600)
+async def test_a_gap_found_after_an_operators_position_waits_even_if_the_status_topic_opens_late() -> None:
     """Gaps that a previous incarnation left there are over; gaps that this one has found since are not."""
-
-    async def scenario() -> None:
-        world = World(1)
-        world.target.create_topic(STATUS, 5, {"cleanup.policy": "compact"})
-        world.target.append(STATUS, partition_of(EARLIER.key, 5), [Record(encode_value(EARLIER), key=EARLIER.key)])
-        incarnation = Incarnation(
-            world.target,
-            lambda number: f"mm2py-test-{number}",
-            clock=world.clock,
-            rng=random.Random(1),
-            report=lambda _: None,
-            waiting=lambda _: None,
-        )
-        await incarnation.start()
-        gaps = GapKeeper(make_context(target=world.target, incarnation=incarnation, clock=world.clock, log=world.log))
-        key = ("orders", 0)
-        gaps.settle(key)
-        gaps.keep(LATER)
-        await gaps.open()
-        assert gaps.of(key) == [replace(EARLIER, done=Done.ACCEPTED), LATER]
-        await gaps.flush()
-        assert (await gaps.open()).gaps() == [replace(EARLIER, done=Done.ACCEPTED), LATER]
-
-    run_virtual(scenario(), limit_s=600)
+    world = World(1)
+    world.target.create_topic(STATUS, 5, {"cleanup.policy": "compact"})
+    world.target.append(STATUS, partition_of(EARLIER.key, 5), [Record(encode_value(EARLIER), key=EARLIER.key)])
+    incarnation = Incarnation(
+        world.target,
+        lambda number: f"mm2py-test-{number}",
+        clock=world.clock,
+        rng=random.Random(1),
+        report=lambda _: None,
+        waiting=lambda _: None,
+    )
+    await incarnation.start()
+    gaps = GapKeeper(make_context(target=world.target, incarnation=incarnation, clock=world.clock, log=world.log))
+    key = ("orders", 0)
+    gaps.settle(key)
+    gaps.keep(LATER)
+    await gaps.open()
+    assert gaps.of(key) == [replace(EARLIER, done=Done.ACCEPTED), LATER]
+    await gaps.flush()
+    assert (await gaps.open()).gaps() == [replace(EARLIER, done=Done.ACCEPTED), LATER]

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from mm2py.group.election_backend import CandidateState
 from mm2py.records.control_record import Claim, Evicted, Resigned
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker
+
+pytestmark = pytest.mark.virtual_time(limit_s=40_000)
 
 SEEDS = range(2)
 PATIENCE_S = 1.0
-
-
-def run(scenario: Coroutine[Any, Any, None], seed: int = 1) -> None:
-    run_virtual(scenario, seed=seed, limit_s=40_000)
 
 
 class Queue(Election):
@@ -74,76 +70,64 @@ async def outage(world: GroupWorld, *, at_least_s: float) -> AsyncIterator[None]
 
 @pytest.mark.parametrize("outage_s", [SESSION_S + BEAT_S, 9.0, 30.0])
 @pytest.mark.walk(SEEDS)
-def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: float) -> None:
-    async def scenario() -> None:
-        world = GroupWorld(seed)
-        async with running(world, []) as workers:
-            leader = world.leader(workers)
-            async with outage(world, at_least_s=outage_s):
-                pass
-            await asyncio.sleep(3 * SESSION_S)
-            assert leader.member.is_leader
-            assert (len(world.written(Claim)), world.written(Resigned), world.written(Evicted)) == (1, [], [])
-            assert leader.election.state is CandidateState.MAY_LEAD, "it is first in the queue again, and still leads"
-            dead = world.others(workers)[0]
-            await dead.kill()
-            await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=SESSION_S + PATIENCE_S)
-
-    run(scenario(), seed)
+async def test_an_outage_of_the_control_log_costs_no_election(seed: int, outage_s: float) -> None:
+    world = GroupWorld(seed)
+    async with running(world, []) as workers:
+        leader = world.leader(workers)
+        async with outage(world, at_least_s=outage_s):
+            pass
+        await asyncio.sleep(3 * SESSION_S)
+        assert leader.member.is_leader
+        assert (len(world.written(Claim)), world.written(Resigned), world.written(Evicted)) == (1, [], [])
+        assert leader.election.state is CandidateState.MAY_LEAD, "it is first in the queue again, and still leads"
+        dead = world.others(workers)[0]
+        await dead.kill()
+        await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=SESSION_S + PATIENCE_S)
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_leader_that_died_in_an_outage_of_the_control_log_is_replaced_one_session_after_it(seed: int) -> None:
-    async def scenario() -> None:
-        world = GroupWorld(seed)
-        async with running(world, []) as workers:
-            leader, others = world.leader(workers), world.others(workers)
-            async with outage(world, at_least_s=9.0):
-                await leader.kill()
-            await world.until(
-                lambda: any(worker.member.is_leader for worker in others), within_s=SESSION_S + 2 * BEAT_S + PATIENCE_S
-            )
-            await world.until(lambda: world.copied(others) == list(range(12)))
-
-    run(scenario(), seed)
+async def test_a_leader_that_died_in_an_outage_of_the_control_log_is_replaced_one_session_after_it(seed: int) -> None:
+    world = GroupWorld(seed)
+    async with running(world, []) as workers:
+        leader, others = world.leader(workers), world.others(workers)
+        async with outage(world, at_least_s=9.0):
+            await leader.kill()
+        await world.until(
+            lambda: any(worker.member.is_leader for worker in others), within_s=SESSION_S + 2 * BEAT_S + PATIENCE_S
+        )
+        await world.until(lambda: world.copied(others) == list(range(12)))
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_leader_that_lost_its_place_in_an_outage_does_nothing_and_resigns_after_a_session(
+async def test_a_leader_that_lost_its_place_in_an_outage_does_nothing_and_resigns_after_a_session(
     seed: int,
 ) -> None:
-    async def scenario() -> None:
-        world = GroupWorld(seed)
-        line: list[object] = []
-        async with running(world, line) as workers:
-            leader, (dead, other) = world.leader(workers), world.others(workers)
-            async with outage(world, at_least_s=9.0):
-                line.append("another worker")
-                await dead.kill()
-            await world.until(lambda: leader.member.gate.is_fresh)
-            await asyncio.sleep(SESSION_S - BEAT_S)
-            assert not world.written(Resigned)
-            await world.until(lambda: bool(world.written(Resigned)), within_s=2 * BEAT_S + PATIENCE_S)
-            line.remove("another worker")
-            await world.until(lambda: world.copied([leader, other]) == list(range(12)))
-            assert {evicted.leader_epoch for evicted in world.written(Evicted)} == {2}
-
-    run(scenario(), seed)
+    world = GroupWorld(seed)
+    line: list[object] = []
+    async with running(world, line) as workers:
+        leader, (dead, other) = world.leader(workers), world.others(workers)
+        async with outage(world, at_least_s=9.0):
+            line.append("another worker")
+            await dead.kill()
+        await world.until(lambda: leader.member.gate.is_fresh)
+        await asyncio.sleep(SESSION_S - BEAT_S)
+        assert not world.written(Resigned)
+        await world.until(lambda: bool(world.written(Resigned)), within_s=2 * BEAT_S + PATIENCE_S)
+        line.remove("another worker")
+        await world.until(lambda: world.copied([leader, other]) == list(range(12)))
+        assert {evicted.leader_epoch for evicted in world.written(Evicted)} == {2}
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_leader_that_alone_cannot_reach_the_control_log_does_not_block_a_new_election(seed: int) -> None:
-    async def scenario() -> None:
-        world = GroupWorld(seed)
-        async with running(world, []) as workers:
-            leader, others = world.leader(workers), world.others(workers)
-            leader.wire.is_cut = True
-            await world.until(
-                lambda: any(worker.member.is_leader for worker in others), within_s=SESSION_S + 2 * BEAT_S + PATIENCE_S
-            )
-            await world.until(lambda: world.copied(others) == list(range(12)))
-            leader.wire.is_cut = False
-            await world.until(lambda: all(world.agree(workers)))
-            assert not leader.member.is_leader
-
-    run(scenario(), seed)
+async def test_a_leader_that_alone_cannot_reach_the_control_log_does_not_block_a_new_election(seed: int) -> None:
+    world = GroupWorld(seed)
+    async with running(world, []) as workers:
+        leader, others = world.leader(workers), world.others(workers)
+        leader.wire.is_cut = True
+        await world.until(
+            lambda: any(worker.member.is_leader for worker in others), within_s=SESSION_S + 2 * BEAT_S + PATIENCE_S
+        )
+        await world.until(lambda: world.copied(others) == list(range(12)))
+        leader.wire.is_cut = False
+        await world.until(lambda: all(world.agree(workers)))
+        assert not leader.member.is_leader

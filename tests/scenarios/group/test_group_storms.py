@@ -12,7 +12,8 @@ import pytest
 from mm2py.kafka.port import ProduceRequest
 from tests.fakes.faults import Faults
 from tests.scenarios.gate import Request
-from tests.scenarios.shared_world import Process, SharedWorld, run
+from tests.scenarios.shared_world import Process, SharedWorld
+from tests.simulation.incarnation import SimulationLoop
 
 STORM = Faults(
     delay=0.02,
@@ -152,7 +153,8 @@ class GroupStorm:
 
 
 @pytest.mark.walk(range(2))
-def test_workers_that_come_and_go_in_storms_copy_each_record_once_and_leave_no_partition_without_owner(
+@pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
+async def test_workers_that_come_and_go_in_storms_copy_each_record_once_and_leave_no_partition_without_owner(
     seed: int,
 ) -> None:
-    run(GroupStorm(seed).run(), seed)
+    await GroupStorm(seed).run()

@@ -7,6 +7,8 @@ import io
 import random
 import re
 
+import pytest
+
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import ClusterAlias, Kind, Side, parse_flow
 from mm2py.group.group import Group
@@ -15,7 +17,9 @@ from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
 from tests.fakes.broker.broker_model import ClusterModel
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 DOWN_S = 60.0
 
@@ -40,49 +44,40 @@ def group_at(cluster: ClusterModel, clock: VirtualClock, text: io.StringIO, *, u
     )
 
 
-def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_when_it_is() -> None:
-    async def scenario() -> None:
-        clock, text = VirtualClock(), io.StringIO()
-        up_at_s = clock.monotonic() + DOWN_S
-        cluster = ClusterModel("B", clock, random.Random(1))
-        member = await group_at(cluster, clock, text, up_at_s=up_at_s).new_member(MemberId("m1"))
-        assert clock.monotonic() >= up_at_s
-        assert not member.takes_part
-        *said, reached = text.getvalue().splitlines()
-        assert DOWN_S / (WAITING_REPORT_S + 2) <= len(said) <= DOWN_S / WAITING_REPORT_S
-        for line in said:
-            assert re.search(r" cluster\.unreachable .*cluster=B .*role=target", line)
-            assert "b:9092 cannot be reached: Connection refused" in line
-            assert "A->B C->B" in line
-        assert re.search(r" cluster\.reached .*cluster=B .*role=target", reached)
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_once_when_it_is() -> None:
+    clock, text = VirtualClock(), io.StringIO()
+    up_at_s = clock.monotonic() + DOWN_S
+    cluster = ClusterModel("B", clock, random.Random(1))
+    member = await group_at(cluster, clock, text, up_at_s=up_at_s).new_member(MemberId("m1"))
+    assert clock.monotonic() >= up_at_s
+    assert not member.takes_part
+    *said, reached = text.getvalue().splitlines()
+    assert DOWN_S / (WAITING_REPORT_S + 2) <= len(said) <= DOWN_S / WAITING_REPORT_S
+    for line in said:
+        assert re.search(r" cluster\.unreachable .*cluster=B .*role=target", line)
+        assert "b:9092 cannot be reached: Connection refused" in line
+        assert "A->B C->B" in line
+    assert re.search(r" cluster\.reached .*cluster=B .*role=target", reached)
 
 
-def test_a_member_says_which_tasks_its_worker_may_run() -> None:
-    async def scenario() -> None:
-        clock, flow = VirtualClock(), parse_flow("A->B")
-        group = Group(
-            GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
-            Side(ClusterAlias("B"), ClusterModel("B", clock, random.Random(1)), lambda: asyncio.sleep(0, "B-id")),
-            (),
-            {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)},
-            name="w1",
-            clock=clock,
-            rng=random.Random(2),
-            log=make_logger("info", "text", io.StringIO()),
-        )
-        member = await group.new_member(MemberId("m1"))
-        assert member._leader_loop.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_member_says_which_tasks_its_worker_may_run() -> None:
+    clock, flow = VirtualClock(), parse_flow("A->B")
+    group = Group(
+        GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
+        Side(ClusterAlias("B"), ClusterModel("B", clock, random.Random(1)), lambda: asyncio.sleep(0, "B-id")),
+        (),
+        {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)},
+        name="w1",
+        clock=clock,
+        rng=random.Random(2),
+        log=make_logger("info", "text", io.StringIO()),
+    )
+    member = await group.new_member(MemberId("m1"))
+    assert member._leader_loop.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
 
 
-def test_a_target_that_answers_is_not_worth_a_line() -> None:
-    async def scenario() -> None:
-        clock, text = VirtualClock(), io.StringIO()
-        cluster = ClusterModel("B", clock, random.Random(1))
-        await group_at(cluster, clock, text, up_at_s=0).new_member(MemberId("m1"))
-        assert text.getvalue() == ""
-
-    run_virtual(scenario(), limit_s=600)
+async def test_a_target_that_answers_is_not_worth_a_line() -> None:
+    clock, text = VirtualClock(), io.StringIO()
+    cluster = ClusterModel("B", clock, random.Random(1))
+    await group_at(cluster, clock, text, up_at_s=0).new_member(MemberId("m1"))
+    assert text.getvalue() == ""

@@ -9,11 +9,13 @@ import asyncio
 
 import pytest
 
-from tests.fakes.virtual_time import DozingClock, run_virtual
+from tests.fakes.virtual_time import DozingClock
 from tests.scenarios.gate import Gate
 from tests.scenarios.two_incarnations import Source, all_copied, said, until, written
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=3000)
 
 EXPIRY_S = 160
 SHORT_EXPIRY = {
@@ -29,85 +31,73 @@ def make(seed: int) -> tuple[World, Source, Witness]:
 
 
 @pytest.mark.parametrize("suspended", [True, False], ids=["suspended machine", "stopped process"])
-def test_a_worker_asleep_until_its_fence_has_expired_sends_nothing_when_it_wakes(suspended: bool) -> None:
-    async def scenario() -> None:
-        world, source, witness = make(1)
-        source.fill(10)
-        zombie, clock = Gate(), DozingClock(world.clock)
-        async with world.worker(through=zombie, clock=clock):
+async def test_a_worker_asleep_until_its_fence_has_expired_sends_nothing_when_it_wakes(suspended: bool) -> None:
+    world, source, witness = make(1)
+    source.fill(10)
+    zombie, clock = Gate(), DozingClock(world.clock)
+    async with world.worker(through=zombie, clock=clock):
+        await all_copied(world)
+        await asyncio.sleep(5)
+        its_own = {producer for producer, _ in written(world)}
+        zombie.shut()
+        await asyncio.sleep(5)
+        async with world.worker():
+            await asyncio.sleep(5)
+            source.fill(10)
+            await all_copied(world)
+            await asyncio.sleep(2 * EXPIRY_S)
+            clock.doze(2.0 * EXPIRY_S, suspended=suspended)
+            before = written(world)
+            zombie.open()
+            await until(lambda: bool(said(world, "group.rejoining")), world)
+            source.fill(10)
             await all_copied(world)
             await asyncio.sleep(5)
-            its_own = {producer for producer, _ in written(world)}
-            zombie.shut()
-            await asyncio.sleep(5)
-            async with world.worker():
-                await asyncio.sleep(5)
-                source.fill(10)
-                await all_copied(world)
-                await asyncio.sleep(2 * EXPIRY_S)
-                clock.doze(2.0 * EXPIRY_S, suspended=suspended)
-                before = written(world)
-                zombie.open()
-                await until(lambda: bool(said(world, "group.rejoining")), world)
-                source.fill(10)
-                await all_copied(world)
-                await asyncio.sleep(5)
-                assert not its_own & {producer for producer, _ in written(world) - before}
-        assert witness.findings() == []
-
-    run_virtual(scenario(), limit_s=3000)
+            assert not its_own & {producer for producer, _ in written(world) - before}
+    assert witness.findings() == []
 
 
-def test_a_worker_asleep_for_less_than_a_quarter_of_that_time_continues() -> None:
-    async def scenario() -> None:
-        world, source, witness = make(2)
-        source.fill(10)
-        clock = DozingClock(world.clock)
-        async with world.worker(clock=clock):
+async def test_a_worker_asleep_for_less_than_a_quarter_of_that_time_continues() -> None:
+    world, source, witness = make(2)
+    source.fill(10)
+    clock = DozingClock(world.clock)
+    async with world.worker(clock=clock):
+        await all_copied(world)
+        for _ in range(5):
+            clock.doze(EXPIRY_S / 4 - 5, suspended=True)
+            source.fill(10)
             await all_copied(world)
-            for _ in range(5):
-                clock.doze(EXPIRY_S / 4 - 5, suspended=True)
-                source.fill(10)
-                await all_copied(world)
-                await asyncio.sleep(2)
-        assert len(said(world, "flow.ready")) == 1
-        assert not said(world, "flow.failed")
-        assert witness.findings() == []
-
-    run_virtual(scenario(), limit_s=3000)
+            await asyncio.sleep(2)
+    assert len(said(world, "flow.ready")) == 1
+    assert not said(world, "flow.failed")
+    assert witness.findings() == []
 
 
 @pytest.mark.parametrize(("away_s", "incarnations"), [(EXPIRY_S / 4 - 20, 1), (EXPIRY_S / 4 + 60, 2)])
-def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_a_new_incarnation(
+async def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_a_new_incarnation(
     away_s: float, incarnations: int
 ) -> None:
-    async def scenario() -> None:
-        world, source, witness = make(3)
+    world, source, witness = make(3)
+    source.fill(10)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(5)
+        world.target.cut_broker(1)
         source.fill(10)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(5)
-            world.target.cut_broker(1)
-            source.fill(10)
-            await asyncio.sleep(away_s)
-            world.target.heal()
-            source.fill(10)
-            await all_copied(world)
-            await asyncio.sleep(5)
-        assert len(said(world, "flow.ready")) == incarnations
-        assert len(said(world, "group.rejoining", "acknowledged no heartbeat for")) == incarnations - 1
-        assert witness.findings() == []
-
-    run_virtual(scenario(), limit_s=3000)
-
-
-def test_an_idle_flow_stays_in_touch() -> None:
-    async def scenario() -> None:
-        world, source, _ = make(4)
+        await asyncio.sleep(away_s)
+        world.target.heal()
         source.fill(10)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(3 * EXPIRY_S)
-        assert len(said(world, "flow.ready")) == 1
+        await all_copied(world)
+        await asyncio.sleep(5)
+    assert len(said(world, "flow.ready")) == incarnations
+    assert len(said(world, "group.rejoining", "acknowledged no heartbeat for")) == incarnations - 1
+    assert witness.findings() == []
 
-    run_virtual(scenario(), limit_s=3000)
+
+async def test_an_idle_flow_stays_in_touch() -> None:
+    world, source, _ = make(4)
+    source.fill(10)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(3 * EXPIRY_S)
+    assert len(said(world, "flow.ready")) == 1

@@ -14,7 +14,9 @@ from mm2py.records.control_record import Evicted, TaskName
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.worker.connector_schedule import UndividedSchedule
 from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
-from tests.scenarios.shared_world import run
+from tests.simulation.incarnation import SimulationLoop
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 FLOWS = tuple(parse_flow(f"S{number}->B") for number in range(6))
 
@@ -93,64 +95,51 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_tasks_of_a_killed_worker_resume_on_others_after_its_session(leads: bool) -> None:
-    async def scenario() -> None:
-        async with scene() as found:
-            dead = next(each for each in found.tasks if each.worker.member.is_leader is leads)
-            before = {each.worker.name: set(each.running) for each in found.tasks}
-            await asyncio.gather(dead.end(), dead.worker.kill())
-            took_s = await found.world.until(lambda: found.are_spread(2))
-            assert took_s < SESSION_S + 2
-            assert all(before[each.worker.name] <= each.running for each in found.tasks if each is not dead)
-            assert len(found.world.written(Evicted)) == 1
-
-    run(scenario())
+async def test_tasks_of_a_killed_worker_resume_on_others_after_its_session(leads: bool) -> None:
+    async with scene() as found:
+        dead = next(each for each in found.tasks if each.worker.member.is_leader is leads)
+        before = {each.worker.name: set(each.running) for each in found.tasks}
+        await asyncio.gather(dead.end(), dead.worker.kill())
+        took_s = await found.world.until(lambda: found.are_spread(2))
+        assert took_s < SESSION_S + 2
+        assert all(before[each.worker.name] <= each.running for each in found.tasks if each is not dead)
+        assert len(found.world.written(Evicted)) == 1
 
 
-def test_tasks_move_to_a_joining_worker_and_from_a_leaving_one_without_a_fence() -> None:
-    async def scenario() -> None:
-        async with scene() as found:
-            joined = found.add("w4")
-            await found.world.until(lambda: found.are_spread(4))
-            assert joined.running
-            gone = next(each for each in found.tasks if each is not joined)
-            await gone.end()
-            await gone.worker.group.leave(outcome_unknown=False)
-            await found.world.until(lambda: found.are_spread(3))
-            assert not found.world.written(Evicted)
-
-    run(scenario())
+async def test_tasks_move_to_a_joining_worker_and_from_a_leaving_one_without_a_fence() -> None:
+    async with scene() as found:
+        joined = found.add("w4")
+        await found.world.until(lambda: found.are_spread(4))
+        assert joined.running
+        gone = next(each for each in found.tasks if each is not joined)
+        await gone.end()
+        await gone.worker.group.leave(outcome_unknown=False)
+        await found.world.until(lambda: found.are_spread(3))
+        assert not found.world.written(Evicted)
 
 
-def test_a_worker_that_returns_after_a_cut_runs_no_task_that_another_worker_has_now() -> None:
-    async def scenario() -> None:
-        async with scene() as found:
-            cut = next(each for each in found.tasks if not each.worker.member.is_leader)
-            cut.worker.wire.is_cut = True
-            await found.world.until(lambda: not cut.running and found.are_spread(2))
-            cut.worker.wire.is_cut = False
-            await found.world.until(lambda: found.are_spread(3))
-
-    run(scenario())
+async def test_a_worker_that_returns_after_a_cut_runs_no_task_that_another_worker_has_now() -> None:
+    async with scene() as found:
+        cut = next(each for each in found.tasks if not each.worker.member.is_leader)
+        cut.worker.wire.is_cut = True
+        await found.world.until(lambda: not cut.running and found.are_spread(2))
+        cut.worker.wire.is_cut = False
+        await found.world.until(lambda: found.are_spread(3))
 
 
-def test_a_worker_that_does_not_want_its_tasks_releases_those_that_move() -> None:
+async def test_a_worker_that_does_not_want_its_tasks_releases_those_that_move() -> None:
     """By its file checkpoints are switched off. The group assigns it the tasks all the same, and they move on."""
-
-    async def scenario() -> None:
-        found = Scene()
-        try:
-            found.add("w1", wanted=False)
-            await asyncio.sleep(5.0)
-            owners = found.tasks[0].worker.member.view.owners
-            assert {task.flow for task in owners if task.kind is Kind.CHECKPOINT} == set(FLOWS)
-            other = found.add("w2")
-            await found.world.until(lambda: bool(other.running) and not _waits(other.worker))
-        finally:
-            await asyncio.gather(*(each.end() for each in found.tasks))
-            await asyncio.gather(*(worker.kill() for worker in found.world.workers))
-
-    run(scenario())
+    found = Scene()
+    try:
+        found.add("w1", wanted=False)
+        await asyncio.sleep(5.0)
+        owners = found.tasks[0].worker.member.view.owners
+        assert {task.flow for task in owners if task.kind is Kind.CHECKPOINT} == set(FLOWS)
+        other = found.add("w2")
+        await found.world.until(lambda: bool(other.running) and not _waits(other.worker))
+    finally:
+        await asyncio.gather(*(each.end() for each in found.tasks))
+        await asyncio.gather(*(worker.kill() for worker in found.world.workers))
 
 
 def _waits(worker: Worker) -> bool:

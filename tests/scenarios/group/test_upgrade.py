@@ -12,8 +12,10 @@ from mm2py.group import control_log
 from mm2py.records import control_codec
 from mm2py.records.control_record import ControlRecord, Evicted, Fenced, Left, MemberId, Skipped
 from tests.fakes.broker.broker_model import Record
-from tests.scenarios.shared_world import Process, SharedWorld, run
-from tests.simulation.incarnation import current_incarnation
+from tests.scenarios.shared_world import Process, SharedWorld
+from tests.simulation.incarnation import SimulationLoop, current_incarnation
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 SEEDS = range(1)
 LOG = "mm2-cluster.mm2py.internal"
@@ -57,65 +59,61 @@ def written(world: SharedWorld, *kinds: type[ControlRecord]) -> list[ControlReco
 
 
 @pytest.mark.walk(SEEDS)
-def test_an_optional_record_of_a_newer_version_stops_no_worker_and_fences_none(seed: int, younger: set[int]) -> None:
-    async def scenario() -> None:
-        world = SharedWorld(seed)
-        names = world.make_topics(5, 3)
-        younger.add(3)
-        processes = [world.start() for _ in range(3)]
-        await world.until(world.is_fully_assigned)
-        members, owners = [process.member for process in processes], world.owners()
-        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
-        await asyncio.sleep(2)
-        world.pauses.clear()
-        for _ in range(20):
-            says(world, processes[2], kind="Mood", skippable=True)
-            says(world, processes[2], kind="Beat", skippable=True, layout=2)
-            await asyncio.sleep(0.25)
-        assert max(world.pauses.values()) < 1.0
-        for task in tasks:
-            task.cancel()
-        await world.finish()
-        assert [process.member for process in processes] == members
-        assert world.owners() == owners
-        assert written(world, Fenced, Evicted) == []
-        assert world.promises_once
-
-    run(scenario(), seed)
+async def test_an_optional_record_of_a_newer_version_stops_no_worker_and_fences_none(
+    seed: int, younger: set[int]
+) -> None:
+    world = SharedWorld(seed)
+    names = world.make_topics(5, 3)
+    younger.add(3)
+    processes = [world.start() for _ in range(3)]
+    await world.until(world.is_fully_assigned)
+    members, owners = [process.member for process in processes], world.owners()
+    tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+    await asyncio.sleep(2)
+    world.pauses.clear()
+    for _ in range(20):
+        says(world, processes[2], kind="Mood", skippable=True)
+        says(world, processes[2], kind="Beat", skippable=True, layout=2)
+        await asyncio.sleep(0.25)
+    assert max(world.pauses.values()) < 1.0
+    for task in tasks:
+        task.cancel()
+    await world.finish()
+    assert [process.member for process in processes] == members
+    assert world.owners() == owners
+    assert written(world, Fenced, Evicted) == []
+    assert world.promises_once
 
 
 @pytest.mark.walk(SEEDS)
-def test_a_mandatory_record_of_a_newer_version_makes_older_workers_drain_and_the_newer_one_continues(
+async def test_a_mandatory_record_of_a_newer_version_makes_older_workers_drain_and_the_newer_one_continues(
     seed: int, younger: set[int]
 ) -> None:
-    async def scenario() -> None:
-        world = SharedWorld(seed)
-        names = world.make_topics(5, 3)
-        younger.add(3)
-        older, new = [world.start(), world.start()], world.start()
-        await world.until(world.is_fully_assigned)
-        tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
-        await asyncio.sleep(2)
-        world.pauses.clear()
-        kept = new.owns(world.flow)
-        says(world, new, kind="Vote", skippable=False)
-        await world.until(lambda: all(process.incarnation.over for process in older), within_s=10)
-        await asyncio.sleep(3)
-        assert world.owners() == {key: [new.name] for key in sorted(world.keys())}
-        assert all(world.pauses[f"A.{name}", number] < 1.0 for name, number in kept), "it copied meanwhile"
-        for task in tasks:
-            task.cancel()
-        await world.finish()
-        assert world.promises_once
-        for process in older:
-            assert all(
-                YOUNGER in line["why"] for said in ("member.too_old", "group.refused") for line in process.said(said)
-            )
-            assert process.said("group.refused")
-            assert await process.stop() != 0
-        left = {record.member for record in written(world, Left)}
-        assert len(left) == len(older), "they leave by themselves, and are not evicted"
-        assert not any(record.outcome_unknown for record in written(world, Left)), "all of theirs was answered"
-        assert written(world, Fenced, Evicted) == []
-
-    run(scenario(), seed)
+    world = SharedWorld(seed)
+    names = world.make_topics(5, 3)
+    younger.add(3)
+    older, new = [world.start(), world.start()], world.start()
+    await world.until(world.is_fully_assigned)
+    tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
+    await asyncio.sleep(2)
+    world.pauses.clear()
+    kept = new.owns(world.flow)
+    says(world, new, kind="Vote", skippable=False)
+    await world.until(lambda: all(process.incarnation.over for process in older), within_s=10)
+    await asyncio.sleep(3)
+    assert world.owners() == {key: [new.name] for key in sorted(world.keys())}
+    assert all(world.pauses[f"A.{name}", number] < 1.0 for name, number in kept), "it copied meanwhile"
+    for task in tasks:
+        task.cancel()
+    await world.finish()
+    assert world.promises_once
+    for process in older:
+        assert all(
+            YOUNGER in line["why"] for said in ("member.too_old", "group.refused") for line in process.said(said)
+        )
+        assert process.said("group.refused")
+        assert await process.stop() != 0
+    left = {record.member for record in written(world, Left)}
+    assert len(left) == len(older), "they leave by themselves, and are not evicted"
+    assert not any(record.outcome_unknown for record in written(world, Left)), "all of theirs was answered"
+    assert written(world, Fenced, Evicted) == []

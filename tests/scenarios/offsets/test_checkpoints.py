@@ -10,7 +10,6 @@ import pytest
 from mm2py.records.checkpoint import Checkpoint, decode, encode
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.offsets.test_offset_syncs import numbered
 from tests.scenarios.world import World
 
@@ -55,182 +54,156 @@ async def copied_world(seed: int = 1, *, records: int = 1000, **extra: str) -> W
     return world
 
 
-def test_a_group_that_becomes_idle_has_its_checkpoints_within_five_seconds() -> None:
-    async def scenario() -> None:
-        world = await copied_world()
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            world.source.groups.activate("pay")
-            await asyncio.sleep(90)
-            before = len(checkpoints(world))
-            world.source.groups.commit("pay", {("orders", 0): (1000, "ünder way")})
-            world.source.groups.deactivate("pay")
-            await asyncio.sleep(5)
-            assert len(checkpoints(world)) == before + 1
-            (found,) = [one for one in checkpoints(world) if one.group == "pay"]
-            assert found == Checkpoint("pay", "A.orders", 0, 1000, 1000, "ünder way")
-        assert lines(world, "checkpoints.emitting")
-
-    run_virtual(scenario())
+async def test_a_group_that_becomes_idle_has_its_checkpoints_within_five_seconds() -> None:
+    world = await copied_world()
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        world.source.groups.activate("pay")
+        await asyncio.sleep(90)
+        before = len(checkpoints(world))
+        world.source.groups.commit("pay", {("orders", 0): (1000, "ünder way")})
+        world.source.groups.deactivate("pay")
+        await asyncio.sleep(5)
+        assert len(checkpoints(world)) == before + 1
+        (found,) = [one for one in checkpoints(world) if one.group == "pay"]
+        assert found == Checkpoint("pay", "A.orders", 0, 1000, 1000, "ünder way")
+    assert lines(world, "checkpoints.emitting")
 
 
-def test_a_group_that_ends_with_its_topic_gets_an_exact_checkpoint_without_waiting_for_the_interval() -> None:
+async def test_a_group_that_ends_with_its_topic_gets_an_exact_checkpoint_without_waiting_for_the_interval() -> None:
     """Its first checkpoint is behind: the sync of the last record of a topic that rests comes up to 10 s later."""
-
-    async def scenario() -> None:
-        world = await copied_world(emit_checkpoints_interval_seconds="3600")
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            world.source.groups.activate("pay")
-            await asyncio.sleep(90)
-            world.source.append("orders", 0, numbered(50))
-            world.source.groups.commit("pay", {("orders", 0): (1050, "")})
-            world.source.groups.deactivate("pay")
-            await asyncio.sleep(20)
-            assert last_of(world, "pay") == {("A.orders", 0): (1050, 1050)}
-
-    run_virtual(scenario())
+    world = await copied_world(emit_checkpoints_interval_seconds="3600")
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        world.source.groups.activate("pay")
+        await asyncio.sleep(90)
+        world.source.append("orders", 0, numbered(50))
+        world.source.groups.commit("pay", {("orders", 0): (1050, "")})
+        world.source.groups.deactivate("pay")
+        await asyncio.sleep(20)
+        assert last_of(world, "pay") == {("A.orders", 0): (1050, 1050)}
 
 
-def test_a_group_that_moves_gets_checkpoints_every_interval_and_one_that_rests_gets_none() -> None:
-    async def scenario() -> None:
-        world = await copied_world(emit_checkpoints_interval_seconds="10")
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(12)
-            world.source.groups.activate("moves")
-            world.source.groups.commit("rests", {("orders", 0): (5, "")})
-            for step in range(1, 7):
-                world.source.append("orders", 0, numbered(300))
-                world.source.groups.commit("moves", {("orders", 0): (1000 + 300 * step - 100, "")})
-                await asyncio.sleep(10)
-            found = checkpoints(world)
-        assert len([one for one in found if one.group == "moves"]) in {5, 6}
-        assert len([one for one in found if one.group == "rests"]) == 1
-        assert all(one.downstream_offset <= one.upstream_offset for one in found), "nothing is skipped"
-
-    run_virtual(scenario())
+async def test_a_group_that_moves_gets_checkpoints_every_interval_and_one_that_rests_gets_none() -> None:
+    world = await copied_world(emit_checkpoints_interval_seconds="10")
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(12)
+        world.source.groups.activate("moves")
+        world.source.groups.commit("rests", {("orders", 0): (5, "")})
+        for step in range(1, 7):
+            world.source.append("orders", 0, numbered(300))
+            world.source.groups.commit("moves", {("orders", 0): (1000 + 300 * step - 100, "")})
+            await asyncio.sleep(10)
+        found = checkpoints(world)
+    assert len([one for one in found if one.group == "moves"]) in {5, 6}
+    assert len([one for one in found if one.group == "rests"]) == 1
+    assert all(one.downstream_offset <= one.upstream_offset for one in found), "nothing is skipped"
 
 
 @pytest.mark.parametrize("committed", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("seed", range(3))
-def test_no_record_behind_a_commit_lies_before_its_checkpoint(seed: int, committed: str) -> None:
+async def test_no_record_behind_a_commit_lies_before_its_checkpoint(seed: int, committed: str) -> None:
     """Compaction, aborted transactions, faults of all requests, and two workers one after the other (I6)."""
-
-    async def scenario() -> None:
-        world = World(
-            seed,
-            extra={
-                **ON,
-                "emit.checkpoints.interval.seconds": "1",
-                "offset.lag.max": "5",
-                "A.consumer.isolation.level": committed,
-            },
-        )
-        rng = random.Random(seed)
-        world.source.create_topic("orders", 2, {"cleanup.policy": "compact"})
-        keyed(world, rng, 40)
-        world.source.compact("orders")
+    world = World(
+        seed,
+        extra={
+            **ON,
+            "emit.checkpoints.interval.seconds": "1",
+            "offset.lag.max": "5",
+            "A.consumer.isolation.level": committed,
+        },
+    )
+    rng = random.Random(seed)
+    world.source.create_topic("orders", 2, {"cleanup.policy": "compact"})
+    keyed(world, rng, 40)
+    world.source.compact("orders")
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(2)
+    for cluster in (world.source, world.target):
+        cluster.inject(Faults(delay=0.02, drop_reply=0.01, reset=0.02, produce_error=0.05))
+    for _ in range(2):
         async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(2)
-        for cluster in (world.source, world.target):
-            cluster.inject(Faults(delay=0.02, drop_reply=0.01, reset=0.02, produce_error=0.05))
-        for _ in range(2):
-            async with world.worker():
-                for _ in range(20):
-                    keyed(world, rng, 2)
-                    for partition in range(2):
-                        ends = [record.offset + 1 for record in world.source.records("orders", partition)] or [0]
-                        for group in ("g1", "g2"):
-                            world.source.groups.commit(group, {("orders", partition): (rng.choice(ends), "")})
-                    await asyncio.sleep(1)
-        for cluster in (world.source, world.target):
-            cluster.heal()
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-        found = checkpoints(world)
-        assert len(found) > 2, world.log_text.getvalue()[-2000:]
-        for one in found:
-            copies = world.target.records("A.orders", one.partition)
-            sources = world.source.records("orders", one.partition, committed=committed == "read_committed")
-            assert [copy.content for copy in copies] == [source.content for source in sources]
-            skipped = copies[: sum(copy.offset < one.downstream_offset for copy in copies)]
-            read = sum(source.offset < one.upstream_offset for source in sources)
-            assert len(skipped) <= read, f"seed {seed}: {one} skips {len(skipped) - read} records"
-
-    run_virtual(scenario())
+            for _ in range(20):
+                keyed(world, rng, 2)
+                for partition in range(2):
+                    ends = [record.offset + 1 for record in world.source.records("orders", partition)] or [0]
+                    for group in ("g1", "g2"):
+                        world.source.groups.commit(group, {("orders", partition): (rng.choice(ends), "")})
+                await asyncio.sleep(1)
+    for cluster in (world.source, world.target):
+        cluster.heal()
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+    found = checkpoints(world)
+    assert len(found) > 2, world.log_text.getvalue()[-2000:]
+    for one in found:
+        copies = world.target.records("A.orders", one.partition)
+        sources = world.source.records("orders", one.partition, committed=committed == "read_committed")
+        assert [copy.content for copy in copies] == [source.content for source in sources]
+        skipped = copies[: sum(copy.offset < one.downstream_offset for copy in copies)]
+        read = sum(source.offset < one.upstream_offset for source in sources)
+        assert len(skipped) <= read, f"seed {seed}: {one} skips {len(skipped) - read} records"
 
 
-def test_only_groups_and_topics_that_are_asked_for_count() -> None:
-    async def scenario() -> None:
-        world = await copied_world(groups="pay.*, gr.*", groups_exclude="payroll", topics="orders")
-        world.source.create_topic("other", 1)
-        world.source.append("other", 0, numbered(10))
-        for group in ("payments", "payroll", "audit", "grüppe ☃"):
-            world.source.groups.commit(group, {("orders", 0): (7, ""), ("other", 0): (7, "")})
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(70)
-        assert {(one.group, one.topic) for one in checkpoints(world)} == {
-            ("payments", "A.orders"),
-            ("grüppe ☃", "A.orders"),
-        }
-
-    run_virtual(scenario())
+async def test_only_groups_and_topics_that_are_asked_for_count() -> None:
+    world = await copied_world(groups="pay.*, gr.*", groups_exclude="payroll", topics="orders")
+    world.source.create_topic("other", 1)
+    world.source.append("other", 0, numbered(10))
+    for group in ("payments", "payroll", "audit", "grüppe ☃"):
+        world.source.groups.commit(group, {("orders", 0): (7, ""), ("other", 0): (7, "")})
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(70)
+    assert {(one.group, one.topic) for one in checkpoints(world)} == {
+        ("payments", "A.orders"),
+        ("grüppe ☃", "A.orders"),
+    }
 
 
-def test_share_groups_are_named_once_and_connect_s_are_not() -> None:
-    async def scenario() -> None:
-        world = await copied_world()
-        world.source.groups.activate("shared", protocol_type="share")
-        world.source.groups.activate("workers", protocol_type="connect")
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(200)
-        (line,) = lines(world, "checkpoints.not_mirrored")
-        assert "shared" in line and "workers" not in line
-
-    run_virtual(scenario())
+async def test_share_groups_are_named_once_and_connect_s_are_not() -> None:
+    world = await copied_world()
+    world.source.groups.activate("shared", protocol_type="share")
+    world.source.groups.activate("workers", protocol_type="connect")
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(200)
+    (line,) = lines(world, "checkpoints.not_mirrored")
+    assert "shared" in line and "workers" not in line
 
 
-def test_a_group_goes_back_only_if_it_did_on_the_source_also_after_a_restart() -> None:
-    async def scenario() -> None:
-        world = await copied_world(emit_checkpoints_interval_seconds="2", offset_lag_max="9")
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            world.source.groups.commit("g", {("orders", 0): (995, "")})
-            await asyncio.sleep(15)
-        before = last_of(world, "g")["A.orders", 0]
-        for number in range(30):
-            world.source.append("orders", 0, numbered(50, 1000 + 50 * number))
-        async with world.worker():
-            await asyncio.sleep(20)
-            assert last_of(world, "g")["A.orders", 0] == before, "more syncs make older translations less exact"
-            world.source.groups.commit("g", {("orders", 0): (500, "")})
-            await asyncio.sleep(10)
-        upstream, downstream = last_of(world, "g")["A.orders", 0]
-        assert upstream == 500 and downstream <= 500
-
-    run_virtual(scenario())
+async def test_a_group_goes_back_only_if_it_did_on_the_source_also_after_a_restart() -> None:
+    world = await copied_world(emit_checkpoints_interval_seconds="2", offset_lag_max="9")
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        world.source.groups.commit("g", {("orders", 0): (995, "")})
+        await asyncio.sleep(15)
+    before = last_of(world, "g")["A.orders", 0]
+    for number in range(30):
+        world.source.append("orders", 0, numbered(50, 1000 + 50 * number))
+    async with world.worker():
+        await asyncio.sleep(20)
+        assert last_of(world, "g")["A.orders", 0] == before, "more syncs make older translations less exact"
+        world.source.groups.commit("g", {("orders", 0): (500, "")})
+        await asyncio.sleep(10)
+    upstream, downstream = last_of(world, "g")["A.orders", 0]
+    assert upstream == 500 and downstream <= 500
 
 
-def test_another_writer_s_older_checkpoint_is_written_over() -> None:
-    async def scenario() -> None:
-        world = await copied_world(emit_checkpoints_interval_seconds="2")
-        world.source.groups.commit("g", {("orders", 0): (1000, "")})
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(20)
-            assert last_of(world, "g")["A.orders", 0] == (1000, 1000)
-            late = encode(Checkpoint("g", "A.orders", 0, 900, 850, ""), world.clock.wall_ms())
-            world.target.append(TOPIC, 0, [Record(key=b"?", value=b""), Record(key=late.key, value=late.value)])
-            await asyncio.sleep(10)
-            assert last_of_readable(world, "g") == (1000, 1000)
-        (line,) = lines(world, "checkpoints.malformed_record")
-        assert TOPIC in line
-
-    run_virtual(scenario())
+async def test_another_writer_s_older_checkpoint_is_written_over() -> None:
+    world = await copied_world(emit_checkpoints_interval_seconds="2")
+    world.source.groups.commit("g", {("orders", 0): (1000, "")})
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(20)
+        assert last_of(world, "g")["A.orders", 0] == (1000, 1000)
+        late = encode(Checkpoint("g", "A.orders", 0, 900, 850, ""), world.clock.wall_ms())
+        world.target.append(TOPIC, 0, [Record(key=b"?", value=b""), Record(key=late.key, value=late.value)])
+        await asyncio.sleep(10)
+        assert last_of_readable(world, "g") == (1000, 1000)
+    (line,) = lines(world, "checkpoints.malformed_record")
+    assert TOPIC in line
 
 
 def last_of_readable(world: World, group: str) -> tuple[int, int]:
@@ -239,38 +212,32 @@ def last_of_readable(world: World, group: str) -> tuple[int, int]:
     return last.upstream_offset, last.downstream_offset
 
 
-def test_without_rights_on_the_source_s_groups_records_are_copied_and_the_way_out_is_named() -> None:
-    async def scenario() -> None:
-        world = await copied_world()
-        world.source.create_topic("mm2-offset-syncs.B.internal", 1)
-        world.target.create_topic(TOPIC, 1)
-        world.target.deny(TOPIC)
-        world.source.groups.commit("g", {("orders", 0): (1000, "")})
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(10)
-            (line,) = lines(world, "checkpoints.waiting")
-            assert TOPIC in line and "records are copied all the same" in line
-            world.target.allow(TOPIC)
-            await asyncio.sleep(60)
-        assert last_of(world, "g")
-
-    run_virtual(scenario())
-
-
-def test_only_one_of_two_workers_emits_and_the_other_takes_over() -> None:
-    async def scenario() -> None:
-        world = await copied_world(emit_checkpoints_interval_seconds="2")
-        first, second = world.start(), world.start()
+async def test_without_rights_on_the_source_s_groups_records_are_copied_and_the_way_out_is_named() -> None:
+    world = await copied_world()
+    world.source.create_topic("mm2-offset-syncs.B.internal", 1)
+    world.target.create_topic(TOPIC, 1)
+    world.target.deny(TOPIC)
+    world.source.groups.commit("g", {("orders", 0): (1000, "")})
+    async with world.worker():
         await world.copied({"orders": "A.orders"})
-        world.source.groups.commit("g", {("orders", 0): (500, "")})
-        await asyncio.sleep(20)
-        assert len(checkpoints(world)) == 1, "two writers would write it twice"
-        first.kill()
-        world.source.groups.commit("g", {("orders", 0): (1000, "")})
-        await asyncio.sleep(20)
-        second.kill()
-        await asyncio.sleep(1)
-        assert last_of(world, "g")["A.orders", 0] == (1000, 1000)
+        await asyncio.sleep(10)
+        (line,) = lines(world, "checkpoints.waiting")
+        assert TOPIC in line and "records are copied all the same" in line
+        world.target.allow(TOPIC)
+        await asyncio.sleep(60)
+    assert last_of(world, "g")
 
-    run_virtual(scenario())
+
+async def test_only_one_of_two_workers_emits_and_the_other_takes_over() -> None:
+    world = await copied_world(emit_checkpoints_interval_seconds="2")
+    first, second = world.start(), world.start()
+    await world.copied({"orders": "A.orders"})
+    world.source.groups.commit("g", {("orders", 0): (500, "")})
+    await asyncio.sleep(20)
+    assert len(checkpoints(world)) == 1, "two writers would write it twice"
+    first.kill()
+    world.source.groups.commit("g", {("orders", 0): (1000, "")})
+    await asyncio.sleep(20)
+    second.kill()
+    await asyncio.sleep(1)
+    assert last_of(world, "g")["A.orders", 0] == (1000, 1000)

@@ -22,7 +22,6 @@ from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.ledger_topic import LEDGER
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import STORM
 from tests.scenarios.gaps.test_gaps import ORDERS, numbers, write
 from tests.scenarios.offsets.test_groups_command import reports
@@ -88,60 +87,56 @@ async def lose(world: World) -> None:
 
 
 @pytest.mark.parametrize("extra", [COMMITTED, {}], ids=["committed", "uncommitted"])
-def test_a_lost_ledger_is_rebuilt_up_to_the_stored_position_and_the_next_worker_continues_it(
+async def test_a_lost_ledger_is_rebuilt_up_to_the_stored_position_and_the_next_worker_continues_it(
     extra: Mapping[str, str],
 ) -> None:
-    async def scenario() -> None:
-        world = World(1, extra=extra)
-        await copied(world)
-        (found,) = await rebuild(world)
-        assert (found.outcome, exit_code_of([found])) == (Outcome.REBUILT, 0)
-        assert found.records == (30 if extra else 60)
-        committed = bool(extra)
+    world = World(1, extra=extra)
+    await copied(world)
+    (found,) = await rebuild(world)
+    assert (found.outcome, exit_code_of([found])) == (Outcome.REBUILT, 0)
+    assert found.records == (30 if extra else 60)
+    committed = bool(extra)
+    assert_complete(world, committed=committed)
+    (again,) = await rebuild(world)
+    assert again.outcome is Outcome.WHOLE
+    fill(world, 21)
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(SETTLED_S)
         assert_complete(world, committed=committed)
-        (again,) = await rebuild(world)
-        assert again.outcome is Outcome.WHOLE
-        fill(world, 21)
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(SETTLED_S)
-            assert_complete(world, committed=committed)
-        assert [one.is_rebuilt for one in ledger_of(world).ledgers] == [True, False]
-
-    run_virtual(scenario())
+    assert [one.is_rebuilt for one in ledger_of(world).ledgers] == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_copied_before_a_ledger_was_kept_is_rebuilt_while_a_worker_copies_and_leaders_move(seed: int) -> None:
-    async def scenario() -> None:
-        world = World(seed, extra=COMMITTED, nodes=3)
-        await copied(world)
-        fill(world, 21)
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(SETTLED_S)
-            assert ledger_of(world).forward(5) == BEFORE_LEDGER
-            for cluster in (world.source, world.target):
-                cluster.inject(STORM)
-            outcomes: list[Outcome] = []
-            while not outcomes or outcomes[-1] is Outcome.FAILED:
-                with suppress(CommandFailed):
-                    (found,) = await rebuild(world)
-                    outcomes.append(found.outcome)
-            # An attempt may fail after it has written everything: only its answer was lost.
-            assert outcomes[-1] in (Outcome.REBUILT, Outcome.WHOLE), found.text
-            assert ledger_of(world).forward(5) != BEFORE_LEDGER
-            for cluster in (world.source, world.target):
-                cluster.heal()
-            await asyncio.sleep(SETTLED_S)
-            fill(world, 41)
-            await world.copied(ORDERS)
-            await asyncio.sleep(SETTLED_S)
-            assert_complete(world, committed=True)
-            (again,) = await rebuild(world)
-            assert again.outcome is Outcome.WHOLE
-
-    run_virtual(scenario())
+async def test_what_was_copied_before_a_ledger_was_kept_is_rebuilt_while_a_worker_copies_and_leaders_move(
+    seed: int,
+) -> None:
+    world = World(seed, extra=COMMITTED, nodes=3)
+    await copied(world)
+    fill(world, 21)
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(SETTLED_S)
+        assert ledger_of(world).forward(5) == BEFORE_LEDGER
+        for cluster in (world.source, world.target):
+            cluster.inject(STORM)
+        outcomes: list[Outcome] = []
+        while not outcomes or outcomes[-1] is Outcome.FAILED:
+            with suppress(CommandFailed):
+                (found,) = await rebuild(world)
+                outcomes.append(found.outcome)
+        # An attempt may fail after it has written everything: only its answer was lost.
+        assert outcomes[-1] in (Outcome.REBUILT, Outcome.WHOLE), found.text
+        assert ledger_of(world).forward(5) != BEFORE_LEDGER
+        for cluster in (world.source, world.target):
+            cluster.heal()
+        await asyncio.sleep(SETTLED_S)
+        fill(world, 41)
+        await world.copied(ORDERS)
+        await asyncio.sleep(SETTLED_S)
+        assert_complete(world, committed=True)
+        (again,) = await rebuild(world)
+        assert again.outcome is Outcome.WHOLE
 
 
 def mm2_copied(world: World, values: Sequence[str], copies: Sequence[str], position: int) -> None:
@@ -158,20 +153,17 @@ def mm2_copied(world: World, values: Sequence[str], copies: Sequence[str], posit
     world.target.append("mm2-offsets.A.internal", 0, [Record(key=key, value=stored)])
 
 
-def test_what_mirrormaker_2_has_copied_becomes_exact_before_mm2py_has_ever_run() -> None:
-    async def scenario() -> None:
-        world = World(3)
-        mm2_copied(world, numbers(0, 49), numbers(0, 44), 40)
-        world.target.write_marker("A.orders", 0, 900, 1)
-        (found,) = await rebuild(world)
-        assert (found.outcome, found.records) == (Outcome.REBUILT, 40)
-        ledger = ledger_of(world)
-        assert [ledger.forward(offset).offset for offset in (0, 17, 39, 40)] == [0, 17, 39, 40]
-        assert ledger.forward(41) == BEFORE_LEDGER, "behind its end the offset syncs tell"
-        ids = world.target.topics[LEDGER]
-        assert len(ids.partitions) == 3
-
-    run_virtual(scenario())
+async def test_what_mirrormaker_2_has_copied_becomes_exact_before_mm2py_has_ever_run() -> None:
+    world = World(3)
+    mm2_copied(world, numbers(0, 49), numbers(0, 44), 40)
+    world.target.write_marker("A.orders", 0, 900, 1)
+    (found,) = await rebuild(world)
+    assert (found.outcome, found.records) == (Outcome.REBUILT, 40)
+    ledger = ledger_of(world)
+    assert [ledger.forward(offset).offset for offset in (0, 17, 39, 40)] == [0, 17, 39, 40]
+    assert ledger.forward(41) == BEFORE_LEDGER, "behind its end the offset syncs tell"
+    ids = world.target.topics[LEDGER]
+    assert len(ids.partitions) == 3
 
 
 @dataclass
@@ -196,82 +188,67 @@ class Damage:
     ],
     ids=["foreign", "twice", "lost", "too short", "source too short"],
 )
-def test_a_copy_that_differs_from_its_source_is_refused_and_both_offsets_are_named(damage: Damage) -> None:
-    async def scenario() -> None:
-        world = World(4)
-        mm2_copied(world, damage.values, damage.copies, 10)
-        assert damage.why in await why_not(world)
-
-    run_virtual(scenario())
+async def test_a_copy_that_differs_from_its_source_is_refused_and_both_offsets_are_named(damage: Damage) -> None:
+    world = World(4)
+    mm2_copied(world, damage.values, damage.copies, 10)
+    assert damage.why in await why_not(world)
 
 
-def test_a_group_that_lags_goes_on_exactly_once_its_ledger_is_rebuilt() -> None:
-    async def scenario() -> None:
-        world = World(12, extra={"emit.checkpoints.enabled": "true", "sync.group.offsets.enabled": "true"})
-        mm2_copied(world, numbers(0, 49), numbers(0, 44), 40)
-        world.target.write_marker("A.orders", 0, 900, 1)
-        world.source.groups.commit("pay", {("orders", 0): (17, "")})
-        async with world.worker():
-            await world.copied(ORDERS)
-            await asyncio.sleep(15)
-            (before,) = (await reports(world)).values()
-            assert not before.ready
-            (found,) = await rebuild(world)
-            assert found.outcome is Outcome.REBUILT, found.text
-            await asyncio.sleep(70)
-            (after,) = (await reports(world)).values()
-            assert (after.ready, after.reads_again_at_most) == (True, 0)
-            assert world.target.groups.commits_of("pay") == {("A.orders", 0): (17, "")}
-
-    run_virtual(scenario())
-
-
-def test_topics_that_are_compacted_or_trimmed_on_either_side_are_refused() -> None:
-    async def scenario() -> None:
-        world = World(5)
-        mm2_copied(world, numbers(0, 9), numbers(0, 9), 10)
-        for cluster, topic in ((world.source, "orders"), (world.target, "A.orders")):
-            cluster.configure_topic(topic, {"cleanup.policy": "compact,delete"})
-            assert await why_not(world) == f"{topic} on {cluster.name} is compacted"
-            cluster.configure_topic(topic, {"cleanup.policy": "delete"})
-        world.target.delete_records("A.orders", 0, 3)
-        assert await why_not(world) == "A.orders-0 on B begins at offset 3: records before it were deleted"
-        world.source.delete_records("orders", 0, 4)
-        assert await why_not(world) == "orders-0 on A begins at offset 4: records before it were deleted"
-        world.source.delete_records("orders", 0, 10)
+async def test_a_group_that_lags_goes_on_exactly_once_its_ledger_is_rebuilt() -> None:
+    world = World(12, extra={"emit.checkpoints.enabled": "true", "sync.group.offsets.enabled": "true"})
+    mm2_copied(world, numbers(0, 49), numbers(0, 44), 40)
+    world.target.write_marker("A.orders", 0, 900, 1)
+    world.source.groups.commit("pay", {("orders", 0): (17, "")})
+    async with world.worker():
+        await world.copied(ORDERS)
+        await asyncio.sleep(15)
+        (before,) = (await reports(world)).values()
+        assert not before.ready
         (found,) = await rebuild(world)
-        assert found.outcome is Outcome.WHOLE, "no group can ask for what is gone"
-
-    run_virtual(scenario())
-
-
-def test_a_topic_that_was_compacted_once_is_refused_also_if_it_is_not_any_more() -> None:
-    async def scenario() -> None:
-        world = World(6)
-        mm2_copied(world, [], numbers(0, 8), 10)
-        now_ms = world.clock.wall_ms()
-        for first, at in ((0, None), (5, 6)):
-            records = [Record(value=one.encode(), timestamp_ms=now_ms) for one in numbers(first, first + 4)]
-            world.source.append("orders", 0, records, at_offset=at)
-        assert "offset 5 of orders-0 on A holds no record" in await why_not(world)
-
-    run_virtual(scenario())
+        assert found.outcome is Outcome.REBUILT, found.text
+        await asyncio.sleep(70)
+        (after,) = (await reports(world)).values()
+        assert (after.ready, after.reads_again_at_most) == (True, 0)
+        assert world.target.groups.commits_of("pay") == {("A.orders", 0): (17, "")}
 
 
-def test_a_foreign_writer_behind_the_ledgers_beginning_does_no_harm_and_many_to_one_is_refused() -> None:
-    async def scenario() -> None:
-        world = World(7)
-        await copied_twice(world)
-        world.target.append("A.orders", 0, [b"foreign"])
-        (found,) = await rebuild(world)
-        assert found.outcome is Outcome.REBUILT
-        assert_complete_but_foreign(world)
-        await lose(world)
-        world.rewrite_file({"many.to.one": "true"})
-        assert world.settings.many_to_one
-        assert "many.to.one" in await why_not(world)
+async def test_topics_that_are_compacted_or_trimmed_on_either_side_are_refused() -> None:
+    world = World(5)
+    mm2_copied(world, numbers(0, 9), numbers(0, 9), 10)
+    for cluster, topic in ((world.source, "orders"), (world.target, "A.orders")):
+        cluster.configure_topic(topic, {"cleanup.policy": "compact,delete"})
+        assert await why_not(world) == f"{topic} on {cluster.name} is compacted"
+        cluster.configure_topic(topic, {"cleanup.policy": "delete"})
+    world.target.delete_records("A.orders", 0, 3)
+    assert await why_not(world) == "A.orders-0 on B begins at offset 3: records before it were deleted"
+    world.source.delete_records("orders", 0, 4)
+    assert await why_not(world) == "orders-0 on A begins at offset 4: records before it were deleted"
+    world.source.delete_records("orders", 0, 10)
+    (found,) = await rebuild(world)
+    assert found.outcome is Outcome.WHOLE, "no group can ask for what is gone"
 
-    run_virtual(scenario())
+
+async def test_a_topic_that_was_compacted_once_is_refused_also_if_it_is_not_any_more() -> None:
+    world = World(6)
+    mm2_copied(world, [], numbers(0, 8), 10)
+    now_ms = world.clock.wall_ms()
+    for first, at in ((0, None), (5, 6)):
+        records = [Record(value=one.encode(), timestamp_ms=now_ms) for one in numbers(first, first + 4)]
+        world.source.append("orders", 0, records, at_offset=at)
+    assert "offset 5 of orders-0 on A holds no record" in await why_not(world)
+
+
+async def test_a_foreign_writer_behind_the_ledgers_beginning_does_no_harm_and_many_to_one_is_refused() -> None:
+    world = World(7)
+    await copied_twice(world)
+    world.target.append("A.orders", 0, [b"foreign"])
+    (found,) = await rebuild(world)
+    assert found.outcome is Outcome.REBUILT
+    assert_complete_but_foreign(world)
+    await lose(world)
+    world.rewrite_file({"many.to.one": "true"})
+    assert world.settings.many_to_one
+    assert "many.to.one" in await why_not(world)
 
 
 async def copied_twice(world: World) -> None:
@@ -289,85 +266,68 @@ def assert_complete_but_foreign(world: World) -> None:
     assert kinds == {AnswerKind.COPIED}
 
 
-def test_a_target_that_sets_timestamps_itself_is_compared_without_them() -> None:
-    async def scenario() -> None:
-        world = World(14)
-        mm2_copied(world, numbers(0, 9), [], 10)
-        world.target.configure_topic("A.orders", {"message.timestamp.type": "LogAppendTime"})
-        await asyncio.sleep(60)
-        world.target.append("A.orders", 0, [Record(value=one.encode()) for one in numbers(0, 9)])
-        times = [
-            {one.timestamp_ms for one in cluster.records(topic, 0)}
-            for cluster, topic in ((world.source, "orders"), (world.target, "A.orders"))
-        ]
-        assert times[0] != times[1]
-        (found,) = await rebuild(world)
-        assert found.outcome is Outcome.REBUILT, found.text
-
-    run_virtual(scenario())
+async def test_a_target_that_sets_timestamps_itself_is_compared_without_them() -> None:
+    world = World(14)
+    mm2_copied(world, numbers(0, 9), [], 10)
+    world.target.configure_topic("A.orders", {"message.timestamp.type": "LogAppendTime"})
+    await asyncio.sleep(60)
+    world.target.append("A.orders", 0, [Record(value=one.encode()) for one in numbers(0, 9)])
+    times = [
+        {one.timestamp_ms for one in cluster.records(topic, 0)}
+        for cluster, topic in ((world.source, "orders"), (world.target, "A.orders"))
+    ]
+    assert times[0] != times[1]
+    (found,) = await rebuild(world)
+    assert found.outcome is Outcome.REBUILT, found.text
 
 
-def test_an_open_transaction_on_the_target_is_named() -> None:
-    async def scenario() -> None:
-        world = World(13)
-        mm2_copied(world, numbers(0, 9), numbers(0, 6), 10)
-        transaction = world.target.transaction()
-        transaction.append("A.orders", 0, [b"hangs"])
-        assert await why_not(world) == "A.orders-0 on B cannot be read at offset 7: a transaction is open there"
-
-    run_virtual(scenario())
+async def test_an_open_transaction_on_the_target_is_named() -> None:
+    world = World(13)
+    mm2_copied(world, numbers(0, 9), numbers(0, 6), 10)
+    transaction = world.target.transaction()
+    transaction.append("A.orders", 0, [b"hangs"])
+    assert await why_not(world) == "A.orders-0 on B cannot be read at offset 7: a transaction is open there"
 
 
-def test_a_dry_run_reads_no_log_and_writes_nothing() -> None:
-    async def scenario() -> None:
-        world = World(8)
-        mm2_copied(world, numbers(0, 9), numbers(0, 9), 10)
-        (found,) = await rebuild(world, is_dry_run=True)
-        assert line_of(found) == (
-            "orders-0: missing, would be compared up to source offset 10, and A.orders up to the end"
-        )
-        assert exit_code_of([found]) == 0
-        assert LEDGER not in world.target.topics
-
-    run_virtual(scenario())
+async def test_a_dry_run_reads_no_log_and_writes_nothing() -> None:
+    world = World(8)
+    mm2_copied(world, numbers(0, 9), numbers(0, 9), 10)
+    (found,) = await rebuild(world, is_dry_run=True)
+    assert line_of(found) == ("orders-0: missing, would be compared up to source offset 10, and A.orders up to the end")
+    assert exit_code_of([found]) == 0
+    assert LEDGER not in world.target.topics
 
 
-def test_the_rate_limits_what_is_read_of_both_logs_together() -> None:
-    async def scenario() -> None:
-        world = World(9)
-        values = [f"{number:01000d}" for number in range(100)]
-        mm2_copied(world, [], [], 5000)
-        now_ms = world.clock.wall_ms()
-        for _ in range(50):
-            for cluster, topic in ((world.source, "orders"), (world.target, "A.orders")):
-                cluster.append(topic, 0, [Record(value=one.encode(), timestamp_ms=now_ms) for one in values])
-        began_s = world.clock.monotonic()
-        (found,) = await rebuild(world, bytes_per_second=1_000_000)
-        assert found.outcome is Outcome.REBUILT
-        assert 7.0 < world.clock.monotonic() - began_s < 15.0, "ten megabytes"
-
-    run_virtual(scenario())
+async def test_the_rate_limits_what_is_read_of_both_logs_together() -> None:
+    world = World(9)
+    values = [f"{number:01000d}" for number in range(100)]
+    mm2_copied(world, [], [], 5000)
+    now_ms = world.clock.wall_ms()
+    for _ in range(50):
+        for cluster, topic in ((world.source, "orders"), (world.target, "A.orders")):
+            cluster.append(topic, 0, [Record(value=one.encode(), timestamp_ms=now_ms) for one in values])
+    began_s = world.clock.monotonic()
+    (found,) = await rebuild(world, bytes_per_second=1_000_000)
+    assert found.outcome is Outcome.REBUILT
+    assert 7.0 < world.clock.monotonic() - began_s < 15.0, "ten megabytes"
 
 
-def test_topics_and_partitions_may_be_named_and_heartbeats_only_count_then() -> None:
-    async def scenario() -> None:
-        world = World(10)
-        mm2_copied(world, numbers(0, 9), numbers(0, 9), 10)
-        world.source.create_topic("payments", 2)
-        world.source.create_topic("heartbeats", 1)
-        found = await rebuild(world, is_dry_run=True)
-        assert [(one.topic, one.partition, one.outcome) for one in found] == [
-            ("payments", 0, Outcome.WHOLE),
-            ("payments", 1, Outcome.WHOLE),
-            ("orders", 0, Outcome.MISSING),
-        ]
-        (found_one,) = await rebuild(world, "payments", partition=1)
-        assert (found_one.topic, found_one.partition) == ("payments", 1)
-        for topics, partition in ((["other"], None), (["orders"], 3)):
-            with pytest.raises(ConfigError):
-                await rebuild(world, *topics, partition=partition)
-
-    run_virtual(scenario())
+async def test_topics_and_partitions_may_be_named_and_heartbeats_only_count_then() -> None:
+    world = World(10)
+    mm2_copied(world, numbers(0, 9), numbers(0, 9), 10)
+    world.source.create_topic("payments", 2)
+    world.source.create_topic("heartbeats", 1)
+    found = await rebuild(world, is_dry_run=True)
+    assert [(one.topic, one.partition, one.outcome) for one in found] == [
+        ("payments", 0, Outcome.WHOLE),
+        ("payments", 1, Outcome.WHOLE),
+        ("orders", 0, Outcome.MISSING),
+    ]
+    (found_one,) = await rebuild(world, "payments", partition=1)
+    assert (found_one.topic, found_one.partition) == ("payments", 1)
+    for topics, partition in ((["other"], None), (["orders"], 3)):
+        with pytest.raises(ConfigError):
+            await rebuild(world, *topics, partition=partition)
 
 
 class Silent(Brokers):
@@ -384,28 +344,24 @@ class Silent(Brokers):
         return await self._cluster.send(broker, request, channel=channel)
 
 
-def test_stopped_between_two_chunks_it_has_written_nothing_wrong_and_a_second_run_completes_it(
+async def test_stopped_between_two_chunks_it_has_written_nothing_wrong_and_a_second_run_completes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mm2py.rebuilding.rebuild.RECORDS_AT_ONCE", 1)
     monkeypatch.setattr("mm2py.rebuilding.rebuild.RebuiltLedger", partial(RebuiltLedger, chunk_entries=2))
-
-    async def scenario() -> None:
-        world = World(11, extra=COMMITTED)
-        await copied(world)
-        world.source.create_topic("other", 1)
-        (_, found) = await rebuild(world, target=Silent(world.target, 2))
-        assert (found.outcome, exit_code_of([found])) == (Outcome.FAILED, 1)
-        assert "B does not answer: writing to mm2-ledger.A.internal took more than 30 s" in found.text
-        ledger = ledger_of(world)
-        records = [one.offset for one in world.source.records("orders", 0, committed=True)]
-        kinds = [ledger.forward(offset).kind for offset in records]
-        assert kinds[0] is AnswerKind.COPIED and kinds[-1] is AnswerKind.BEFORE_LEDGER
-        (found,) = await rebuild(world, "orders")
-        assert found.outcome is Outcome.REBUILT
-        assert_complete(world, committed=True)
-
-    run_virtual(scenario())
+    world = World(11, extra=COMMITTED)
+    await copied(world)
+    world.source.create_topic("other", 1)
+    (_, found) = await rebuild(world, target=Silent(world.target, 2))
+    assert (found.outcome, exit_code_of([found])) == (Outcome.FAILED, 1)
+    assert "B does not answer: writing to mm2-ledger.A.internal took more than 30 s" in found.text
+    ledger = ledger_of(world)
+    records = [one.offset for one in world.source.records("orders", 0, committed=True)]
+    kinds = [ledger.forward(offset).kind for offset in records]
+    assert kinds[0] is AnswerKind.COPIED and kinds[-1] is AnswerKind.BEFORE_LEDGER
+    (found,) = await rebuild(world, "orders")
+    assert found.outcome is Outcome.REBUILT
+    assert_complete(world, committed=True)
 
 
 def test_the_command_line() -> None:

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate
 from tests.scenarios.two_incarnations import (
     Source,
@@ -19,6 +18,8 @@ from tests.scenarios.two_incarnations import (
     said,
 )
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 STEPS = ("disabled", "preparing", "enabled")
 
@@ -44,91 +45,78 @@ def write(world: World, source: Source) -> set[bytes]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_over_both_steps_each_record_is_copied_once_and_uncommitted_ones_only_before_the_second(
+async def test_over_both_steps_each_record_is_copied_once_and_uncommitted_ones_only_before_the_second(
     is_killed: bool,
 ) -> None:
     """The second step resumes after a killed incarnation, although the next one reads the source in another way."""
-
-    async def scenario() -> None:
-        world, source, witness = make(1)
-        for support in STEPS:
-            set_support(world, support)
-            gate = Gate(is_position)
-            async with world.worker(through=gate) as herder:
-                aborted = write(world, source)
-                await all_copied(world)
-                await asyncio.sleep(3)
-                if is_killed:
-                    gate.shut()
-                    aborted |= write(world, source)
-                    await all_copied(world)
-                    await asyncio.sleep(2)
-                (status,) = herder.status()
-                assert (status.state, status.guarantee) == ("running", "exactly-once"), support
-                if not is_killed:
-                    await world.stop(herder)
-            have = {value for record in copies(world) for _, value in record.headers}
-            assert aborted & have == (set() if support == "enabled" else aborted), support
-            assert witness.findings() == [], support
-        set_support(world, "enabled")
-        async with world.worker():
-            write(world, source)
+    world, source, witness = make(1)
+    for support in STEPS:
+        set_support(world, support)
+        gate = Gate(is_position)
+        async with world.worker(through=gate) as herder:
+            aborted = write(world, source)
             await all_copied(world)
-        assert witness.findings() == []
-        assert not said(world, "gap.") and not said(world, "foreign.writer") and not said(world, "copy.repeated")
+            await asyncio.sleep(3)
+            if is_killed:
+                gate.shut()
+                aborted |= write(world, source)
+                await all_copied(world)
+                await asyncio.sleep(2)
+            (status,) = herder.status()
+            assert (status.state, status.guarantee) == ("running", "exactly-once"), support
+            if not is_killed:
+                await world.stop(herder)
+        have = {value for record in copies(world) for _, value in record.headers}
+        assert aborted & have == (set() if support == "enabled" else aborted), support
+        assert witness.findings() == [], support
+    set_support(world, "enabled")
+    async with world.worker():
+        write(world, source)
+        await all_copied(world)
+    assert witness.findings() == []
+    assert not said(world, "gap.") and not said(world, "foreign.writer") and not said(world, "copy.repeated")
 
-    run_virtual(scenario(), limit_s=600)
 
-
-def test_a_guarantee_that_cannot_be_kept_is_logged_in_the_first_step_and_refused_in_the_second() -> None:
+async def test_a_guarantee_that_cannot_be_kept_is_logged_in_the_first_step_and_refused_in_the_second() -> None:
     """A killed incarnation cannot be fenced: its id has expired, and the right to write markers is missing."""
-
-    async def scenario() -> None:
-        world, source, witness = make(2)
-        await killed_ahead(world, source, 10, 10)
-        forget_transactional_ids(world)
-        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-        for support in (*STEPS, "disabled"):
-            set_support(world, support)
-            before = len(copies(world))
-            async with world.worker() as herder:
-                source.fill(5)
-                await asyncio.sleep(30)
-                (status,) = herder.status()
-                if support == "enabled":
-                    assert status.state == "refused"
-                    assert "exactly.once.source.support=enabled cannot be kept" in status.reason
-                    assert "or set B.exactly.once.source.support=disabled" in status.reason
-                    assert len(copies(world)) == before
-                else:
-                    assert status.state == "running"
-                    assert status.guarantee.startswith("at-least-once ("), status.guarantee
-                    await all_copied(world)
-                    await world.stop(herder)
-        assert witness.findings() == []
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_on_a_target_without_coordinators_the_first_step_copies_and_the_second_does_not() -> None:
-    async def scenario() -> None:
-        world, source, witness = make(3)
-        world.target.transactions_available = False
-        for support in (*STEPS, "preparing"):
-            set_support(world, support)
+    world, source, witness = make(2)
+    await killed_ahead(world, source, 10, 10)
+    forget_transactional_ids(world)
+    world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+    for support in (*STEPS, "disabled"):
+        set_support(world, support)
+        before = len(copies(world))
+        async with world.worker() as herder:
             source.fill(5)
-            async with world.worker() as herder:
-                await asyncio.sleep(
-                    60
-                )  # the worker waits for a coordinator twice: for the settings and for the records
-                (status,) = herder.status()
-                if support == "enabled":
-                    assert status.state == "refused"
-                    assert "let __transaction_state be created there" in status.reason
-                else:
-                    assert (status.state, status.guarantee.split()[0]) == ("running", "at-least-once")
-                    await all_copied(world)
-                    await world.stop(herder)
-        assert witness.findings() == []
+            await asyncio.sleep(30)
+            (status,) = herder.status()
+            if support == "enabled":
+                assert status.state == "refused"
+                assert "exactly.once.source.support=enabled cannot be kept" in status.reason
+                assert "or set B.exactly.once.source.support=disabled" in status.reason
+                assert len(copies(world)) == before
+            else:
+                assert status.state == "running"
+                assert status.guarantee.startswith("at-least-once ("), status.guarantee
+                await all_copied(world)
+                await world.stop(herder)
+    assert witness.findings() == []
 
-    run_virtual(scenario(), limit_s=600)
+
+async def test_on_a_target_without_coordinators_the_first_step_copies_and_the_second_does_not() -> None:
+    world, source, witness = make(3)
+    world.target.transactions_available = False
+    for support in (*STEPS, "preparing"):
+        set_support(world, support)
+        source.fill(5)
+        async with world.worker() as herder:
+            await asyncio.sleep(60)  # the worker waits for a coordinator twice: for the settings and for the records
+            (status,) = herder.status()
+            if support == "enabled":
+                assert status.state == "refused"
+                assert "let __transaction_state be created there" in status.reason
+            else:
+                assert (status.state, status.guarantee.split()[0]) == ("running", "at-least-once")
+                await all_copied(world)
+                await world.stop(herder)
+    assert witness.findings() == []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.fakes.virtual_time import run_virtual
+import pytest
+
 from tests.scenarios.copying.test_copying_under_faults import assert_legal, fill
 from tests.scenarios.world import World
 
@@ -16,63 +17,57 @@ EXPIRY_S = 120.0
 FENCES = "mm2-fence.internal"
 
 
-def test_a_worker_can_be_fenced_long_after_its_transactional_id_would_have_expired() -> None:
-    async def scenario() -> None:
-        world = World(1, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
-        world.source.create_topic("orders", 2)
-        fill(world, "orders", world.rng, 30)
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            owner = world.target.batches("A.orders", 0)[-1].producer_id
-            await asyncio.sleep(3 * EXPIRY_S)
-            fill(world, "orders", world.rng, 10)
-            await world.copied({"orders": "A.orders"})
-            last = world.target.batches("A.orders", 0)[-1]
-            assert (last.producer_id, last.producer_epoch) == (owner, 0), "neither id nor epoch has changed"
-            fences = world.target.batches(FENCES, 0)
-            assert len(fences) >= 3 * 4 - 1
-            assert all(batch.control for batch in fences), "no data is produced there"
-            fill(world, "orders", world.rng, 10)
-            await asyncio.sleep(0.05)
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(5)
-        assert "producer.unfenced" not in world.log_text.getvalue()
-        assert any(batch.control and batch.producer_id == owner for batch in world.target.batches("A.orders", 0)), (
-            "the marker is that of the first owner's id"
-        )
-        assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-    run_virtual(scenario(), limit_s=1000)
+@pytest.mark.virtual_time(limit_s=1000)
+async def test_a_worker_can_be_fenced_long_after_its_transactional_id_would_have_expired() -> None:
+    world = World(1, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
+    world.source.create_topic("orders", 2)
+    fill(world, "orders", world.rng, 30)
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        owner = world.target.batches("A.orders", 0)[-1].producer_id
+        await asyncio.sleep(3 * EXPIRY_S)
+        fill(world, "orders", world.rng, 10)
+        await world.copied({"orders": "A.orders"})
+        last = world.target.batches("A.orders", 0)[-1]
+        assert (last.producer_id, last.producer_epoch) == (owner, 0), "neither id nor epoch has changed"
+        fences = world.target.batches(FENCES, 0)
+        assert len(fences) >= 3 * 4 - 1
+        assert all(batch.control for batch in fences), "no data is produced there"
+        fill(world, "orders", world.rng, 10)
+        await asyncio.sleep(0.05)
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(5)
+    assert "producer.unfenced" not in world.log_text.getvalue()
+    assert any(batch.control and batch.producer_id == owner for batch in world.target.batches("A.orders", 0)), (
+        "the marker is that of the first owner's id"
+    )
+    assert_legal(world, {"orders": "A.orders"}, exact=True)
 
 
-def test_a_deleted_keep_alive_topic_is_recreated_and_the_worker_can_still_be_fenced() -> None:
-    async def scenario() -> None:
-        world = World(2, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
-        world.source.create_topic("orders", 1)
-        fill(world, "orders", world.rng, 30)
-        async with world.worker() as herder:
-            await world.copied({"orders": "A.orders"})
-            owner = world.target.batches("A.orders", 0)[-1].producer_id
-            for _ in range(3):
-                await asyncio.sleep(EXPIRY_S)
-                assert world.target.batches(FENCES, 0), "it was recreated, and used"
-                world.target.delete_topic(FENCES)
-            fill(world, "orders", world.rng, 10)
-            await world.copied({"orders": "A.orders"})
-            (status,) = herder.status()
-            assert (status.state, status.guarantee) == ("running", "exactly-once")
-            assert world.target.batches("A.orders", 0)[-1].producer_id == owner, "the worker kept its incarnation"
-            assert "keepalive.failing" not in world.log_text.getvalue()
+@pytest.mark.virtual_time(limit_s=2000)
+async def test_a_deleted_keep_alive_topic_is_recreated_and_the_worker_can_still_be_fenced() -> None:
+    world = World(2, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
+    world.source.create_topic("orders", 1)
+    fill(world, "orders", world.rng, 30)
+    async with world.worker() as herder:
+        await world.copied({"orders": "A.orders"})
+        owner = world.target.batches("A.orders", 0)[-1].producer_id
+        for _ in range(3):
             await asyncio.sleep(EXPIRY_S)
-        assert owner in {known.producer_id for known in world.target.coordinator.transactional_ids.values()}
-        async with world.worker():
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(5)
-        assert "producer.unfenced" not in world.log_text.getvalue()
-        assert world.target.counts["request WriteTxnMarkers"] == 0, (
-            "its id was known: no marker had to be written directly"
-        )
-        assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-    run_virtual(scenario(), limit_s=2000)
+            assert world.target.batches(FENCES, 0), "it was recreated, and used"
+            world.target.delete_topic(FENCES)
+        fill(world, "orders", world.rng, 10)
+        await world.copied({"orders": "A.orders"})
+        (status,) = herder.status()
+        assert (status.state, status.guarantee) == ("running", "exactly-once")
+        assert world.target.batches("A.orders", 0)[-1].producer_id == owner, "the worker kept its incarnation"
+        assert "keepalive.failing" not in world.log_text.getvalue()
+        await asyncio.sleep(EXPIRY_S)
+    assert owner in {known.producer_id for known in world.target.coordinator.transactional_ids.values()}
+    async with world.worker():
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(5)
+    assert "producer.unfenced" not in world.log_text.getvalue()
+    assert world.target.counts["request WriteTxnMarkers"] == 0, "its id was known: no marker had to be written directly"
+    assert_legal(world, {"orders": "A.orders"}, exact=True)

@@ -26,6 +26,8 @@ from tests.scenarios.two_incarnations import (
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
 
+pytestmark = pytest.mark.virtual_time(limit_s=9000)
+
 OUT_OF_ORDER_SEQUENCE = 45
 
 
@@ -37,46 +39,40 @@ def make_small(seed: int, **extra: str) -> tuple[World, Source, Witness]:
     return world, source, witness
 
 
-def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason_is_logged() -> None:
-    async def scenario() -> None:
-        world, source, witness = make_small(1)
-        async with world.worker() as herder:
-            await until(lambda: bool(said(world, "flow.waiting", "getting a producer id")), world)
-            await all_copied(world)
-            (status,) = herder.status()
-            assert status.state == "running"
-            assert status.guarantee.startswith("at-least-once (Finding the coordinator of mm2py-"), status.guarantee
-            assert "COORDINATOR_NOT_AVAILABLE" in status.guarantee
-            (line,) = said(world, "producer.degraded", "has no transaction coordinator")
-            assert "let __transaction_state be created" in line
-            await asyncio.sleep(60)
-            source.fill(5)
-            await all_copied(world)
-            assert not said(world, "flow.failed")
-            await world.stop(herder)
-        assert witness.findings() == []
-
-    run_virtual(scenario(), limit_s=9000)
+async def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason_is_logged() -> None:
+    world, source, witness = make_small(1)
+    async with world.worker() as herder:
+        await until(lambda: bool(said(world, "flow.waiting", "getting a producer id")), world)
+        await all_copied(world)
+        (status,) = herder.status()
+        assert status.state == "running"
+        assert status.guarantee.startswith("at-least-once (Finding the coordinator of mm2py-"), status.guarantee
+        assert "COORDINATOR_NOT_AVAILABLE" in status.guarantee
+        (line,) = said(world, "producer.degraded", "has no transaction coordinator")
+        assert "let __transaction_state be created" in line
+        await asyncio.sleep(60)
+        source.fill(5)
+        await all_copied(world)
+        assert not said(world, "flow.failed")
+        await world.stop(herder)
+    assert witness.findings() == []
 
 
 @pytest.mark.parametrize("may_write_markers", [True, False])
-def test_an_incarnation_killed_where_no_coordinator_exists_does_not_block_the_next(
+@pytest.mark.virtual_time(limit_s=600)
+async def test_an_incarnation_killed_where_no_coordinator_exists_does_not_block_the_next(
     may_write_markers: bool,
 ) -> None:
     """Its record names a transactional id that it never got: no coordinator will ever raise its epoch."""
-
-    async def scenario() -> None:
-        world, source, witness = make_small(2)
-        async with worker_with_old_positions(world, source):
-            source.fill(20)
-            await all_copied(world)
-            await asyncio.sleep(2)
-        if not may_write_markers:
-            world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-        await finish(world, source, witness)
-        assert bool(said(world, "producer.unfenced")) is not may_write_markers
-
-    run_virtual(scenario(), limit_s=600)
+    world, source, witness = make_small(2)
+    async with worker_with_old_positions(world, source):
+        source.fill(20)
+        await all_copied(world)
+        await asyncio.sleep(2)
+    if not may_write_markers:
+        world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+    await finish(world, source, witness)
+    assert bool(said(world, "producer.unfenced")) is not may_write_markers
 
 
 def test_where_exactly_once_is_required_a_target_without_coordinators_gets_nothing_and_the_remedy_is_logged() -> None:
@@ -95,34 +91,30 @@ def test_where_exactly_once_is_required_a_target_without_coordinators_gets_nothi
     run_virtual(scenario(), limit_s=600)
 
 
-def test_coordinators_that_go_away_do_not_stop_a_running_flow() -> None:
+async def test_coordinators_that_go_away_do_not_stop_a_running_flow() -> None:
     """They are needed for fences, and now and then to keep the transactional id alive; no batch needs them."""
-
-    async def scenario() -> None:
-        world = World(4, broker_config={"transactional.id.expiration.ms": "1600000"})
-        world.source.create_topic("orders", 1)
-        source, witness = Source(world), Witness(world, "orders")
-        world.target.create_topic(transactions.TOPIC, 1)
-        source.fill(20)
-        async with world.worker() as herder:
-            await all_copied(world)
-            world.target.transactions_available = False
-            for _ in range(4):
-                await asyncio.sleep(150)  # it renews its transactional id after 400 seconds
-                source.fill(5)
-                begun_s = world.clock.monotonic()
-                await all_copied(world)
-                assert world.clock.monotonic() - begun_s < 5
-            (status,) = herder.status()
-            assert (status.state, status.guarantee) == ("running", "exactly-once")
-            world.target.transactions_available = True
-            await asyncio.sleep(1600)
+    world = World(4, broker_config={"transactional.id.expiration.ms": "1600000"})
+    world.source.create_topic("orders", 1)
+    source, witness = Source(world), Witness(world, "orders")
+    world.target.create_topic(transactions.TOPIC, 1)
+    source.fill(20)
+    async with world.worker() as herder:
+        await all_copied(world)
+        world.target.transactions_available = False
+        for _ in range(4):
+            await asyncio.sleep(150)  # it renews its transactional id after 400 seconds
             source.fill(5)
+            begun_s = world.clock.monotonic()
             await all_copied(world)
-            assert not said(world, "flow.failed") and not said(world, "flow.waiting")
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=9000)
+            assert world.clock.monotonic() - begun_s < 5
+        (status,) = herder.status()
+        assert (status.state, status.guarantee) == ("running", "exactly-once")
+        world.target.transactions_available = True
+        await asyncio.sleep(1600)
+        source.fill(5)
+        await all_copied(world)
+        assert not said(world, "flow.failed") and not said(world, "flow.waiting")
+    await finish(world, source, witness)
 
 
 class _LosesTrack:
@@ -149,31 +141,28 @@ class _Losing(NearBrokers):
         return await self._wire.send(broker, request, channel=channel)
 
 
-def test_a_partition_of_unknown_outcome_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
-    async def scenario() -> None:
-        world, source, witness = make(5, partitions=2)
-        world.target.create_topic(transactions.TOPIC, 1)
-        source.fill(20)
-        source.fill(20, partition=1)
-        losing = _LosesTrack()
-        async with world.worker(through=losing) as herder:
+async def test_a_partition_of_unknown_outcome_waits_for_a_coordinator_and_the_others_are_copied_meanwhile() -> None:
+    world, source, witness = make(5, partitions=2)
+    world.target.create_topic(transactions.TOPIC, 1)
+    source.fill(20)
+    source.fill(20, partition=1)
+    losing = _LosesTrack()
+    async with world.worker(through=losing) as herder:
+        await all_copied(world)
+        await asyncio.sleep(2)
+        world.target.transactions_available = False
+        losing.is_armed = True
+        before = world.target.partition("A.orders", 1).high_watermark
+        source.fill(5, partition=1)
+        await until(lambda: not losing.is_armed, world)
+        for _ in range(10):
+            await asyncio.sleep(10)
+            source.fill(1)
             await all_copied(world)
-            await asyncio.sleep(2)
-            world.target.transactions_available = False
-            losing.is_armed = True
-            before = world.target.partition("A.orders", 1).high_watermark
-            source.fill(5, partition=1)
-            await until(lambda: not losing.is_armed, world)
-            for _ in range(10):
-                await asyncio.sleep(10)
-                source.fill(1)
-                await all_copied(world)
-            assert world.target.partition("A.orders", 1).high_watermark == before
-            problems = [text for topic in herder.status()[0].topics for text in topic.problems]
-            assert any("the target lost track of this producer" in text for text in problems), problems
-            world.target.transactions_available = True
-            await until(lambda: world.target.partition("A.orders", 1).high_watermark > before + 5, world)
-            assert len(said(world, "flow.ready")) == 1
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=9000)
+        assert world.target.partition("A.orders", 1).high_watermark == before
+        problems = [text for topic in herder.status()[0].topics for text in topic.problems]
+        assert any("the target lost track of this producer" in text for text in problems), problems
+        world.target.transactions_available = True
+        await until(lambda: world.target.partition("A.orders", 1).high_watermark > before + 5, world)
+        assert len(said(world, "flow.ready")) == 1
+    await finish(world, source, witness)

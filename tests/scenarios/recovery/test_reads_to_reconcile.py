@@ -12,10 +12,11 @@ from mm2py.records.batch import read_header, split
 from mm2py.replication.reading.log_reader import READ_BYTES
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.near_brokers import NearBrokers
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Request
 from tests.scenarios.two_incarnations import all_copied, copies, killed_ahead, make, said, until
 from tests.scenarios.witness import stored_positions
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 LONG = 1300
 """Batches, of some 3,000 records, that were copied long before."""
@@ -67,43 +68,35 @@ class _Watched(NearBrokers):
 
 
 @pytest.mark.parametrize("by_content", [False, True])
-def test_after_a_kill_only_the_records_after_the_stored_position_are_read(by_content: bool) -> None:
+async def test_after_a_kill_only_the_records_after_the_stored_position_are_read(by_content: bool) -> None:
     """This holds for any length of the logs: a hundred times as many records were copied before."""
-
-    async def scenario() -> None:
-        world, source, witness = make(1)
-        await killed_ahead(world, source, LONG, FEW)
-        witness.look()
-        position = (await stored_positions(world))["orders", 0]
-        assert position.next_source > 3000 and position.next_target is not None
-        if by_content:
-            world.source.delete_records("orders", 0, world.source.partition("orders", 0).high_watermark - 5)
-        reads = Reads()
-        async with world.worker(through=reads):
-            await until(lambda: bool(said(world, "partitions.reconciled", f"by_content={int(by_content)}")), world)
-            await asyncio.sleep(2)
-        reads.check("orders", position.next_source, world.source.partition("orders", 0).high_watermark)
-        reads.check("A.orders", position.next_target, world.target.partition("A.orders", 0).high_watermark)
-        assert len(copies(world)) == source.number
-
-    run_virtual(scenario(), limit_s=600)
+    world, source, witness = make(1)
+    await killed_ahead(world, source, LONG, FEW)
+    witness.look()
+    position = (await stored_positions(world))["orders", 0]
+    assert position.next_source > 3000 and position.next_target is not None
+    if by_content:
+        world.source.delete_records("orders", 0, world.source.partition("orders", 0).high_watermark - 5)
+    reads = Reads()
+    async with world.worker(through=reads):
+        await until(lambda: bool(said(world, "partitions.reconciled", f"by_content={int(by_content)}")), world)
+        await asyncio.sleep(2)
+    reads.check("orders", position.next_source, world.source.partition("orders", 0).high_watermark)
+    reads.check("A.orders", position.next_target, world.target.partition("A.orders", 0).high_watermark)
+    assert len(copies(world)) == source.number
 
 
-def test_of_new_source_records_no_more_than_one_read_is_taken_to_reconcile() -> None:
+async def test_of_new_source_records_no_more_than_one_read_is_taken_to_reconcile() -> None:
     """They are to be copied, not compared."""
-
-    async def scenario() -> None:
-        world, source, _ = make(2)
-        await killed_ahead(world, source, LONG, FEW)
-        position = (await stored_positions(world))["orders", 0]
-        copied_to = world.source.partition("orders", 0).high_watermark
-        for _ in range(10 * TIMES_MOST):
-            world.source.append("orders", 0, source.records(1, size=READ_BYTES // 3))
-        reads = Reads()
-        async with world.worker(through=reads):
-            await all_copied(world)
-        assert set(reads.begun_at["orders"]) == {position.next_source}
-        assert position.next_source < copied_to
-        assert 0 < reads.read_bytes["orders"] <= TIMES_MOST * READ_BYTES
-
-    run_virtual(scenario(), limit_s=600)
+    world, source, _ = make(2)
+    await killed_ahead(world, source, LONG, FEW)
+    position = (await stored_positions(world))["orders", 0]
+    copied_to = world.source.partition("orders", 0).high_watermark
+    for _ in range(10 * TIMES_MOST):
+        world.source.append("orders", 0, source.records(1, size=READ_BYTES // 3))
+    reads = Reads()
+    async with world.worker(through=reads):
+        await all_copied(world)
+    assert set(reads.begun_at["orders"]) == {position.next_source}
+    assert position.next_source < copied_to
+    assert 0 < reads.read_bytes["orders"] <= TIMES_MOST * READ_BYTES

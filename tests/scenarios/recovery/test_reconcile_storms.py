@@ -10,7 +10,6 @@ import pytest
 
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import CODECS
 from tests.scenarios.gate import Gate
 from tests.scenarios.witness import Witness
@@ -127,5 +126,5 @@ class Storm:
 
 
 @pytest.mark.walk(range(110, 114))
-def test_short_and_overlapping_incarnations_in_hard_storms_lose_and_repeat_nothing(seed: int) -> None:
-    run_virtual(Storm(seed).run(), seed=seed, limit_s=3600)
+async def test_short_and_overlapping_incarnations_in_hard_storms_lose_and_repeat_nothing(seed: int) -> None:
+    await Storm(seed).run()

@@ -10,7 +10,6 @@ import pytest
 
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gate import Gate
 from tests.scenarios.recovery.test_reconcile_storms import DAY_MS
 from tests.scenarios.two_incarnations import (
@@ -27,6 +26,8 @@ from tests.scenarios.two_incarnations import (
 )
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=600)
 
 
 @dataclass(frozen=True)
@@ -143,183 +144,161 @@ LOWERED = "isolation lowered between two starts"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_batches_after_the_position_are_counted_whatever_their_shape(name: str) -> None:
+@pytest.mark.virtual_time(limit_s=2000)
+async def test_batches_after_the_position_are_counted_whatever_their_shape(name: str) -> None:
     case = CASES[name]
+    world = World(1, extra={"sync.topic.configs.enabled": "false", **case.extra})
+    source, witness = Source(world), Witness(world, "orders")
+    world.source.create_topic("orders", 1, case.source_config)
+    world.target.create_topic("A.orders", 1, case.target_config)
+    source.fill(10, keys=case.keys, age_ms=case.age_ms)
+    async with worker_with_old_positions(world, source):
+        before = len(copies(world))
+        case.before(world, witness, source)
+        source.fill(50, keys=case.keys, size=case.size, age_ms=case.age_ms)
+        await all_copied(world)
+        behind = len(copies(world)) - before
+        await asyncio.sleep(65)  # the position stays behind the copy
+    world.rewrite_file({"sync.topic.configs.enabled": "false", **case.extra, **case.later})
+    case.between(world, witness, source)
+    async with world.worker():
+        await until(lambda: bool(said(world, "partitions.reconciled")), world)
+        source.fill(5, keys=case.keys, age_ms=case.age_ms)
+        await all_copied(world)
+        await asyncio.sleep(5)
+    (line,) = said(world, "partitions.reconciled")
+    assert f"by_content={case.by_content} " in line, line
+    assert f"records={behind} " in line, (behind, line)
+    if name == LOWERED:  # records that were left out before are not copied now
+        assert [text for text in witness.findings() if "are not there" not in text] == []
+    else:
+        assert witness.findings(foreign=case.foreign, timestamps=case.timestamps) == []
+    assert len(said(world, "foreign.writer", "has written 2 records")) == case.foreign
+    assert world.target.complaints == []
 
-    async def scenario() -> None:
-        world = World(1, extra={"sync.topic.configs.enabled": "false", **case.extra})
-        source, witness = Source(world), Witness(world, "orders")
-        world.source.create_topic("orders", 1, case.source_config)
-        world.target.create_topic("A.orders", 1, case.target_config)
-        source.fill(10, keys=case.keys, age_ms=case.age_ms)
-        async with worker_with_old_positions(world, source):
-            before = len(copies(world))
-            case.before(world, witness, source)
-            source.fill(50, keys=case.keys, size=case.size, age_ms=case.age_ms)
-            await all_copied(world)
-            behind = len(copies(world)) - before
-            await asyncio.sleep(65)  # the position stays behind the copy
-        world.rewrite_file({"sync.topic.configs.enabled": "false", **case.extra, **case.later})
-        case.between(world, witness, source)
+
+async def test_markers_that_were_written_twice_cause_no_error() -> None:
+    world, source, witness = make(7)
+    await killed_ahead(world, source, 10, 30)
+    for _ in range(2):  # each incarnation fences the previous one; the marker of the fence comes again, later
         async with world.worker():
-            await until(lambda: bool(said(world, "partitions.reconciled")), world)
-            source.fill(5, keys=case.keys, age_ms=case.age_ms)
             await all_copied(world)
-            await asyncio.sleep(5)
-        (line,) = said(world, "partitions.reconciled")
-        assert f"by_content={case.by_content} " in line, line
-        assert f"records={behind} " in line, (behind, line)
-        if name == LOWERED:  # records that were left out before are not copied now
-            assert [text for text in witness.findings() if "are not there" not in text] == []
-        else:
-            assert witness.findings(foreign=case.foreign, timestamps=case.timestamps) == []
-        assert len(said(world, "foreign.writer", "has written 2 records")) == case.foreign
-        assert world.target.complaints == []
-
-    run_virtual(scenario(), limit_s=2000)
-
-
-def test_markers_that_were_written_twice_cause_no_error() -> None:
-    async def scenario() -> None:
-        world, source, witness = make(7)
-        await killed_ahead(world, source, 10, 30)
-        for _ in range(2):  # each incarnation fences the previous one; the marker of the fence comes again, later
-            async with world.worker():
-                await all_copied(world)
-                await asyncio.sleep(2)
-                for batch in world.target.batches("A.orders", 0):
-                    if batch.control:
-                        world.target.write_marker("A.orders", 0, batch.producer_id, batch.producer_epoch)
-                source.fill(5)
-                await all_copied(world)
-        assert not said(world, "foreign.writer")
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=600)
-
-
-def test_records_that_expired_after_the_last_copied_one_are_reported_after_a_kill_as_well() -> None:
-    async def scenario() -> None:
-        world, source, _ = make(18)
-        await killed_ahead(world, source, 10, 10)
-        copied_to = world.source.partition("orders", 0).high_watermark
-        source.fill(20)
-        world.source.delete_records("orders", 0, copied_to + 15)
-        async with world.worker():
+            await asyncio.sleep(2)
+            for batch in world.target.batches("A.orders", 0):
+                if batch.control:
+                    world.target.write_marker("A.orders", 0, batch.producer_id, batch.producer_epoch)
             source.fill(5)
             await all_copied(world)
-        assert said(world, f"source offsets {copied_to} to {copied_to + 14} were deleted")
+    assert not said(world, "foreign.writer")
+    await finish(world, source, witness)
 
-    run_virtual(scenario(), limit_s=600)
+
+async def test_records_that_expired_after_the_last_copied_one_are_reported_after_a_kill_as_well() -> None:
+    world, source, _ = make(18)
+    await killed_ahead(world, source, 10, 10)
+    copied_to = world.source.partition("orders", 0).high_watermark
+    source.fill(20)
+    world.source.delete_records("orders", 0, copied_to + 15)
+    async with world.worker():
+        source.fill(5)
+        await all_copied(world)
+    assert said(world, f"source offsets {copied_to} to {copied_to + 14} were deleted")
 
 
-def test_a_quarantined_record_after_the_stored_position_is_not_counted_as_copied() -> None:
-    async def scenario() -> None:
-        world, source, _ = make(19, on_poison_record="quarantine", sync_topic_configs_enabled="false")
+async def test_a_quarantined_record_after_the_stored_position_is_not_counted_as_copied() -> None:
+    world, source, _ = make(19, on_poison_record="quarantine", sync_topic_configs_enabled="false")
+    source.fill(10)
+    gate = Gate(is_position)
+    async with world.worker(through=gate):
+        await all_copied(world)
+        world.source.configure_topic("orders", {"message.timestamp.after.max.ms": str(1 << 62)})
+        await asyncio.sleep(3)
         source.fill(10)
-        gate = Gate(is_position)
-        async with world.worker(through=gate):
-            await all_copied(world)
-            world.source.configure_topic("orders", {"message.timestamp.after.max.ms": str(1 << 62)})
-            await asyncio.sleep(3)
-            source.fill(10)
-            world.source.append("orders", 0, [Record(b"poison", timestamp_ms=4_000_000_000_000)])
-            source.fill(10)
-            await until(lambda: "mm2-quarantine.A.internal" in world.target.topics, world)
-            gate.shut()
-            await asyncio.sleep(2)
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(2)
-        wanted = [record.value for record in world.source.records("orders", 0) if record.value != b"poison"]
-        assert [record.value for record in copies(world)] == wanted
-
-    run_virtual(scenario(), limit_s=600)
+        world.source.append("orders", 0, [Record(b"poison", timestamp_ms=4_000_000_000_000)])
+        source.fill(10)
+        await until(lambda: "mm2-quarantine.A.internal" in world.target.topics, world)
+        gate.shut()
+        await asyncio.sleep(2)
+    async with world.worker():
+        await all_copied(world)
+        await asyncio.sleep(2)
+    wanted = [record.value for record in world.source.records("orders", 0) if record.value != b"poison"]
+    assert [record.value for record in copies(world)] == wanted
 
 
-def test_the_copy_may_end_inside_one_source_batch() -> None:
+async def test_the_copy_may_end_inside_one_source_batch() -> None:
     """The target takes small batches only, so a source batch is split; the kill comes after some of the parts."""
-
-    async def scenario() -> None:
-        world, source, witness = make(40, sync_topic_configs_enabled="false")
-        world.target.create_topic("A.orders", 1, {"max.message.bytes": "400"})
-        source.fill(1)
-        async with worker_with_old_positions(world, source):
-            batches = len(world.target.batches("A.orders", 0))
-            first = world.source.append("orders", 0, source.records(40, size=150))
-            await until(lambda: len(world.target.batches("A.orders", 0)) >= batches + 3, world)
-        await asyncio.sleep(1)  # batches in flight arrive
-        ends_at = len(copies(world))
-        assert first < ends_at < first + 40, "a part of one batch is there"
-        async with world.worker():
-            await all_copied(world)
-            (line,) = said(world, "partitions.reconciled")
-            assert f"records={ends_at - first} by_content=0 " in line, line
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=600)
+    world, source, witness = make(40, sync_topic_configs_enabled="false")
+    world.target.create_topic("A.orders", 1, {"max.message.bytes": "400"})
+    source.fill(1)
+    async with worker_with_old_positions(world, source):
+        batches = len(world.target.batches("A.orders", 0))
+        first = world.source.append("orders", 0, source.records(40, size=150))
+        await until(lambda: len(world.target.batches("A.orders", 0)) >= batches + 3, world)
+    await asyncio.sleep(1)  # batches in flight arrive
+    ends_at = len(copies(world))
+    assert first < ends_at < first + 40, "a part of one batch is there"
+    async with world.worker():
+        await all_copied(world)
+        (line,) = said(world, "partitions.reconciled")
+        assert f"records={ends_at - first} by_content=0 " in line, line
+    await finish(world, source, witness)
 
 
-def test_a_process_that_restarts_the_flow_resumes_after_its_own_previous_incarnation() -> None:
+@pytest.mark.virtual_time(limit_s=900)
+async def test_a_process_that_restarts_the_flow_resumes_after_its_own_previous_incarnation() -> None:
     """It was fenced and no worker took over: the same process returns under a new id, its positions minutes old."""
-
-    async def scenario() -> None:
-        world, source, witness = make(41)
-        source.fill(10)
-        gate = Gate(is_position)
-        async with world.worker(through=gate) as herder:
-            await all_copied(world)
-            await asyncio.sleep(3)
-            gate.shut()
-            before = len(copies(world))
-            source.fill(20)
-            await all_copied(world)
-            behind = len(copies(world)) - before
-            await asyncio.sleep(180)
-            own = world.target.batches("A.orders", 0)[-1].producer_id
-            world.target.write_marker("A.orders", 0, own, 1)
-            source.fill(1)
-            await until(lambda: bool(said(world, "flow.failed", "has fenced")), world)
-            gate.open()
-            await all_copied(world)
-            (line,) = said(world, "partitions.reconciled")
-            assert f"records={behind} " in line, line
-            assert world.target.batches("A.orders", 0)[-1].producer_id != own
-            assert [status.state for status in herder.status()] == ["running"]
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=900)
+    world, source, witness = make(41)
+    source.fill(10)
+    gate = Gate(is_position)
+    async with world.worker(through=gate) as herder:
+        await all_copied(world)
+        await asyncio.sleep(3)
+        gate.shut()
+        before = len(copies(world))
+        source.fill(20)
+        await all_copied(world)
+        behind = len(copies(world)) - before
+        await asyncio.sleep(180)
+        own = world.target.batches("A.orders", 0)[-1].producer_id
+        world.target.write_marker("A.orders", 0, own, 1)
+        source.fill(1)
+        await until(lambda: bool(said(world, "flow.failed", "has fenced")), world)
+        gate.open()
+        await all_copied(world)
+        (line,) = said(world, "partitions.reconciled")
+        assert f"records={behind} " in line, line
+        assert world.target.batches("A.orders", 0)[-1].producer_id != own
+        assert [status.state for status in herder.status()] == ["running"]
+    await finish(world, source, witness)
 
 
-def test_an_incarnation_that_fenced_itself_is_counted_from_its_last_position() -> None:
+@pytest.mark.virtual_time(limit_s=900)
+async def test_an_incarnation_that_fenced_itself_is_counted_from_its_last_position() -> None:
     """It has fenced itself, and is killed minutes later: batches of two producers stand after the position."""
-
-    async def scenario() -> None:
-        world, source, witness = make(42, A__B_copy_mode="pass")
-        source.fill(10)
-        gate = Gate(is_position)
-        async with world.worker(through=gate):
-            await all_copied(world)
-            await asyncio.sleep(3)
-            world.target.inject(Faults(drop_reply=1.0))
-            source.fill(5)
-            await all_copied(world)
-            world.target.stop_broker(1)
-            world.target.heal()
-            world.target.start_broker(1)
-            await until(lambda: bool(said(world, "partitions.reconciled")), world)
-            await asyncio.sleep(3)
-            gate.shut()
-            before = len(copies(world))
-            source.fill(20)
-            await all_copied(world)
-            behind = len(copies(world)) - before
-            await asyncio.sleep(180)
-        ids = {batch.producer_id for batch in world.target.batches("A.orders", 0) if not batch.control}
-        assert len(ids) == 2
-        async with world.worker():
-            await until(lambda: len(said(world, "partitions.reconciled")) == 2, world)
-            assert f"records={behind} " in said(world, "partitions.reconciled")[-1]
-        await finish(world, source, witness)
-
-    run_virtual(scenario(), limit_s=900)
+    world, source, witness = make(42, A__B_copy_mode="pass")
+    source.fill(10)
+    gate = Gate(is_position)
+    async with world.worker(through=gate):
+        await all_copied(world)
+        await asyncio.sleep(3)
+        world.target.inject(Faults(drop_reply=1.0))
+        source.fill(5)
+        await all_copied(world)
+        world.target.stop_broker(1)
+        world.target.heal()
+        world.target.start_broker(1)
+        await until(lambda: bool(said(world, "partitions.reconciled")), world)
+        await asyncio.sleep(3)
+        gate.shut()
+        before = len(copies(world))
+        source.fill(20)
+        await all_copied(world)
+        behind = len(copies(world)) - before
+        await asyncio.sleep(180)
+    ids = {batch.producer_id for batch in world.target.batches("A.orders", 0) if not batch.control}
+    assert len(ids) == 2
+    async with world.worker():
+        await until(lambda: len(said(world, "partitions.reconciled")) == 2, world)
+        assert f"records={behind} " in said(world, "partitions.reconciled")[-1]
+    await finish(world, source, witness)

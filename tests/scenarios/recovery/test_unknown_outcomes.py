@@ -18,13 +18,14 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProduceReply, Produc
 from mm2py.records.gap_record import Done, Gap, GapKind
 from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.network_model import frozen
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.gaps.test_gaps import accept, counted, kept
 from tests.scenarios.gate import Request
 from tests.scenarios.recovery.test_late_requests import OLD_MS, goes_to
 from tests.scenarios.two_incarnations import Source, all_copied, make, said, until
 from tests.scenarios.witness import Witness
 from tests.scenarios.world import World
+
+pytestmark = pytest.mark.virtual_time(limit_s=4000)
 
 EXPIRY_S = 600
 """The target forgets the producer of a batch once its records are this old; a resend is safe for half of that time."""
@@ -116,105 +117,94 @@ def three_brokers() -> tuple[World, Source, Witness]:
 
 
 @pytest.mark.parametrize(("away", "for_s"), [("target", 30), ("target", 900), ("source", 30), ("source", 1900)])
-def test_a_batch_of_unknown_outcome_is_resent_only_while_the_target_surely_knows_its_producer(
+@pytest.mark.virtual_time(limit_s=6000)
+async def test_a_batch_of_unknown_outcome_is_resent_only_while_the_target_surely_knows_its_producer(
     away: str, for_s: int
 ) -> None:
     """The broker that leads the remote partition stops with the answer, or the source broker stops before the batch was
     read again. After half a minute a resend settles the batch; after hours it would be stored twice.
     """
+    world, source, witness = three_brokers()
+    cluster, topic = (world.target, "A.orders") if away == "target" else (world.source, "orders")
+    stopped: list[int] = []
 
-    async def scenario() -> None:
-        world, source, witness = three_brokers()
-        cluster, topic = (world.target, "A.orders") if away == "target" else (world.source, "orders")
-        stopped: list[int] = []
+    def stop_leader() -> None:
+        leader = cluster.topics[topic].partitions[0].leader
+        assert leader is not None
+        stopped.append(leader)
+        cluster.stop_broker(leader)
 
-        def stop_leader() -> None:
-            leader = cluster.topics[topic].partitions[0].leader
-            assert leader is not None
-            stopped.append(leader)
-            cluster.stop_broker(leader)
-
-        answers = LostAnswers(stop_leader)
-        async with world.worker(through=answers):
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(3)
-            answers.wanted = 1
-            source.fill(3)
-            await until(lambda: answers.wanted == 0, world)
-            await asyncio.sleep(for_s)
-            cluster.start_broker(stopped[0])
-            await world.copied({"orders": "A.orders"})
-            await asyncio.sleep(5)
-            source.fill(3)
-            await world.copied({"orders": "A.orders"})
-        assert witness.findings() == [], world.log_text.getvalue()[-3000:]
-        assert len(said(world, "partitions.reconciled")) == (for_s > EXPIRY_S / 2)
-        assert not said(world, "copy.repeated")
-
-    run_virtual(scenario(), limit_s=6000)
+    answers = LostAnswers(stop_leader)
+    async with world.worker(through=answers):
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(3)
+        answers.wanted = 1
+        source.fill(3)
+        await until(lambda: answers.wanted == 0, world)
+        await asyncio.sleep(for_s)
+        cluster.start_broker(stopped[0])
+        await world.copied({"orders": "A.orders"})
+        await asyncio.sleep(5)
+        source.fill(3)
+        await world.copied({"orders": "A.orders"})
+    assert witness.findings() == [], world.log_text.getvalue()[-3000:]
+    assert len(said(world, "partitions.reconciled")) == (for_s > EXPIRY_S / 2)
+    assert not said(world, "copy.repeated")
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_own_records_at_unexpected_offsets_are_named(foreign: bool) -> None:
+async def test_own_records_at_unexpected_offsets_are_named(foreign: bool) -> None:
     """A batch of old records is acknowledged, the target forgets its producer, and the network delivers the request
     again. No fence prevents that (docs/broker-facts.md#c1); the offset of the next batch reveals it.
     """
-
-    async def scenario() -> None:
-        world, source, witness = make(3)
-        source.fill(4, age_ms=OLD_MS)
-        doubled = Doubled()
-        async with world.worker(through=doubled) as worker:
-            await all_copied(world)
-            await asyncio.sleep(1260)
-            if foreign:
-                world.target.producer().append("A.orders", 0, [b"foreign"])
-            before = world.target.records("A.orders", 0)[-1].offset
-            assert await doubled.deliver_again() == [0]
-            first, last = before + 1, world.target.records("A.orders", 0)[-1].offset
-            assert last >= first
-            source.fill(2, age_ms=OLD_MS)
-            await all_copied(world)
-            await asyncio.sleep(3)
-            assert worker.status()[0].guarantee == "at-least-once (records of A.orders may be there twice)"
-        where = f"records to A.orders-0, at offsets {first} to {last}, without getting an answer"
-        assert len(said(world, "copy.repeated", "topic=orders", "partition=0", "done=continued", where)) == 1
-        assert [counted(world, kind) for kind in (GapKind.REPEATED, GapKind.FOREIGN)] == [1, foreign]
-        assert len(said(world, "copy.repeated")) == 1
-        assert len(said(world, "foreign.writer")) == foreign
-        assert len(witness.findings(foreign=foreign)) == last - before
-
-    run_virtual(scenario(), limit_s=4000)
+    world, source, witness = make(3)
+    source.fill(4, age_ms=OLD_MS)
+    doubled = Doubled()
+    async with world.worker(through=doubled) as worker:
+        await all_copied(world)
+        await asyncio.sleep(1260)
+        if foreign:
+            world.target.producer().append("A.orders", 0, [b"foreign"])
+        before = world.target.records("A.orders", 0)[-1].offset
+        assert await doubled.deliver_again() == [0]
+        first, last = before + 1, world.target.records("A.orders", 0)[-1].offset
+        assert last >= first
+        source.fill(2, age_ms=OLD_MS)
+        await all_copied(world)
+        await asyncio.sleep(3)
+        assert worker.status()[0].guarantee == "at-least-once (records of A.orders may be there twice)"
+    where = f"records to A.orders-0, at offsets {first} to {last}, without getting an answer"
+    assert len(said(world, "copy.repeated", "topic=orders", "partition=0", "done=continued", where)) == 1
+    assert [counted(world, kind) for kind in (GapKind.REPEATED, GapKind.FOREIGN)] == [1, foreign]
+    assert len(said(world, "copy.repeated")) == 1
+    assert len(said(world, "foreign.writer")) == foreign
+    assert len(witness.findings(foreign=foreign)) == last - before
 
 
-def test_exactly_once_enabled_stops_a_partition_that_has_duplicate_records() -> None:
+async def test_exactly_once_enabled_stops_a_partition_that_has_duplicate_records() -> None:
     """As above. No restart resumes the partition, only an operator who accepts the gap. The duplicates stay."""
-
-    async def scenario() -> None:
-        world, source, witness = make(3, **{"B.exactly.once.source.support": "enabled"})
-        source.fill(4, age_ms=OLD_MS)
-        doubled = Doubled()
-        async with world.worker(through=doubled):
-            await all_copied(world)
-            await asyncio.sleep(1260)
-            assert await doubled.deliver_again() == [0]
-            source.fill(2, age_ms=OLD_MS)
-            await until(lambda: bool(said(world, "copy.repeated", "done=stopped")), world)
-            stands_at = len(world.target.records("A.orders", 0))
+    world, source, witness = make(3, **{"B.exactly.once.source.support": "enabled"})
+    source.fill(4, age_ms=OLD_MS)
+    doubled = Doubled()
+    async with world.worker(through=doubled):
+        await all_copied(world)
+        await asyncio.sleep(1260)
+        assert await doubled.deliver_again() == [0]
+        source.fill(2, age_ms=OLD_MS)
+        await until(lambda: bool(said(world, "copy.repeated", "done=stopped")), world)
+        stands_at = len(world.target.records("A.orders", 0))
+        source.fill(2, age_ms=OLD_MS)
+        await asyncio.sleep(30)
+        assert len(world.target.records("A.orders", 0)) == stands_at
+    for _ in range(2):
+        async with world.worker():
             source.fill(2, age_ms=OLD_MS)
             await asyncio.sleep(30)
             assert len(world.target.records("A.orders", 0)) == stands_at
-        for _ in range(2):
-            async with world.worker():
-                source.fill(2, age_ms=OLD_MS)
-                await asyncio.sleep(30)
-                assert len(world.target.records("A.orders", 0)) == stands_at
-                (stop,) = [gap for gap in kept(world) if isinstance(gap, Gap)]
-                assert (stop.kind, stop.done) == (GapKind.REPEATED, Done.STOPPED)
-        async with world.worker():
-            await asyncio.sleep(5)
-            assert (await accept(world, stop.position)).carried_out
-            await all_copied(world)
-        assert all("comes again" in finding for finding in witness.findings())
-
-    run_virtual(scenario(), limit_s=4000)
+            (stop,) = [gap for gap in kept(world) if isinstance(gap, Gap)]
+            assert (stop.kind, stop.done) == (GapKind.REPEATED, Done.STOPPED)
+    async with world.worker():
+        await asyncio.sleep(5)
+        assert (await accept(world, stop.position)).carried_out
+        await all_copied(world)
+    assert all("comes again" in finding for finding in witness.findings())

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from connectors.source.connector import SourceConnector
 from connectors.source.refusals import ExactlyOnceImpossible
 from rest.reports.flows import FlowState, flow_body, state_of
 from tests.scenarios.process import Process
 from tests.scenarios.rest.rest_world import SOURCE, Rest, rest_of
-from tests.scenarios.shared_world import SharedWorld, run
+from tests.scenarios.shared_world import SharedWorld
+from tests.simulation.incarnation import SimulationLoop
 
 TWO_FLOWS = {"clusters": "A, B, C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true", "C->B.topics": "c.*"}
 WHY = "__transaction_state is gone."
@@ -44,36 +47,34 @@ async def in_short(rest: Rest) -> tuple[FlowState, bool]:
     return body.state, WHY in body.why
 
 
-def test_rest_tells_why_a_flow_is_refused_and_a_restart_tries_it_again() -> None:
-    async def scenario() -> None:
-        world = SharedWorld(extra={**TWO_FLOWS, "B.exactly.once.source.support": "enabled"})
-        other = world.another_cluster("C")
-        (name,) = world.make_topics(1, 6)
-        first, second = (world.start(C=other) for _ in range(2))
+@pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
+async def test_rest_tells_why_a_flow_is_refused_and_a_restart_tries_it_again() -> None:
+    world = SharedWorld(extra={**TWO_FLOWS, "B.exactly.once.source.support": "enabled"})
+    other = world.another_cluster("C")
+    (name,) = world.make_topics(1, 6)
+    first, second = (world.start(C=other) for _ in range(2))
+    await world.until(lambda: world.is_fully_assigned() and world.is_copied())
+    async with rest_of(world, also={"C": other}) as rest:
+        await refuse(world, first)
+        await world.until(lambda: second.owns(world.flow) >= world.keys())
+        connector, tasks = await told(rest)
+        assert connector["state"] == "RUNNING"
+        assert sorted(tasks) == [("FAILED", True), ("RUNNING", False)]
+        assert await in_short(rest) == (FlowState.RUNNING, True)
+
+        await refuse(world, second)
+        connector, tasks = await told(rest)
+        assert (connector["state"], WHY in connector["trace"]) == ("FAILED", True)
+        assert tasks == [("FAILED", True), ("FAILED", True)]
+        assert await in_short(rest) == (FlowState.REFUSED, True)
+        problems = [one for one in (await rest.live.report()).problems if WHY in one.text]
+        assert {(one.kind, one.where) for one in problems} == {("refused", "A->B.MirrorSourceConnector")}
+
+        world.write(name, 2)
+        await rest.told("POST", f"{SOURCE}/restart?onlyFailed=true", 202)
         await world.until(lambda: world.is_fully_assigned() and world.is_copied())
-        async with rest_of(world, also={"C": other}) as rest:
-            await refuse(world, first)
-            await world.until(lambda: second.owns(world.flow) >= world.keys())
-            connector, tasks = await told(rest)
-            assert connector["state"] == "RUNNING"
-            assert sorted(tasks) == [("FAILED", True), ("RUNNING", False)]
-            assert await in_short(rest) == (FlowState.RUNNING, True)
-
-            await refuse(world, second)
-            connector, tasks = await told(rest)
-            assert (connector["state"], WHY in connector["trace"]) == ("FAILED", True)
-            assert tasks == [("FAILED", True), ("FAILED", True)]
-            assert await in_short(rest) == (FlowState.REFUSED, True)
-            problems = [one for one in (await rest.live.report()).problems if WHY in one.text]
-            assert {(one.kind, one.where) for one in problems} == {("refused", "A->B.MirrorSourceConnector")}
-
-            world.write(name, 2)
-            await rest.told("POST", f"{SOURCE}/restart?onlyFailed=true", 202)
-            await world.until(lambda: world.is_fully_assigned() and world.is_copied())
-            connector, tasks = await told(rest)
-            assert (connector["state"], tasks) == ("RUNNING", [("RUNNING", False)] * 2)
-            assert await in_short(rest) == (FlowState.RUNNING, False)
-        wrong = world.findings(exact=True)
-        assert not wrong, wrong
-
-    run(scenario())
+        connector, tasks = await told(rest)
+        assert (connector["state"], tasks) == ("RUNNING", [("RUNNING", False)] * 2)
+        assert await in_short(rest) == (FlowState.RUNNING, False)
+    wrong = world.findings(exact=True)
+    assert not wrong, wrong

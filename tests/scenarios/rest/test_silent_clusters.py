@@ -11,11 +11,9 @@ import pytest
 from mm2py.connector import ClusterAlias
 from mm2py.status.cluster_inquiry import PROBE_S, Patience, Side
 from rest.clusters.live import FRESH_S, PATIENCE_S, View
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.rest.rest_world import Rest, rest_of
 from tests.scenarios.shared_world import SharedWorld
 
-run = run_virtual
 SOON_S = PATIENCE_S + 0.1
 
 
@@ -38,79 +36,67 @@ async def timed(world: SharedWorld, rest: Rest) -> tuple[View, float]:
     return view, now_s - view.begun_s
 
 
-def test_a_cluster_that_never_answered_delays_the_first_answer_a_little_and_others_not_at_all() -> None:
-    async def scenario() -> None:
-        async with asked("B") as (world, rest):
-            view, _ = await timed(world, rest)
-            why = view.facts.clusters["B"]
-            assert (view.facts.clusters["A"], why[:26]) == ("", "B has not answered since 2")
-            for _ in range(5):
-                await timed(world, rest)
-                await asyncio.sleep(0.4)
-            for _ in range(100):
-                begun_s = world.clock.monotonic()
-                view, age_s = await timed(world, rest)
-                assert world.clock.monotonic() - begun_s < 0.3
-                assert age_s <= FRESH_S
-                assert view.facts.clusters["B"] == why, "since when it is silent does not change"
-                assert [topic.topic for topic in view.report.flows[0].topics] == ["t0"], "the source says that"
-                await asyncio.sleep(0.4)
-            assert not rest.failures
-
-    run(scenario())
+async def test_a_cluster_that_never_answered_delays_the_first_answer_a_little_and_others_not_at_all() -> None:
+    async with asked("B") as (world, rest):
+        view, _ = await timed(world, rest)
+        why = view.facts.clusters["B"]
+        assert (view.facts.clusters["A"], why[:26]) == ("", "B has not answered since 2")
+        for _ in range(5):
+            await timed(world, rest)
+            await asyncio.sleep(0.4)
+        for _ in range(100):
+            begun_s = world.clock.monotonic()
+            view, age_s = await timed(world, rest)
+            assert world.clock.monotonic() - begun_s < 0.3
+            assert age_s <= FRESH_S
+            assert view.facts.clusters["B"] == why, "since when it is silent does not change"
+            assert [topic.topic for topic in view.report.flows[0].topics] == ["t0"], "the source says that"
+            await asyncio.sleep(0.4)
+        assert not rest.failures
 
 
 @pytest.mark.parametrize("alias", ["A", "B"])
-def test_a_cluster_that_falls_silent_and_comes_back_is_seen_soon(alias: str) -> None:
-    async def scenario() -> None:
-        async with asked() as (world, rest):
+async def test_a_cluster_that_falls_silent_and_comes_back_is_seen_soon(alias: str) -> None:
+    async with asked() as (world, rest):
 
-            async def becomes(*, there: bool, within_s: float) -> None:
-                until_s = world.clock.monotonic() + within_s
-                while (not (view := (await timed(world, rest))[0]).facts.clusters[alias]) != there:
-                    assert world.clock.monotonic() < until_s, view.facts.clusters
-                    await asyncio.sleep(0.5)
-
-            await becomes(there=True, within_s=0.0)
-            rest.silent.add(alias)
-            await becomes(there=False, within_s=5.0)
-            rest.silent.clear()
-            await becomes(there=True, within_s=PROBE_S + 3.0)  # what it was asked meanwhile has no answer
-
-    run(scenario())
-
-
-def test_a_cluster_that_falls_silent_in_the_middle_of_a_look_is_found_out() -> None:
-    async def scenario() -> None:
-        async with asked() as (world, rest):
-            await timed(world, rest)
-            rest.silent_from["A"] = "ListOffsets"
-            ages = []
-            for _ in range(40):
+        async def becomes(*, there: bool, within_s: float) -> None:
+            until_s = world.clock.monotonic() + within_s
+            while (not (view := (await timed(world, rest))[0]).facts.clusters[alias]) != there:
+                assert world.clock.monotonic() < until_s, view.facts.clusters
                 await asyncio.sleep(0.5)
-                view, age_s = await timed(world, rest)
-                ages.append(age_s)
-            assert FRESH_S < max(ages) < 10.0
-            assert ages[-1] <= FRESH_S
-            assert view.facts.clusters["A"].startswith("A has not answered since ")
 
-    run(scenario())
+        await becomes(there=True, within_s=0.0)
+        rest.silent.add(alias)
+        await becomes(there=False, within_s=5.0)
+        rest.silent.clear()
+        await becomes(there=True, within_s=PROBE_S + 3.0)  # what it was asked meanwhile has no answer
 
 
-def test_a_part_that_takes_long_is_waited_for_as_long_as_its_cluster_answers_otherwise() -> None:
-    async def scenario() -> None:
-        world = SharedWorld()
-        side = Side(ClusterAlias("A"), world.source, Patience(world.clock))
+async def test_a_cluster_that_falls_silent_in_the_middle_of_a_look_is_found_out() -> None:
+    async with asked() as (world, rest):
+        await timed(world, rest)
+        rest.silent_from["A"] = "ListOffsets"
+        ages = []
+        for _ in range(40):
+            await asyncio.sleep(0.5)
+            view, age_s = await timed(world, rest)
+            ages.append(age_s)
+        assert FRESH_S < max(ages) < 10.0
+        assert ages[-1] <= FRESH_S
+        assert view.facts.clusters["A"].startswith("A has not answered since ")
 
-        async def read() -> None:
-            await asyncio.sleep(20.0)
 
-        await side.probe()
-        assert await side.why_not("reading all positions", read) == ""
-        world.source.hung_apis.add("Metadata")
-        begun_s = world.clock.monotonic()
-        assert "has not answered since" in await side.why_not("reading all positions", read)
-        assert world.clock.monotonic() - begun_s < 7.0
-        await side.close()
+async def test_a_part_that_takes_long_is_waited_for_as_long_as_its_cluster_answers_otherwise() -> None:
+    world = SharedWorld()
+    side = Side(ClusterAlias("A"), world.source, Patience(world.clock))
 
-    run(scenario())
+    async def read() -> None:
+        await asyncio.sleep(20.0)
+
+    await side.probe()
+    assert await side.why_not("reading all positions", read) == ""
+    world.source.hung_apis.add("Metadata")
+    begun_s = world.clock.monotonic()
+    assert "has not answered since" in await side.why_not("reading all positions", read)
+    assert world.clock.monotonic() - begun_s < 7.0
+    await side.close()

@@ -31,8 +31,11 @@ from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.config_world import FLOW, TOPIC
 from tests.scenarios.gate import Request
 from tests.scenarios.paused_world import direct, held, restart, resumed, states, under_load
-from tests.scenarios.shared_world import SharedWorld, run
+from tests.scenarios.shared_world import SharedWorld
 from tests.scenarios.true_ledger import wrong_answers
+from tests.simulation.incarnation import SimulationLoop
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 
 def offsets(world: SharedWorld) -> ConnectorOffsets:
@@ -89,237 +92,196 @@ async def resumed_and_copied(world: SharedWorld) -> None:
     assert not [process.events for process in world.processes if process.said("flow.crashed")]
 
 
-def test_setting_the_offsets_that_are_shown_loses_and_repeats_nothing_under_load() -> None:
-    async def scenario() -> None:
-        async with under_load(2) as (world, _):
-            await asyncio.sleep(2)
-            await held(world, TargetState.STOPPED)
-            there = await shown(world)
-            assert there.keys() == world.keys()
-            entries = [(topic, partition, at) for (topic, partition), at in there.items()]
-            assert await offsets(world).alter(Kind.SOURCE, body(*entries)) == ALTERED
-            assert await shown(world) == there
-            await resumed(world)
-
-    run(scenario())
+async def test_setting_the_offsets_that_are_shown_loses_and_repeats_nothing_under_load() -> None:
+    async with under_load(2) as (world, _):
+        await asyncio.sleep(2)
+        await held(world, TargetState.STOPPED)
+        there = await shown(world)
+        assert there.keys() == world.keys()
+        entries = [(topic, partition, at) for (topic, partition), at in there.items()]
+        assert await offsets(world).alter(Kind.SOURCE, body(*entries)) == ALTERED
+        assert await shown(world) == there
+        await resumed(world)
 
 
-def test_an_altered_offset_goes_on_at_the_next_one_and_others_are_left_alone() -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        assert (await shown(world))["t0", 0] == 9
-        before = values(world.target, "A.t0", 1)
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 5)))
-        assert (await shown(world))["t0", 0] == 5
-        await resumed_and_copied(world)
-        source = values(world.source, "t0", 0)
-        assert values(world.target, "A.t0", 0) == source[:10] + source[6:]
-        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
-        assert values(world.target, "A.t0", 1)[: len(before)] == before
-
-    run(scenario())
+async def test_an_altered_offset_goes_on_at_the_next_one_and_others_are_left_alone() -> None:
+    world = await stopped_world()
+    assert (await shown(world))["t0", 0] == 9
+    before = values(world.target, "A.t0", 1)
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 5)))
+    assert (await shown(world))["t0", 0] == 5
+    await resumed_and_copied(world)
+    source = values(world.source, "t0", 0)
+    assert values(world.target, "A.t0", 0) == source[:10] + source[6:]
+    assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+    assert values(world.target, "A.t0", 1)[: len(before)] == before
 
 
-def test_offset_0_skips_record_0_and_an_offset_ahead_skips_what_is_before_it() -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        world.write("t0", 5)
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 0), ("t0", 1, 12)))
-        await resumed_and_copied(world)
-        source = values(world.source, "t0", 0)
-        assert values(world.target, "A.t0", 0) == source[:10] + source[1:]
-        source = values(world.source, "t0", 1)
-        assert values(world.target, "A.t0", 1) == source[:10] + source[13:]
-
-    run(scenario())
+async def test_offset_0_skips_record_0_and_an_offset_ahead_skips_what_is_before_it() -> None:
+    world = await stopped_world()
+    world.write("t0", 5)
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 0), ("t0", 1, 12)))
+    await resumed_and_copied(world)
+    source = values(world.source, "t0", 0)
+    assert values(world.target, "A.t0", 0) == source[:10] + source[1:]
+    source = values(world.source, "t0", 1)
+    assert values(world.target, "A.t0", 1) == source[:10] + source[13:]
 
 
-def test_deleted_offsets_are_copied_once_more_from_the_start_once() -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        assert await offsets(world).reset(Kind.SOURCE) == RESET
-        assert await shown(world) == {}
-        await resumed_and_copied(world)
-        for partition in (0, 1):
-            source = values(world.source, "t0", partition)
-            assert values(world.target, "A.t0", partition) == source[:10] + source
-        world.processes[0].kill()
-        world.start()
-        world.write("t0")
-        await world.until(lambda: world.is_fully_assigned() and world.is_copied(), within_s=20)
-        source = values(world.source, "t0", 0)
-        assert values(world.target, "A.t0", 0) == source[:10] + source
-        (line, *_) = [line for process in world.processes for line in process.said("topic.recopied")]
-        assert line["effect"].endswith("as an operator says, who deleted its offsets")
-
-    run(scenario())
+async def test_deleted_offsets_are_copied_once_more_from_the_start_once() -> None:
+    world = await stopped_world()
+    assert await offsets(world).reset(Kind.SOURCE) == RESET
+    assert await shown(world) == {}
+    await resumed_and_copied(world)
+    for partition in (0, 1):
+        source = values(world.source, "t0", partition)
+        assert values(world.target, "A.t0", partition) == source[:10] + source
+    world.processes[0].kill()
+    world.start()
+    world.write("t0")
+    await world.until(lambda: world.is_fully_assigned() and world.is_copied(), within_s=20)
+    source = values(world.source, "t0", 0)
+    assert values(world.target, "A.t0", 0) == source[:10] + source
+    (line, *_) = [line for process in world.processes for line in process.said("topic.recopied")]
+    assert line["effect"].endswith("as an operator says, who deleted its offsets")
 
 
-def test_one_deleted_offset_leaves_the_other_partitions_alone_and_garbage_may_be_deleted() -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 1, None), ("gone", 7, None)))
-        assert (await shown(world)).keys() == {("t0", 0)}
-        await resumed_and_copied(world)
-        assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)
-        source = values(world.source, "t0", 1)
-        assert values(world.target, "A.t0", 1) == source[:10] + source
-
-    run(scenario())
+async def test_one_deleted_offset_leaves_the_other_partitions_alone_and_garbage_may_be_deleted() -> None:
+    world = await stopped_world()
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 1, None), ("gone", 7, None)))
+    assert (await shown(world)).keys() == {("t0", 0)}
+    await resumed_and_copied(world)
+    assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)
+    source = values(world.source, "t0", 1)
+    assert values(world.target, "A.t0", 1) == source[:10] + source
 
 
-def test_records_that_expired_before_a_deleted_offset_is_used_are_no_gap() -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, None)))
-        world.source.delete_records("t0", 0, 4)
-        await direct(world, TargetState.STARTED)
-        world.write("t0")
-        await world.until(world.is_copied, within_s=20)
-        assert values(world.target, "A.t0", 0)[10:] == values(world.source, "t0", 0)
-        assert not [line for process in world.processes for line in process.events if line["event"].startswith("gap")]
-
-    run(scenario())
+async def test_records_that_expired_before_a_deleted_offset_is_used_are_no_gap() -> None:
+    world = await stopped_world()
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, None)))
+    world.source.delete_records("t0", 0, 4)
+    await direct(world, TargetState.STARTED)
+    world.write("t0")
+    await world.until(world.is_copied, within_s=20)
+    assert values(world.target, "A.t0", 0)[10:] == values(world.source, "t0", 0)
+    assert not [line for process in world.processes for line in process.events if line["event"].startswith("gap")]
 
 
 @pytest.mark.parametrize("entry", [("t0", 0, 10), ("t0", 2, 1), ("t9", 0, 1), ("t0", 0, 1 << 40)])
-def test_offsets_beyond_the_end_and_absent_partitions_are_refused_and_nothing_changes(
+async def test_offsets_beyond_the_end_and_absent_partitions_are_refused_and_nothing_changes(
     entry: tuple[str, int, int],
 ) -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        there = await shown(world)
-        with pytest.raises(OffsetsInvalid):
-            await offsets(world).alter(Kind.SOURCE, body(("t0", 1, 3), entry))
-        assert await shown(world) == there
-
-    run(scenario())
+    world = await stopped_world()
+    there = await shown(world)
+    with pytest.raises(OffsetsInvalid):
+        await offsets(world).alter(Kind.SOURCE, body(("t0", 1, 3), entry))
+    assert await shown(world) == there
 
 
 @pytest.mark.parametrize("state", [TargetState.STARTED, TargetState.PAUSED])
-def test_offsets_of_a_connector_that_is_not_stopped_stay(state: TargetState) -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        await direct(world, state)
-        await world.until(lambda: "stopped" not in states(world))
-        there = await shown(world)
-        for work in (offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1))), offsets(world).reset(Kind.SOURCE)):
-            with pytest.raises(NotStopped, match=r"STOPPED state.*/connectors/A->B.MirrorSourceConnector/stop"):
-                await work
-        assert await shown(world) == there
-
-    run(scenario())
+async def test_offsets_of_a_connector_that_is_not_stopped_stay(state: TargetState) -> None:
+    world = await stopped_world()
+    await direct(world, state)
+    await world.until(lambda: "stopped" not in states(world))
+    there = await shown(world)
+    for work in (offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1))), offsets(world).reset(Kind.SOURCE)):
+        with pytest.raises(NotStopped, match=r"STOPPED state.*/connectors/A->B.MirrorSourceConnector/stop"):
+            await work
+    assert await shown(world) == there
 
 
-def test_a_request_right_behind_the_stop_waits_until_all_workers_have_drained() -> None:
-    async def scenario() -> None:
-        async with under_load(3) as (world, _):
-            await direct(world, TargetState.STOPPED)
-            assert states(world) != {"stopped"}
-            assert await offsets(world).alter(Kind.SOURCE, body(("gone", 7, None))) == ALTERED
-            assert states(world) == {"stopped"}
-            await direct(world, TargetState.STARTED)
-
-    run(scenario())
-
-
-def test_a_worker_that_is_frozen_while_it_should_drain_keeps_the_offsets_as_they_are() -> None:
-    async def scenario() -> None:
-        async with under_load(1) as (world, (worker,)):
-            worker.freeze()
-            await direct(world, TargetState.STOPPED)
-            with pytest.raises(StillRunning, match="has not said that A->B is drained"):
-                await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
-            worker.thaw()
-            await world.until(lambda: states(world) == {"stopped"})
-            await direct(world, TargetState.STARTED)
-
-    run(scenario())
-
-
-def test_offsets_can_be_set_while_no_worker_runs_and_before_the_flow_ever_ran() -> None:
-    async def scenario() -> None:
-        world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
-        world.make_topics(1, 2)
+async def test_a_request_right_behind_the_stop_waits_until_all_workers_have_drained() -> None:
+    async with under_load(3) as (world, _):
         await direct(world, TargetState.STOPPED)
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
-        world.start()
+        assert states(world) != {"stopped"}
+        assert await offsets(world).alter(Kind.SOURCE, body(("gone", 7, None))) == ALTERED
+        assert states(world) == {"stopped"}
+        await direct(world, TargetState.STARTED)
+
+
+async def test_a_worker_that_is_frozen_while_it_should_drain_keeps_the_offsets_as_they_are() -> None:
+    async with under_load(1) as (world, (worker,)):
+        worker.freeze()
+        await direct(world, TargetState.STOPPED)
+        with pytest.raises(StillRunning, match="has not said that A->B is drained"):
+            await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
+        worker.thaw()
         await world.until(lambda: states(world) == {"stopped"})
         await direct(world, TargetState.STARTED)
-        await world.until(world.is_copied, within_s=20)
-        assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)[2:]
-        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
-
-    run(scenario())
 
 
-def test_a_producer_of_a_killed_worker_is_fenced_before_an_altered_offset_is_used() -> None:
+async def test_offsets_can_be_set_while_no_worker_runs_and_before_the_flow_ever_ran() -> None:
+    world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
+    world.make_topics(1, 2)
+    await direct(world, TargetState.STOPPED)
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
+    world.start()
+    await world.until(lambda: states(world) == {"stopped"})
+    await direct(world, TargetState.STARTED)
+    await world.until(world.is_copied, within_s=20)
+    assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)[2:]
+    assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+
+
+async def test_a_producer_of_a_killed_worker_is_fenced_before_an_altered_offset_is_used() -> None:
     """A request of it arrives late: it must not stand among the records that are copied from the altered offset on."""
+    world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
+    world.make_topics(1, 2)
+    first = world.start()
+    await world.until(lambda: world.is_fully_assigned() and world.is_copied())
+    await asyncio.sleep(3)
 
-    async def scenario() -> None:
-        world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
-        world.make_topics(1, 2)
-        first = world.start()
-        await world.until(lambda: world.is_fully_assigned() and world.is_copied())
-        await asyncio.sleep(3)
+    def late(cluster: str, request: Request) -> float:
+        to_copy = isinstance(request, ProduceRequest) and request.topics[0].name == "A.t0"
+        return 40.0 if cluster == "B" and to_copy else 0.0
 
-        def late(cluster: str, request: Request) -> float:
-            to_copy = isinstance(request, ProduceRequest) and request.topics[0].name == "A.t0"
-            return 40.0 if cluster == "B" and to_copy else 0.0
-
-        first.late_s = late
-        world.write("t0")
-        await asyncio.sleep(1)
-        first.kill()
-        await direct(world, TargetState.STOPPED)
-        world.start()
-        await world.until(lambda: states(world) == {"stopped"}, within_s=20)
-        copied = values(world.target, "A.t0", 0)
-        await world.until(lambda: not world.up[0].member.view.to_fence, within_s=20)  # type: ignore[union-attr]
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
-        await direct(world, TargetState.STARTED)
-        await world.until(world.is_copied, within_s=20)
-        expected = copied + values(world.source, "t0", 0)[2:]
-        assert values(world.target, "A.t0", 0) == expected
-        await asyncio.sleep(60)
-        assert values(world.target, "A.t0", 0) == expected
-        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
-
-    run(scenario())
+    first.late_s = late
+    world.write("t0")
+    await asyncio.sleep(1)
+    first.kill()
+    await direct(world, TargetState.STOPPED)
+    world.start()
+    await world.until(lambda: states(world) == {"stopped"}, within_s=20)
+    copied = values(world.target, "A.t0", 0)
+    await world.until(lambda: not world.up[0].member.view.to_fence, within_s=20)  # type: ignore[union-attr]
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 1)))
+    await direct(world, TargetState.STARTED)
+    await world.until(world.is_copied, within_s=20)
+    expected = copied + values(world.source, "t0", 0)[2:]
+    assert values(world.target, "A.t0", 0) == expected
+    await asyncio.sleep(60)
+    assert values(world.target, "A.t0", 0) == expected
+    assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
-def test_whatever_operators_ask_while_workers_come_and_die_loses_and_repeats_nothing(seed: int) -> None:
+async def test_whatever_operators_ask_while_workers_come_and_die_loses_and_repeats_nothing(seed: int) -> None:
     """F73, B36. Offsets are set to what is shown, where a worker has drained: else more may be copied than is shown."""
-
-    async def scenario() -> None:
-        rng = random.Random(seed)
-        async with under_load(3, seed=seed) as (world, _):
-            for _ in range(10):
-                await asyncio.sleep(rng.uniform(0.1, 3.0))
-                match rng.randrange(7):
-                    case 0:
-                        await direct(world, TargetState.PAUSED)
-                    case 1 | 2:
-                        await direct(world, TargetState.STARTED)
-                    case 3:
-                        await restart(world, RestartConnector(Kind.SOURCE))
-                    case 4:
-                        await restart(world, RestartPartitions(rng.choice(["t0", "t1"]), rng.choice([None, 1])))
-                    case 5:
-                        rng.choice(world.up).kill()
-                        world.start()
-                    case _:
-                        await direct(world, TargetState.STOPPED)
-                        with contextlib.suppress(StillRunning):  # a killed one is not evicted yet
-                            await asyncio.sleep(rng.choice([0.0, 8.0]))
-                            await offsets(world).alter(Kind.SOURCE, body(("gone", 0, None)))
-                            there = await shown(world)
-                            drained = [(*key, at) for key, at in there.items() if is_drained(world, key)]
-                            await offsets(world).alter(Kind.SOURCE, body(("gone", 0, None), *drained))
-            await direct(world, TargetState.STARTED)
-
-    run(scenario(), seed)
+    rng = random.Random(seed)
+    async with under_load(3, seed=seed) as (world, _):
+        for _ in range(10):
+            await asyncio.sleep(rng.uniform(0.1, 3.0))
+            match rng.randrange(7):
+                case 0:
+                    await direct(world, TargetState.PAUSED)
+                case 1 | 2:
+                    await direct(world, TargetState.STARTED)
+                case 3:
+                    await restart(world, RestartConnector(Kind.SOURCE))
+                case 4:
+                    await restart(world, RestartPartitions(rng.choice(["t0", "t1"]), rng.choice([None, 1])))
+                case 5:
+                    rng.choice(world.up).kill()
+                    world.start()
+                case _:
+                    await direct(world, TargetState.STOPPED)
+                    with contextlib.suppress(StillRunning):  # a killed one is not evicted yet
+                        await asyncio.sleep(rng.choice([0.0, 8.0]))
+                        await offsets(world).alter(Kind.SOURCE, body(("gone", 0, None)))
+                        there = await shown(world)
+                        drained = [(*key, at) for key, at in there.items() if is_drained(world, key)]
+                        await offsets(world).alter(Kind.SOURCE, body(("gone", 0, None), *drained))
+        await direct(world, TargetState.STARTED)
 
 
 def is_drained(world: SharedWorld, key: tuple[str, int]) -> bool:
@@ -334,63 +296,51 @@ def is_drained(world: SharedWorld, key: tuple[str, int]) -> bool:
     return stored is not None and stored.drained
 
 
-def test_nothing_is_stored_of_checkpoints_and_heartbeats_and_that_is_said() -> None:
-    async def scenario() -> None:
-        world = await stopped_world(1)
-        end = [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
-        for kind, partition in (
-            (Kind.CHECKPOINT, {"group": "g", "topic": "t0", "partition": 0}),
-            (Kind.HEARTBEAT, {"sourceClusterAlias": "A", "targetClusterAlias": "B"}),
-        ):
-            wanted = {"offsets": [{"partition": partition, "offset": {"offset": 0}}]}
-            with pytest.raises(NotStopped):
-                await offsets(world).alter(kind, wanted)
-            await direct(world, TargetState.STOPPED, kind)
-            assert "mm2py keeps none" in await offsets(world).alter(kind, wanted)
-            assert "mm2py keeps none" in await offsets(world).reset(kind)
-        assert end == [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
-
-    run(scenario())
+async def test_nothing_is_stored_of_checkpoints_and_heartbeats_and_that_is_said() -> None:
+    world = await stopped_world(1)
+    end = [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
+    for kind, partition in (
+        (Kind.CHECKPOINT, {"group": "g", "topic": "t0", "partition": 0}),
+        (Kind.HEARTBEAT, {"sourceClusterAlias": "A", "targetClusterAlias": "B"}),
+    ):
+        wanted = {"offsets": [{"partition": partition, "offset": {"offset": 0}}]}
+        with pytest.raises(NotStopped):
+            await offsets(world).alter(kind, wanted)
+        await direct(world, TargetState.STOPPED, kind)
+        assert "mm2py keeps none" in await offsets(world).alter(kind, wanted)
+        assert "mm2py keeps none" in await offsets(world).reset(kind)
+    assert end == [len(part.log.batches) for part in world.target.topics["mm2-offsets.A.internal"].partitions]
 
 
-def test_a_copy_that_has_lost_its_end_gets_what_is_missing_behind_what_is_there_as_its_remedy_says() -> None:
-    async def scenario() -> None:
-        world = await stopped_world()
-        await direct(world, TargetState.STARTED)
-        for _ in range(3):  # three batches
-            world.write("t0")
-            await world.until(world.is_copied, within_s=20)
-            await asyncio.sleep(2)
-        world.target.truncate("A.t0", 0, 11)
-        end = world.target.partition("A.t0", 0).log.end_offset
-        assert end == 11
+async def test_a_copy_that_has_lost_its_end_gets_what_is_missing_behind_what_is_there_as_its_remedy_says() -> None:
+    world = await stopped_world()
+    await direct(world, TargetState.STARTED)
+    for _ in range(3):  # three batches
         world.write("t0")
-        await world.until(lambda: any(one.said("target.truncated") for one in world.processes), within_s=60)
-        (event,) = (event for one in world.processes for event in one.said("target.truncated"))
-        assert "translate FILE 'A->B' --topic t0 --partition 0 --reverse --offset END" in event["remedy"]
-        assert "recopy" not in event["remedy"]
-        (answer,) = await ask_where(
-            world.settings, Question(("t0", 0), [end], True), world.source, world.target, world.log
-        )
-        assert (answer.other_offset, answer.is_exact) == (end, True)
-        await held(world, TargetState.STOPPED, within_s=60)
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, end - 1)))
-        await resumed_and_copied(world)
-        assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)
-        assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
+        await world.until(world.is_copied, within_s=20)
+        await asyncio.sleep(2)
+    world.target.truncate("A.t0", 0, 11)
+    end = world.target.partition("A.t0", 0).log.end_offset
+    assert end == 11
+    world.write("t0")
+    await world.until(lambda: any(one.said("target.truncated") for one in world.processes), within_s=60)
+    (event,) = (event for one in world.processes for event in one.said("target.truncated"))
+    assert "translate FILE 'A->B' --topic t0 --partition 0 --reverse --offset END" in event["remedy"]
+    assert "recopy" not in event["remedy"]
+    (answer,) = await ask_where(world.settings, Question(("t0", 0), [end], True), world.source, world.target, world.log)
+    assert (answer.other_offset, answer.is_exact) == (end, True)
+    await held(world, TargetState.STOPPED, within_s=60)
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, end - 1)))
+    await resumed_and_copied(world)
+    assert values(world.target, "A.t0", 0) == values(world.source, "t0", 0)
+    assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
 
-    run(scenario())
 
-
-def test_an_offset_that_is_set_counts_for_the_cluster_that_is_the_source_now() -> None:
+async def test_an_offset_that_is_set_counts_for_the_cluster_that_is_the_source_now() -> None:
     """The source was replaced by another cluster with the same records: its topics are refused until that."""
-
-    async def scenario() -> None:
-        world = await stopped_world()
-        world.source.cluster_id = "another"
-        await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 9)))
-        topic = (await fetch_metadata(world.target, [world.settings.offsets_topic])).topics
-        found, _ = await read_positions(world.target, topic[world.settings.offsets_topic], FLOW.source)
-        assert found["t0", 0].source_cluster == "another"
-
-    run(scenario())
+    world = await stopped_world()
+    world.source.cluster_id = "another"
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 9)))
+    topic = (await fetch_metadata(world.target, [world.settings.offsets_topic])).topics
+    found, _ = await read_positions(world.target, topic[world.settings.offsets_topic], FLOW.source)
+    assert found["t0", 0].source_cluster == "another"

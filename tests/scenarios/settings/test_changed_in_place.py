@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import pytest
+
 from mm2py.config.flow_properties import ENABLED
 from mm2py.shared_settings.flow_config import named
 from tests.scenarios.settings.test_settings_followed import apply, reach_all, started, starts, traffic, world_of
-from tests.scenarios.shared_world import GROWTH_EVERY_S, run
+from tests.scenarios.shared_world import GROWTH_EVERY_S
+from tests.simulation.incarnation import SimulationLoop
 
 AT_ONCE: Final = 6
 QUIET_S: Final = 20.0
@@ -77,29 +80,27 @@ def test_every_setting_that_changes_in_place_has_its_turn_below() -> None:
     assert CHANGES.keys() == named() - {ENABLED, "tasks.max"}, "tasks.max moves partitions to other workers"
 
 
-def test_no_partition_pauses_longer_for_changes_in_place_than_in_an_equal_quiet_time() -> None:
-    async def scenario() -> None:
-        world = world_of()
-        names = world.make_topics(2, 3)
-        workers = await started(world, 2)
-        async with traffic(world, names):
-            await asyncio.sleep(5)
+@pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
+async def test_no_partition_pauses_longer_for_changes_in_place_than_in_an_equal_quiet_time() -> None:
+    world = world_of()
+    names = world.make_topics(2, 3)
+    workers = await started(world, 2)
+    async with traffic(world, names):
+        await asyncio.sleep(5)
+        world.pauses.clear()
+        await asyncio.sleep(QUIET_S)
+        quiet = {at: pause_s for at, pause_s in world.pauses.items() if at[0] in {f"A.{name}" for name in names}}
+        assert len(quiet) == 6
+        begun_s, left = world.clock.monotonic(), list(CHANGES.items())
+        while left:
+            some, left = dict(left[:AT_ONCE]), left[AT_ONCE:]
             world.pauses.clear()
-            await asyncio.sleep(QUIET_S)
-            quiet = {at: pause_s for at, pause_s in world.pauses.items() if at[0] in {f"A.{name}" for name in names}}
-            assert len(quiet) == 6
-            begun_s, left = world.clock.monotonic(), list(CHANGES.items())
-            while left:
-                some, left = dict(left[:AT_ONCE]), left[AT_ONCE:]
-                world.pauses.clear()
-                await reach_all(world, await apply(world, **some))
-                await asyncio.sleep(0.5)
-                longer = {at: world.pauses[at] for at in quiet if world.pauses[at] > quiet[at] + GROWTH_EVERY_S}
-                assert not longer, f"by {sorted(some)}; in the quiet time it was {quiet}"
-            assert world.clock.monotonic() - begun_s < QUIET_S
-        assert starts(world) == [1, 1]
-        assert not any(process.said("flow.changing") for process in workers)
-        await world.finish()
-        assert world.promises_once
-
-    run(scenario())
+            await reach_all(world, await apply(world, **some))
+            await asyncio.sleep(0.5)
+            longer = {at: world.pauses[at] for at in quiet if world.pauses[at] > quiet[at] + GROWTH_EVERY_S}
+            assert not longer, f"by {sorted(some)}; in the quiet time it was {quiet}"
+        assert world.clock.monotonic() - begun_s < QUIET_S
+    assert starts(world) == [1, 1]
+    assert not any(process.said("flow.changing") for process in workers)
+    await world.finish()
+    assert world.promises_once

@@ -33,6 +33,8 @@ from tests.scenarios.config_world import BY_MM2, FLOW, TOPIC, FlowWorker, file_o
 from tests.scenarios.gate import Gate, Request
 from tests.scenarios.world import World
 
+pytestmark = pytest.mark.virtual_time(limit_s=600)
+
 NOTICED_S = 2.0
 ONE, TWO = {"topics": "one", "enabled": "true"}, {"topics": "two", "enabled": "true"}
 
@@ -58,81 +60,69 @@ def said(world: World, event: str) -> str:
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_worker_stores_its_file_and_the_next_one_runs_by_it() -> None:
-    async def scenario() -> None:
-        world = World(1)
-        first, second = FlowWorker(world, "w1", {"topics": "one"}), FlowWorker(world, "w2", {"topics": "two"})
-        await first.start()
-        settings = await second.start(runners=("w1",))
-        assert settings is not None and settings.topic_filter.should_replicate("one")
-        assert second.watch is not None
-        assert [str(change) for change in second.watch.drift] == ["topics: 'one' -> 'two'"]
-        assert "config.added" in world.log_text.getvalue()
-        drift = said(world, "config.drift")
-        assert "topics: 'one' -> 'two'" in drift
-        assert (
-            "this worker runs the flow by what is stored (version 1, by file), NOT by its file:"
-            " other workers run it so, and a rolling restart applies no file"
-        ) in drift
-        path = Path("mm2.properties").absolute()
-        assert f"To make all workers run by this file: mm2py apply {path}" in drift
-        stored = await stored_in(world)
-        assert stored is not None
-        assert (stored.version, stored.by, stored.worker) == (1, "file", "w1")
-        assert world.target.topics[TOPIC].overrides["cleanup.policy"] == "compact"
-        assert len(world.target.topics[TOPIC].partitions) == 1
-
-    run(scenario())
+async def test_the_first_worker_stores_its_file_and_the_next_one_runs_by_it() -> None:
+    world = World(1)
+    first, second = FlowWorker(world, "w1", {"topics": "one"}), FlowWorker(world, "w2", {"topics": "two"})
+    await first.start()
+    settings = await second.start(runners=("w1",))
+    assert settings is not None and settings.topic_filter.should_replicate("one")
+    assert second.watch is not None
+    assert [str(change) for change in second.watch.drift] == ["topics: 'one' -> 'two'"]
+    assert "config.added" in world.log_text.getvalue()
+    drift = said(world, "config.drift")
+    assert "topics: 'one' -> 'two'" in drift
+    assert (
+        "this worker runs the flow by what is stored (version 1, by file), NOT by its file:"
+        " other workers run it so, and a rolling restart applies no file"
+    ) in drift
+    path = Path("mm2.properties").absolute()
+    assert f"To make all workers run by this file: mm2py apply {path}" in drift
+    stored = await stored_in(world)
+    assert stored is not None
+    assert (stored.version, stored.by, stored.worker) == (1, "file", "w1")
+    assert world.target.topics[TOPIC].overrides["cleanup.policy"] == "compact"
+    assert len(world.target.topics[TOPIC].partitions) == 1
 
 
-def test_a_worker_that_keeps_what_an_operator_changed_says_who_and_how_to_apply_its_file() -> None:
+async def test_a_worker_that_keeps_what_an_operator_changed_says_who_and_how_to_apply_its_file() -> None:
     """A rolling restart, all workers at once: the file has not changed, and what is stored has."""
-
-    async def scenario() -> None:
-        world = World(1)
-        first = FlowWorker(world, "w1", {"topics": "one"})
-        await first.start()
-        log = await log_of(world, APPLY_COMMAND)
-        await log.read_patiently(world.rng)
-        wanted = replace(of(TWO, log.config), author=Author("anna", "ops1", "raise topics for team x"))
-        assert isinstance(await log.write(wanted, instead_of=log.config), Written)
-        await first.stop()
-        await FlowWorker(world, "w2", {"topics": "one"}).start()
-        kept = said(world, "config.kept")
-        assert "topics: 'two' -> 'one'" in kept
-        assert (
-            "this worker runs the flow by what is stored (version 2, by anna on ops1 (mm2py apply): raise topics for"
-            " team x), NOT by its file: an operator changed it last, and this file has not changed since"
-        ) in kept
-        assert "To make all workers run by this file: mm2py apply /" in kept
-
-    run(scenario())
+    world = World(1)
+    first = FlowWorker(world, "w1", {"topics": "one"})
+    await first.start()
+    log = await log_of(world, APPLY_COMMAND)
+    await log.read_patiently(world.rng)
+    wanted = replace(of(TWO, log.config), author=Author("anna", "ops1", "raise topics for team x"))
+    assert isinstance(await log.write(wanted, instead_of=log.config), Written)
+    await first.stop()
+    await FlowWorker(world, "w2", {"topics": "one"}).start()
+    kept = said(world, "config.kept")
+    assert "topics: 'two' -> 'one'" in kept
+    assert (
+        "this worker runs the flow by what is stored (version 2, by anna on ops1 (mm2py apply): raise topics for"
+        " team x), NOT by its file: an operator changed it last, and this file has not changed since"
+    ) in kept
+    assert "To make all workers run by this file: mm2py apply /" in kept
 
 
-def test_a_change_reaches_all_workers_within_two_seconds_with_the_settings_it_changes() -> None:
-    async def scenario() -> None:
-        world = World(2)
-        workers = [FlowWorker(world, f"w{number}", {"topics": "one"}) for number in range(3)]
-        for worker in workers:
-            await worker.start(runners=("w0",) if worker is not workers[0] else ())
-        await asyncio.sleep(5)
-        stored = await stored_in(world)
-        assert stored is not None
-        log = await log_of(world, "operator")
-        begun_s = world.clock.monotonic()
-        outcome = await log.write(
-            of(dict(stored.properties) | {"bytes.per.second.max": "9"}, stored), instead_of=stored
-        )
-        assert isinstance(outcome, Written)
-        await asyncio.sleep(NOTICED_S)
-        for worker in workers:
-            assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
-            ((version, touched, at_s),) = worker.heard
-            assert (version, touched) == (2, {"bytes.per.second.max"})
-            assert at_s - begun_s < NOTICED_S
-            assert worker.watch is not None and worker.watch.version == 2
-
-    run(scenario())
+async def test_a_change_reaches_all_workers_within_two_seconds_with_the_settings_it_changes() -> None:
+    world = World(2)
+    workers = [FlowWorker(world, f"w{number}", {"topics": "one"}) for number in range(3)]
+    for worker in workers:
+        await worker.start(runners=("w0",) if worker is not workers[0] else ())
+    await asyncio.sleep(5)
+    stored = await stored_in(world)
+    assert stored is not None
+    log = await log_of(world, "operator")
+    begun_s = world.clock.monotonic()
+    outcome = await log.write(of(dict(stored.properties) | {"bytes.per.second.max": "9"}, stored), instead_of=stored)
+    assert isinstance(outcome, Written)
+    await asyncio.sleep(NOTICED_S)
+    for worker in workers:
+        assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
+        ((version, touched, at_s),) = worker.heard
+        assert (version, touched) == (2, {"bytes.per.second.max"})
+        assert at_s - begun_s < NOTICED_S
+        assert worker.watch is not None and worker.watch.version == 2
 
 
 def test_two_workers_that_start_at_once_with_different_files_store_one_and_both_run_by_it() -> None:
@@ -152,180 +142,150 @@ def test_two_workers_that_start_at_once_with_different_files_store_one_and_both_
         run(scenario(seed))
 
 
-def test_a_credential_that_was_written_under_our_key_is_in_no_record_of_ours() -> None:
-    async def scenario() -> None:
-        world = World(4)
-        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
-        strays = {"sasl.jaas.config": "S3CRET", "target.cluster.sasl.jaas.config": "S3CRET"}
-        before = FlowConfig({"enabled": "true", "topics": "zero"} | strays, Writer.APPLY, 1, write_id="a", at_ms=1)
-        config = FlowConfig({"enabled": "true", "topics": "one"} | strays, Writer.APPLY, 2, write_id="b", at_ms=1)
-        await put(world, (FLOW_KEY, encode_flow(replace(config, previous=before))))
-        worker = FlowWorker(world, "w1", {"topics": "two"})
-        await worker.start(runners=("w0",))  # records its file
-        await put(world, (FLOW_KEY, None))
-        await asyncio.sleep(5)  # stores the lost settings again
-        log = await log_of(world, "operator")
-        await log.read_patiently(world.rng)
-        stored = log.config
-        back = swapped(stored)
-        assert back is not None and back.properties["topics"] == "zero"
-        assert isinstance(await log.write(back, instead_of=stored), Written)
-        first, *ours = [record.value or b"" for record in world.target.records(TOPIC, 0)]
-        assert b"S3CRET" in first
-        assert sum(b'"topics":"one"' in value for value in ours) > 1 and any(
-            b'"topics":"zero"' in value for value in ours
-        )
-        assert b"S3CRET" not in b"".join(ours)
-        await worker.stop()
-
-    run(scenario())
+async def test_a_credential_that_was_written_under_our_key_is_in_no_record_of_ours() -> None:
+    world = World(4)
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    strays = {"sasl.jaas.config": "S3CRET", "target.cluster.sasl.jaas.config": "S3CRET"}
+    before = FlowConfig({"enabled": "true", "topics": "zero"} | strays, Writer.APPLY, 1, write_id="a", at_ms=1)
+    config = FlowConfig({"enabled": "true", "topics": "one"} | strays, Writer.APPLY, 2, write_id="b", at_ms=1)
+    await put(world, (FLOW_KEY, encode_flow(replace(config, previous=before))))
+    worker = FlowWorker(world, "w1", {"topics": "two"})
+    await worker.start(runners=("w0",))  # records its file
+    await put(world, (FLOW_KEY, None))
+    await asyncio.sleep(5)  # stores the lost settings again
+    log = await log_of(world, "operator")
+    await log.read_patiently(world.rng)
+    stored = log.config
+    back = swapped(stored)
+    assert back is not None and back.properties["topics"] == "zero"
+    assert isinstance(await log.write(back, instead_of=stored), Written)
+    first, *ours = [record.value or b"" for record in world.target.records(TOPIC, 0)]
+    assert b"S3CRET" in first
+    assert sum(b'"topics":"one"' in value for value in ours) > 1 and any(b'"topics":"zero"' in value for value in ours)
+    assert b"S3CRET" not in b"".join(ours)
+    await worker.stop()
 
 
-def test_settings_of_mirrormaker_2_are_replaced_and_can_be_restored() -> None:
-    async def scenario() -> None:
-        world = World(3)
-        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
-        await put_as_mm2(world, BY_MM2)
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        await worker.start()
-        stored = await stored_in(world)
-        assert stored is not None and stored.previous is not None
-        assert (stored.properties["topics"], stored.version) == ("one", 1)
-        assert (stored.previous.properties, stored.previous.by) == ({"enabled": "true", "topics": "java"}, "mm2")
-        assert "config.replaced" in world.log_text.getvalue()
-        assert b"a:1" not in b"".join(value or b"" for value in stored_under(world, FLOW_KEY))
-        back = swapped(stored)
-        assert back is not None
-        await (await log_of(world, "operator")).write(back, instead_of=stored)
-        await asyncio.sleep(NOTICED_S)
-        assert worker.settings is not None and worker.settings.topic_filter.should_replicate("java")
-
-    run(scenario())
+async def test_settings_of_mirrormaker_2_are_replaced_and_can_be_restored() -> None:
+    world = World(3)
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    await put_as_mm2(world, BY_MM2)
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    await worker.start()
+    stored = await stored_in(world)
+    assert stored is not None and stored.previous is not None
+    assert (stored.properties["topics"], stored.version) == ("one", 1)
+    assert (stored.previous.properties, stored.previous.by) == ({"enabled": "true", "topics": "java"}, "mm2")
+    assert "config.replaced" in world.log_text.getvalue()
+    assert b"a:1" not in b"".join(value or b"" for value in stored_under(world, FLOW_KEY))
+    back = swapped(stored)
+    assert back is not None
+    await (await log_of(world, "operator")).write(back, instead_of=stored)
+    await asyncio.sleep(NOTICED_S)
+    assert worker.settings is not None and worker.settings.topic_filter.should_replicate("java")
 
 
-def test_the_records_of_an_mm2_that_only_emits_heartbeats_are_kept() -> None:
+async def test_the_records_of_an_mm2_that_only_emits_heartbeats_are_kept() -> None:
     """If they were overwritten, MirrorMaker 2 would start to copy beside us, or fail."""
-
-    async def scenario() -> None:
-        world = World(4)
-        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
-        await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        settings = await worker.start()
-        assert settings is not None and settings.topic_filter.should_replicate("one")
-        assert len(stored_under(world, SOURCE_KEY)) == 1
-        await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
-        await asyncio.sleep(5)
-        assert len(stored_under(world, FLOW_KEY)) == 1, "a record of MirrorMaker 2 is not a change"
-        assert worker.heard == []
-
-    run(scenario())
+    world = World(4)
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    settings = await worker.start()
+    assert settings is not None and settings.topic_filter.should_replicate("one")
+    assert len(stored_under(world, SOURCE_KEY)) == 1
+    await put_as_mm2(world, BY_MM2 | {"enabled": "false"})
+    await asyncio.sleep(5)
+    assert len(stored_under(world, FLOW_KEY)) == 1, "a record of MirrorMaker 2 is not a change"
+    assert worker.heard == []
 
 
 @pytest.mark.parametrize("harm", ["overwritten", "deleted", "older"])
-def test_settings_that_were_overwritten_or_deleted_at_run_time_are_stored_again(harm: str) -> None:
-    async def scenario() -> None:
-        world = World(5)
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        await worker.start()
-        if harm == "overwritten":
-            await put_as_mm2(world, BY_MM2)
-        elif harm == "deleted":
-            await put(world, (FLOW_KEY, None))
-        else:
-            await put(world, (FLOW_KEY, encode_flow(FlowConfig(TWO, Writer.FILE, 0))))
-        await asyncio.sleep(5)
-        stored = await stored_in(world)
-        assert stored is not None
-        assert (stored.properties["topics"], stored.by, stored.worker) == ("one", "file", "w1")
-        assert stored.version == 2
-        assert worker.heard == [], "it ran by these settings all the time"
-        assert world.log_text.getvalue().count("config.restored") == 1
-
-    run(scenario())
+async def test_settings_that_were_overwritten_or_deleted_at_run_time_are_stored_again(harm: str) -> None:
+    world = World(5)
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    await worker.start()
+    if harm == "overwritten":
+        await put_as_mm2(world, BY_MM2)
+    elif harm == "deleted":
+        await put(world, (FLOW_KEY, None))
+    else:
+        await put(world, (FLOW_KEY, encode_flow(FlowConfig(TWO, Writer.FILE, 0))))
+    await asyncio.sleep(5)
+    stored = await stored_in(world)
+    assert stored is not None
+    assert (stored.properties["topics"], stored.by, stored.worker) == ("one", "file", "w1")
+    assert stored.version == 2
+    assert worker.heard == [], "it ran by these settings all the time"
+    assert world.log_text.getvalue().count("config.restored") == 1
 
 
-def test_a_deleted_settings_topic_is_recreated_with_the_running_settings() -> None:
-    async def scenario() -> None:
-        world = World(6)
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        await worker.start()
-        world.target.delete_topic(TOPIC)
-        await asyncio.sleep(20)
-        stored = await stored_in(world)
-        assert stored is not None and stored.properties["topics"] == "one"
-
-    run(scenario())
+async def test_a_deleted_settings_topic_is_recreated_with_the_running_settings() -> None:
+    world = World(6)
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    await worker.start()
+    world.target.delete_topic(TOPIC)
+    await asyncio.sleep(20)
+    stored = await stored_in(world)
+    assert stored is not None and stored.properties["topics"] == "one"
 
 
-def test_a_worker_that_returns_alone_with_an_old_file_runs_by_the_stored_settings() -> None:
-    async def scenario() -> None:
-        world = World(7)
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        await worker.start()
-        stored = await stored_in(world)
-        assert stored is not None
-        await (await log_of(world, "operator")).write(of(TWO, stored), instead_of=stored)
-        await worker.stop()
-        again = FlowWorker(world, "w1", {"topics": "one"})
-        settings = await again.start()
-        assert settings is not None and settings.topic_filter.should_replicate("two")
-        assert "config.kept" in world.log_text.getvalue()
-        await again.stop()
-        other = FlowWorker(world, "w1", {"topics": "three"})
-        settings = await other.start()
-        assert settings is not None and settings.topic_filter.should_replicate("three")
-
-    run(scenario())
+async def test_a_worker_that_returns_alone_with_an_old_file_runs_by_the_stored_settings() -> None:
+    world = World(7)
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    await worker.start()
+    stored = await stored_in(world)
+    assert stored is not None
+    await (await log_of(world, "operator")).write(of(TWO, stored), instead_of=stored)
+    await worker.stop()
+    again = FlowWorker(world, "w1", {"topics": "one"})
+    settings = await again.start()
+    assert settings is not None and settings.topic_filter.should_replicate("two")
+    assert "config.kept" in world.log_text.getvalue()
+    await again.stop()
+    other = FlowWorker(world, "w1", {"topics": "three"})
+    settings = await other.start()
+    assert settings is not None and settings.topic_filter.should_replicate("three")
 
 
-def test_a_worker_started_with_apply_makes_all_others_run_by_its_file() -> None:
-    async def scenario() -> None:
-        world = World(8)
-        first = FlowWorker(world, "w1", {"topics": "one"})
-        await first.start()
-        assert first.watch is not None and first.watch.drift == ()
-        second = FlowWorker(world, "w2", {"topics": "two"}, apply=True)
-        await second.start(runners=("w1",))
-        await asyncio.sleep(NOTICED_S)
-        assert first.settings is not None and first.settings.topic_filter.should_replicate("two")
-        assert [str(change) for change in first.watch.drift] == ["topics: 'two' -> 'one'"]
-
-    run(scenario())
+async def test_a_worker_started_with_apply_makes_all_others_run_by_its_file() -> None:
+    world = World(8)
+    first = FlowWorker(world, "w1", {"topics": "one"})
+    await first.start()
+    assert first.watch is not None and first.watch.drift == ()
+    second = FlowWorker(world, "w2", {"topics": "two"}, apply=True)
+    await second.start(runners=("w1",))
+    await asyncio.sleep(NOTICED_S)
+    assert first.settings is not None and first.settings.topic_filter.should_replicate("two")
+    assert [str(change) for change in first.watch.drift] == ["topics: 'two' -> 'one'"]
 
 
 @pytest.mark.parametrize("topics", ["(", "(?:a{3000}){3000}"])
-def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_starts(topics: str) -> None:
-    async def scenario() -> None:
-        world = World(9)
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        before = await worker.start()
-        stored = await stored_in(world)
-        await (await log_of(world, "operator")).write(of({"topics": topics}, stored), instead_of=stored)
-        await asyncio.sleep(5)
-        assert worker.settings is before and worker.heard == []
-        (told,) = (line for line in world.log_text.getvalue().splitlines() if "config.unusable" in line)
-        assert f"topics: pattern '{topics}' (entry 1 of 1)" in told and "mm2py apply FILE" in told
-        with pytest.raises(StoredConfigUnusable, match="mm2py apply FILE"):
-            await FlowWorker(world, "w2", {"topics": "one"}).start(runners=("w1",))
-
-    run(scenario())
+async def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_starts(topics: str) -> None:
+    world = World(9)
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    before = await worker.start()
+    stored = await stored_in(world)
+    await (await log_of(world, "operator")).write(of({"topics": topics}, stored), instead_of=stored)
+    await asyncio.sleep(5)
+    assert worker.settings is before and worker.heard == []
+    (told,) = (line for line in world.log_text.getvalue().splitlines() if "config.unusable" in line)
+    assert f"topics: pattern '{topics}' (entry 1 of 1)" in told and "mm2py apply FILE" in told
+    with pytest.raises(StoredConfigUnusable, match="mm2py apply FILE"):
+        await FlowWorker(world, "w2", {"topics": "one"}).start(runners=("w1",))
 
 
-def test_a_worker_of_a_disabled_flow_is_told_so() -> None:
-    async def scenario() -> None:
-        world = World(10)
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        await worker.start()
-        stored = await stored_in(world)
-        assert stored is not None
-        await (await log_of(world, "operator")).write(of(ONE | {"enabled": "false"}, stored), instead_of=stored)
-        await asyncio.sleep(NOTICED_S)
-        assert worker.settings is None
-        ((_, touched, _),) = worker.heard
-        assert touched == {"enabled"}
-
-    run(scenario())
+async def test_a_worker_of_a_disabled_flow_is_told_so() -> None:
+    world = World(10)
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    await worker.start()
+    stored = await stored_in(world)
+    assert stored is not None
+    await (await log_of(world, "operator")).write(of(ONE | {"enabled": "false"}, stored), instead_of=stored)
+    await asyncio.sleep(NOTICED_S)
+    assert worker.settings is None
+    ((_, touched, _),) = worker.heard
+    assert touched == {"enabled"}
 
 
 def test_heartbeats_follow_the_stored_settings_also_while_the_flow_is_disabled() -> None:
@@ -338,80 +298,66 @@ def test_heartbeats_follow_the_stored_settings_also_while_the_flow_is_disabled()
         assert (merged(file, FLOW, stored) is None) is (enabled == "false")
 
 
-def test_a_mandatory_record_of_a_newer_mm2py_stops_the_worker() -> None:
-    async def scenario() -> None:
-        world = World(11)
-        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
-        fields = json.loads(encode_flow(of(ONE))) | {"format": 9, "readable_from": 9, "mm2py": "9.0"}
-        await put(world, (FLOW_KEY, json.dumps(fields).encode()))
-        with pytest.raises(ConfigTooNew, match=r"Run mm2py 9\.0 or later"):
-            await FlowWorker(world, "w1", {}).start()
-
-    run(scenario())
+async def test_a_mandatory_record_of_a_newer_mm2py_stops_the_worker() -> None:
+    world = World(11)
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    fields = json.loads(encode_flow(of(ONE))) | {"format": 9, "readable_from": 9, "mm2py": "9.0"}
+    await put(world, (FLOW_KEY, json.dumps(fields).encode()))
+    with pytest.raises(ConfigTooNew, match=r"Run mm2py 9\.0 or later"):
+        await FlowWorker(world, "w1", {}).start()
 
 
-def test_an_error_that_comes_with_each_read_does_not_grow() -> None:
+async def test_an_error_that_comes_with_each_read_does_not_grow() -> None:
     """It kept what its callers had at each read: of a ring, all metadata of the source."""
-
-    async def scenario() -> None:
-        world = World(11)
-        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
-        fields = json.loads(encode_flow(of(ONE))) | {"format": 9, "readable_from": 9, "mm2py": "9.0"}
-        await put(world, (FLOW_KEY, json.dumps(fields).encode()))
-        table = ConfigTable(world.target, TOPIC)
-        lengths = []
-        for _ in range(3):
-            with pytest.raises(ConfigTooNew) as held:
-                await table.read()
-            lengths.append(len(traceback.extract_tb(held.value.__traceback__)))
-        assert lengths[0] == lengths[1] == lengths[2]
-
-    run(scenario())
+    world = World(11)
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    fields = json.loads(encode_flow(of(ONE))) | {"format": 9, "readable_from": 9, "mm2py": "9.0"}
+    await put(world, (FLOW_KEY, json.dumps(fields).encode()))
+    table = ConfigTable(world.target, TOPIC)
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(ConfigTooNew) as held:
+            await table.read()
+        lengths.append(len(traceback.extract_tb(held.value.__traceback__)))
+    assert lengths[0] == lengths[1] == lengths[2]
 
 
 # --- concurrent writers -----------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_has_not_read_the_newest_version_writes_nothing() -> None:
-    async def scenario() -> None:
-        world = World(20)
-        first, second = await log_of(world, "w1"), await log_of(world, "w2")
-        written = await first.write(of(ONE), instead_of=None)
-        assert isinstance(written, Written)
-        lost = await second.write(of(TWO), instead_of=None)
-        assert lost == Lost(written.config)
-        assert len(stored_under(world, FLOW_KEY)) == 1
-        assert isinstance(await second.write(of(TWO, written.config), instead_of=written.config), Written)
-
-    run(scenario())
+async def test_a_writer_that_has_not_read_the_newest_version_writes_nothing() -> None:
+    world = World(20)
+    first, second = await log_of(world, "w1"), await log_of(world, "w2")
+    written = await first.write(of(ONE), instead_of=None)
+    assert isinstance(written, Written)
+    lost = await second.write(of(TWO), instead_of=None)
+    assert lost == Lost(written.config)
+    assert len(stored_under(world, FLOW_KEY)) == 1
+    assert isinstance(await second.write(of(TWO, written.config), instead_of=written.config), Written)
 
 
-def test_a_writer_whose_record_arrives_second_has_lost_and_restores_the_winners_record() -> None:
+async def test_a_writer_whose_record_arrives_second_has_lost_and_restores_the_winners_record() -> None:
     """Both have read the same version. The second record is delayed until the first writer was told that it won."""
-
-    async def scenario() -> None:
-        world = World(21)
-        gate = Gate(lambda request: isinstance(request, ProduceRequest))
-        first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
-        base = await first.write(of({"topics": "base"}), instead_of=None)
-        assert isinstance(base, Written)
-        gate.shut()
-        late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
-        await asyncio.sleep(1)
-        assert gate.held == 1
-        won = await first.write(of(ONE, base.config), instead_of=base.config)
-        assert isinstance(won, Written)
-        gate.open()
-        lost = await late
-        assert isinstance(lost, Lost) and lost.config is not None
-        stored = await stored_in(world)
-        assert stored is not None and stored == lost.config
-        assert (stored.properties, stored.worker, stored.version) == (ONE, "w1", 3)
-        assert stored.previous == won.config.previous
-        await first.read()
-        assert first.config == stored
-
-    run(scenario())
+    world = World(21)
+    gate = Gate(lambda request: isinstance(request, ProduceRequest))
+    first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
+    base = await first.write(of({"topics": "base"}), instead_of=None)
+    assert isinstance(base, Written)
+    gate.shut()
+    late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
+    await asyncio.sleep(1)
+    assert gate.held == 1
+    won = await first.write(of(ONE, base.config), instead_of=base.config)
+    assert isinstance(won, Written)
+    gate.open()
+    lost = await late
+    assert isinstance(lost, Lost) and lost.config is not None
+    stored = await stored_in(world)
+    assert stored is not None and stored == lost.config
+    assert (stored.properties, stored.worker, stored.version) == (ONE, "w1", 3)
+    assert stored.previous == won.config.previous
+    await first.read()
+    assert first.config == stored
 
 
 @pytest.mark.parametrize("writers", [2, 3, 5])
@@ -437,30 +383,25 @@ def test_exactly_one_of_several_concurrent_writers_is_told_that_it_won_and_it_di
         run(scenario(seed))
 
 
-def test_if_the_loser_dies_before_it_restores_the_winners_record_the_last_writer_wins() -> None:
-    async def scenario() -> None:
-        world = World(22)
-        gate = Gate(lambda request: isinstance(request, ProduceRequest))
-        first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
-        base = await first.write(of({"topics": "base"}), instead_of=None)
-        assert isinstance(base, Written)
-        gate.shut()
-        late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
-        await asyncio.sleep(1)
-        won = await first.write(of(ONE, base.config), instead_of=base.config)
-        assert isinstance(won, Written)
-        gate.open()
-        while len(stored_under(world, FLOW_KEY)) < 3:
-            await asyncio.sleep(0.0001)
-        late.cancel()
-        await asyncio.sleep(SETTLE_S)
-        stored = await stored_in(world)
-        assert stored is not None and (stored.properties, stored.worker) == (TWO, "w2")
-        assert await first.write(of({}, won.config), instead_of=won.config) == Lost(stored), (
-            "it is told of the change then"
-        )
-
-    run(scenario())
+async def test_if_the_loser_dies_before_it_restores_the_winners_record_the_last_writer_wins() -> None:
+    world = World(22)
+    gate = Gate(lambda request: isinstance(request, ProduceRequest))
+    first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
+    base = await first.write(of({"topics": "base"}), instead_of=None)
+    assert isinstance(base, Written)
+    gate.shut()
+    late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
+    await asyncio.sleep(1)
+    won = await first.write(of(ONE, base.config), instead_of=base.config)
+    assert isinstance(won, Written)
+    gate.open()
+    while len(stored_under(world, FLOW_KEY)) < 3:
+        await asyncio.sleep(0.0001)
+    late.cancel()
+    await asyncio.sleep(SETTLE_S)
+    stored = await stored_in(world)
+    assert stored is not None and (stored.properties, stored.worker) == (TWO, "w2")
+    assert await first.write(of({}, won.config), instead_of=won.config) == Lost(stored), "it is told of the change then"
 
 
 class Overwriting:
@@ -478,68 +419,53 @@ class Overwriting:
         return reply
 
 
-def test_a_writer_that_was_overwritten_before_it_read_its_record_back_waits_and_is_told() -> None:
-    async def scenario() -> None:
-        world = World(23)
-        base = await (await log_of(world, "w0")).write(of({"topics": "base"}), instead_of=None)
-        assert isinstance(base, Written)
-        dead = replace(of(TWO, base.config), write_id="dead", based_on=base.config.write_id)
-        log = await log_of(world, "w1", lambda cluster: cast("Brokers", Overwriting(world, cluster, dead)))
-        begun_s = world.clock.monotonic()
-        assert await log.write(of(ONE, base.config), instead_of=base.config) == Lost(dead)
-        assert SETTLE_S <= world.clock.monotonic() - begun_s < SETTLE_S + 1
-
-    run(scenario())
+async def test_a_writer_that_was_overwritten_before_it_read_its_record_back_waits_and_is_told() -> None:
+    world = World(23)
+    base = await (await log_of(world, "w0")).write(of({"topics": "base"}), instead_of=None)
+    assert isinstance(base, Written)
+    dead = replace(of(TWO, base.config), write_id="dead", based_on=base.config.write_id)
+    log = await log_of(world, "w1", lambda cluster: cast("Brokers", Overwriting(world, cluster, dead)))
+    begun_s = world.clock.monotonic()
+    assert await log.write(of(ONE, base.config), instead_of=base.config) == Lost(dead)
+    assert SETTLE_S <= world.clock.monotonic() - begun_s < SETTLE_S + 1
 
 
 # --- the topic --------------------------------------------------------------------------------------------------------
 
 
-def test_a_settings_topic_with_several_partitions_is_refused() -> None:
-    async def scenario() -> None:
-        world = World(30)
-        world.target.create_topic(TOPIC, 2, {"cleanup.policy": "compact"})
-        with pytest.raises(ConfigsUnusable, match="2 partitions"):
-            await FlowWorker(world, "w1", {}).start()
-
-    run(scenario())
+async def test_a_settings_topic_with_several_partitions_is_refused() -> None:
+    world = World(30)
+    world.target.create_topic(TOPIC, 2, {"cleanup.policy": "compact"})
+    with pytest.raises(ConfigsUnusable, match="2 partitions"):
+        await FlowWorker(world, "w1", {}).start()
 
 
-def test_a_settings_topic_whose_records_expire_is_refused() -> None:
-    async def scenario() -> None:
-        world = World(31)
-        world.target.create_topic(TOPIC, 1, {"cleanup.policy": "delete"})
-        with pytest.raises(ConfigsUnusable, match=r"cleanup\.policy is delete"):
-            await FlowWorker(world, "w1", {}).start()
-
-    run(scenario())
+async def test_a_settings_topic_whose_records_expire_is_refused() -> None:
+    world = World(31)
+    world.target.create_topic(TOPIC, 1, {"cleanup.policy": "delete"})
+    with pytest.raises(ConfigsUnusable, match=r"cleanup\.policy is delete"):
+        await FlowWorker(world, "w1", {}).start()
 
 
-def test_a_recreated_settings_topic_is_read_from_its_start() -> None:
-    async def scenario() -> None:
-        world = World(32)
-        table = ConfigTable(world.target, TOPIC)
-        await (await log_of(world, "w1")).write(of(ONE), instead_of=None)
-        await table.read()
-        assert table.config is not None and table.config.properties == ONE
-        world.target.delete_topic(TOPIC)
-        await (await log_of(world, "w2")).write(of(TWO), instead_of=None)
-        await table.read_patiently(random.Random(1))
-        assert table.config is not None and table.config.properties == TWO
-
-    run(scenario())
+async def test_a_recreated_settings_topic_is_read_from_its_start() -> None:
+    world = World(32)
+    table = ConfigTable(world.target, TOPIC)
+    await (await log_of(world, "w1")).write(of(ONE), instead_of=None)
+    await table.read()
+    assert table.config is not None and table.config.properties == ONE
+    world.target.delete_topic(TOPIC)
+    await (await log_of(world, "w2")).write(of(TWO), instead_of=None)
+    await table.read_patiently(random.Random(1))
+    assert table.config is not None and table.config.properties == TWO
 
 
-def test_unreadable_records_of_connect_do_no_harm() -> None:
-    async def scenario() -> None:
-        world = World(33)
-        await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
-        await put(world, (b"session-key", b"{"), (b"connector-x", b"\xff"), (b"task-x-0", None), (b"hm", b"1"))
-        worker = FlowWorker(world, "w1", {"topics": "one"})
-        assert await worker.start() is not None
-        assert str(FLOW) == "A->B"
-        table = ConfigTable(world.target, TOPIC)
-        await table.read()
-        assert table.records.malformed == [f"{TOPIC}-0 at offset 1, connector-x: it is no JSON"]
-
-    run(scenario())
+async def test_unreadable_records_of_connect_do_no_harm() -> None:
+    world = World(33)
+    await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
+    await put(world, (b"session-key", b"{"), (b"connector-x", b"\xff"), (b"task-x-0", None), (b"hm", b"1"))
+    worker = FlowWorker(world, "w1", {"topics": "one"})
+    assert await worker.start() is not None
+    assert str(FLOW) == "A->B"
+    table = ConfigTable(world.target, TOPIC)
+    await table.read()
+    assert table.records.malformed == [f"{TOPIC}-0 at offset 1, connector-x: it is no JSON"]

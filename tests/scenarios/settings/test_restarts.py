@@ -11,117 +11,98 @@ from mm2py.records.operator_request import RestartConnector, RestartPartitions, 
 from mm2py.replication.copying.states import Waiting
 from tests.scenarios.paused_world import FOLLOWED_S, copied, direct, held, restart, resumed, under_load
 from tests.scenarios.process import Process
-from tests.scenarios.shared_world import run
+from tests.simulation.incarnation import SimulationLoop
+
+pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 
 def starts(processes: list[Process]) -> list[int]:
     return [len(process.said("flow.ready")) for process in processes]
 
 
-def test_a_restarted_flow_is_drained_and_starts_again_on_every_worker_once() -> None:
-    async def scenario() -> None:
-        async with under_load(2) as (world, processes):
-            before = starts(processes)
-            await restart(world, RestartConnector(Kind.SOURCE))
-            await world.until(lambda: starts(processes) == [count + 1 for count in before], within_s=FOLLOWED_S + 2)
-            await asyncio.sleep(10)
-            newcomer = world.start()
-            await world.until(world.is_fully_assigned)
-            await asyncio.sleep(10)
-            assert starts(processes) == [count + 1 for count in before]
-            assert starts([newcomer]) == [1]
-        assert not any(line["records"] for process in processes for line in process.said("partitions.reconciled"))
-
-    run(scenario())
+async def test_a_restarted_flow_is_drained_and_starts_again_on_every_worker_once() -> None:
+    async with under_load(2) as (world, processes):
+        before = starts(processes)
+        await restart(world, RestartConnector(Kind.SOURCE))
+        await world.until(lambda: starts(processes) == [count + 1 for count in before], within_s=FOLLOWED_S + 2)
+        await asyncio.sleep(10)
+        newcomer = world.start()
+        await world.until(world.is_fully_assigned)
+        await asyncio.sleep(10)
+        assert starts(processes) == [count + 1 for count in before]
+        assert starts([newcomer]) == [1]
+    assert not any(line["records"] for process in processes for line in process.said("partitions.reconciled"))
 
 
-def test_a_restart_of_what_has_failed_leaves_running_connectors_alone() -> None:
-    async def scenario() -> None:
-        async with under_load(2) as (world, processes):
-            before = starts(processes)
-            await restart(world, RestartConnector(Kind.SOURCE, only_failed=True))
-            await asyncio.sleep(5)
-            assert starts(processes) == before
-
-    run(scenario())
+async def test_a_restart_of_what_has_failed_leaves_running_connectors_alone() -> None:
+    async with under_load(2) as (world, processes):
+        before = starts(processes)
+        await restart(world, RestartConnector(Kind.SOURCE, only_failed=True))
+        await asyncio.sleep(5)
+        assert starts(processes) == before
 
 
 @pytest.mark.parametrize("only_failed", [False, True])
-def test_a_failed_flow_is_tried_again_at_once(*, only_failed: bool) -> None:
-    async def scenario() -> None:
-        async with under_load(1) as (world, (worker,)):
-            world.target.denied_topics.add("mm2-offsets.A.internal")
-            await world.until(lambda: len(worker.said("flow.failed")) > 6, within_s=300)
-            failures = len(worker.said("flow.failed"))
-            world.target.denied_topics.clear()
-            await restart(world, RestartConnector(Kind.SOURCE, only_failed=only_failed))
-            await world.until(lambda: copied(world) > 0 and world.is_fully_assigned(), within_s=FOLLOWED_S + 3)
-            assert len(worker.said("flow.failed")) == failures
-
-    run(scenario())
+async def test_a_failed_flow_is_tried_again_at_once(*, only_failed: bool) -> None:
+    async with under_load(1) as (world, (worker,)):
+        world.target.denied_topics.add("mm2-offsets.A.internal")
+        await world.until(lambda: len(worker.said("flow.failed")) > 6, within_s=300)
+        failures = len(worker.said("flow.failed"))
+        world.target.denied_topics.clear()
+        await restart(world, RestartConnector(Kind.SOURCE, only_failed=only_failed))
+        await world.until(lambda: copied(world) > 0 and world.is_fully_assigned(), within_s=FOLLOWED_S + 3)
+        assert len(worker.said("flow.failed")) == failures
 
 
-def test_restarted_heartbeats_start_again_and_the_flow_goes_on() -> None:
-    async def scenario() -> None:
-        async with under_load(2, **{"emit.heartbeats.enabled": "true"}) as (world, processes):
-            beating = [
-                running
-                for process in processes
-                for running in process.herder.connectors
-                if running.name.kind is Kind.HEARTBEAT
-            ]
-            before, flows = sum(running.attempts for running in beating), starts(processes)
-            await restart(world, RestartConnector(Kind.HEARTBEAT))
-            await world.until(lambda: sum(running.attempts for running in beating) == before + 1, within_s=FOLLOWED_S)
-            assert starts(processes) == flows
-
-    run(scenario())
+async def test_restarted_heartbeats_start_again_and_the_flow_goes_on() -> None:
+    async with under_load(2, **{"emit.heartbeats.enabled": "true"}) as (world, processes):
+        beating = [
+            running
+            for process in processes
+            for running in process.herder.connectors
+            if running.name.kind is Kind.HEARTBEAT
+        ]
+        before, flows = sum(running.attempts for running in beating), starts(processes)
+        await restart(world, RestartConnector(Kind.HEARTBEAT))
+        await world.until(lambda: sum(running.attempts for running in beating) == before + 1, within_s=FOLLOWED_S)
+        assert starts(processes) == flows
 
 
-def test_a_restart_asked_while_a_flow_is_paused_starts_nothing() -> None:
-    async def scenario() -> None:
-        async with under_load(2) as (world, processes):
-            await held(world, TargetState.PAUSED)
-            before = copied(world)
-            await restart(world, RestartConnector(Kind.SOURCE))
-            await restart(world, RestartPartitions("t0"))
-            await asyncio.sleep(5)
-            assert copied(world) == before
-            await resumed(world)
-            await world.until(lambda: starts(processes) == [2, 2], within_s=FOLLOWED_S)
-
-    run(scenario())
+async def test_a_restart_asked_while_a_flow_is_paused_starts_nothing() -> None:
+    async with under_load(2) as (world, processes):
+        await held(world, TargetState.PAUSED)
+        before = copied(world)
+        await restart(world, RestartConnector(Kind.SOURCE))
+        await restart(world, RestartPartitions("t0"))
+        await asyncio.sleep(5)
+        assert copied(world) == before
+        await resumed(world)
+        await world.until(lambda: starts(processes) == [2, 2], within_s=FOLLOWED_S)
 
 
 @pytest.mark.parametrize("partition", [None, 1])
-def test_partitions_restarted_under_load_lose_and_repeat_nothing(partition: int | None) -> None:
-    async def scenario() -> None:
-        async with under_load(2) as (world, processes):
-            before = starts(processes)
-            for _ in range(5):
-                await restart(world, RestartPartitions("t0", partition))
-                await asyncio.sleep(0.7)
-            lines = [line for process in processes for line in process.said("partitions.restarted")]
-            assert sum(line["partitions"] for line in lines) == 5 * (3 if partition is None else 1)
-            assert {line["topic"] for line in lines} == {"t0"}
-            await direct(world, TargetState.STARTED)
-            assert starts(processes) == before
-
-    run(scenario())
+async def test_partitions_restarted_under_load_lose_and_repeat_nothing(partition: int | None) -> None:
+    async with under_load(2) as (world, processes):
+        before = starts(processes)
+        for _ in range(5):
+            await restart(world, RestartPartitions("t0", partition))
+            await asyncio.sleep(0.7)
+        lines = [line for process in processes for line in process.said("partitions.restarted")]
+        assert sum(line["partitions"] for line in lines) == 5 * (3 if partition is None else 1)
+        assert {line["topic"] for line in lines} == {"t0"}
+        await direct(world, TargetState.STARTED)
+        assert starts(processes) == before
 
 
-def test_a_restart_ends_the_pause_of_a_partition_that_waits() -> None:
-    async def scenario() -> None:
-        async with under_load(1) as (world, (worker,)):
-            assert worker.task is not None
-            part = worker.task.partitions["t0", 0]
-            world.target.denied_topics.add("A.t0")
-            await world.until(lambda: isinstance(part.copier.state, Waiting) and (part.copier.resume_at_s or 0) > 0)
-            await asyncio.sleep(1)
-            world.target.denied_topics.clear()
-            before = part.copier.position.source_offset
-            assert (part.copier.resume_at_s or 0) - worker.clock.monotonic() > 5
-            await restart(world, RestartPartitions("t0", 0))
-            await world.until(lambda: part.copier.position.source_offset > before, within_s=FOLLOWED_S)
-
-    run(scenario())
+async def test_a_restart_ends_the_pause_of_a_partition_that_waits() -> None:
+    async with under_load(1) as (world, (worker,)):
+        assert worker.task is not None
+        part = worker.task.partitions["t0", 0]
+        world.target.denied_topics.add("A.t0")
+        await world.until(lambda: isinstance(part.copier.state, Waiting) and (part.copier.resume_at_s or 0) > 0)
+        await asyncio.sleep(1)
+        world.target.denied_topics.clear()
+        before = part.copier.position.source_offset
+        assert (part.copier.resume_at_s or 0) - worker.clock.monotonic() > 5
+        await restart(world, RestartPartitions("t0", 0))
+        await world.until(lambda: part.copier.position.source_offset > before, within_s=FOLLOWED_S)

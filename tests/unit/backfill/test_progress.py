@@ -7,22 +7,17 @@ from collections.abc import Iterator
 
 from mm2py.backfill.verifying.job import counted
 from mm2py.backfill.verifying.progress import told_of
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 
 
-def test_what_is_being_done_is_told_every_few_seconds_and_no_more_when_it_ends() -> None:
+async def test_what_is_being_done_is_told_every_few_seconds_and_no_more_when_it_ends() -> None:
     told: list[str] = []
     done = 0
-
-    async def scenario() -> None:
-        nonlocal done
-        async with told_of(lambda: f"compared {done} of 2 ranges", told.append, VirtualClock()):
-            await asyncio.sleep(7)
-            done = 1
-            await asyncio.sleep(3)
-        await asyncio.sleep(100)
-
-    run_virtual(scenario())
+    async with told_of(lambda: f"compared {done} of 2 ranges", told.append, VirtualClock()):
+        await asyncio.sleep(7)
+        done = 1
+        await asyncio.sleep(3)
+    await asyncio.sleep(100)
     assert told == [
         "compared 0 of 2 ranges, after 3 s",
         "compared 0 of 2 ranges, after 6 s",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -94,7 +93,8 @@ def test_a_ledger_that_does_not_tell_of_the_whole_range_tells_nothing(ledger: Le
     assert counted(LOST, ledger) == LOST
 
 
-def test_a_ledger_that_cannot_be_read_leaves_the_count_unknown_and_says_why(
+@pytest.mark.real_time
+async def test_a_ledger_that_cannot_be_read_leaves_the_count_unknown_and_says_why(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Refuses:
@@ -102,7 +102,7 @@ def test_a_ledger_that_cannot_be_read_leaves_the_count_unknown_and_says_why(
             raise BrokerRefused("Reading the ledger", TOPIC_AUTHORIZATION_FAILED)
 
     rows = [{"topic": "t", "partition": 0, "source_first": 0, "source_next": 9, "records": None}]
-    assert asyncio.run(counted_by_ledger(rows, parse_flow("A->B"), Refuses())) == rows
+    assert await counted_by_ledger(rows, parse_flow("A->B"), Refuses()) == rows
     assert "backfill.not_counted" in capsys.readouterr().err
 
 

@@ -38,6 +38,8 @@ from rest.access.listening import CLOSING_MOST_S
 from rest.server import AUDIT_CLOSING_MOST_S, CONNECTIONS_CLOSING_MOST_S
 from rest.worker_link import WorkerLink, WorkerSilent
 
+pytestmark = pytest.mark.real_time
+
 FREE = Listener("127.0.0.1", 0)
 
 
@@ -249,32 +251,26 @@ async def asked(*answers: Callable[[], Iterable[object]], turns: Turns) -> list[
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_between_two_parts_of_an_answer_the_event_loop_copies_on() -> None:
-    async def story() -> None:
-        turns = Turns()
+async def test_between_two_parts_of_an_answer_the_event_loop_copies_on() -> None:
+    turns = Turns()
 
-        def parts() -> Iterator[object]:
-            for _ in range(40):
-                yield turns.count
+    def parts() -> Iterator[object]:
+        for _ in range(40):
+            yield turns.count
 
-        (seen,) = await asked(parts, turns=turns)
-        assert isinstance(seen, list)
-        assert len(seen) == len(set(seen)) == 40
-
-    asyncio.run(story())
+    (seen,) = await asked(parts, turns=turns)
+    assert isinstance(seen, list)
+    assert len(seen) == len(set(seen)) == 40
 
 
-def test_an_answer_that_breaks_off_is_none_and_the_next_question_is_answered() -> None:
-    async def story() -> None:
-        def broken() -> Iterator[object]:
-            yield 1
-            raise ValueError("a defect")
+async def test_an_answer_that_breaks_off_is_none_and_the_next_question_is_answered() -> None:
+    def broken() -> Iterator[object]:
+        yield 1
+        raise ValueError("a defect")
 
-        first, second = await asked(broken, lambda: ["all is well"], turns=Turns())
-        assert isinstance(first, WorkerSilent)
-        assert second == ["all is well"]
-
-    asyncio.run(story())
+    first, second = await asked(broken, lambda: ["all is well"], turns=Turns())
+    assert isinstance(first, WorkerSilent)
+    assert second == ["all is well"]
 
 
 def test_a_rest_process_that_still_starts_ends_at_once_with_its_worker() -> None:

@@ -42,6 +42,8 @@ from mm2py.errors import ConfigError
 from mm2py.kafka.errors import Backoff
 from mm2py.logs import make_logger
 
+pytestmark = pytest.mark.real_time
+
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 30 * float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
 KILLED = -signal.SIGKILL
@@ -342,7 +344,7 @@ class Log(io.StringIO):
         return self.of(event)[count - 1]
 
 
-def run_parent(
+async def run_parent(
     scripts: Callable[[int], Sequence[str]],
     scene: Callable[[Parent, Log], Any],
     *,
@@ -364,7 +366,7 @@ def run_parent(
             await scene(parent, log)
         return running.result(), log
 
-    code, log = asyncio.run(play())
+    code, log = await play()
     for line in log.of("process.started"):
         with pytest.raises(ProcessLookupError):
             os.kill(line["pid"], 0)  # not even a zombie is left
@@ -375,7 +377,7 @@ def python(script: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", script]
 
 
-def test_a_killed_worker_comes_back_under_its_number_and_all_drain_at_a_stop() -> None:
+async def test_a_killed_worker_comes_back_under_its_number_and_all_drain_at_a_stop() -> None:
     async def scene(parent: Parent, log: Log) -> None:
         await log.wait_for("process.started", 2)
         first = log.of("process.started")[0]
@@ -385,7 +387,7 @@ def test_a_killed_worker_comes_back_under_its_number_and_all_drain_at_a_stop() -
         assert again["pid"] != first["pid"]
         parent.on_signal()
 
-    code, log = run_parent(lambda _: python(DRAINS), scene)
+    code, log = await run_parent(lambda _: python(DRAINS), scene)
     assert code == 0
     died, *drained = log.of("process.ended")
     assert (died["signal"], died["level"]) == ("SIGKILL", "error")
@@ -398,7 +400,7 @@ def test_a_killed_worker_comes_back_under_its_number_and_all_drain_at_a_stop() -
     assert log.of("parent.ended")[0]["exit_code"] == 0
 
 
-def test_a_worker_whose_file_went_bad_is_missed_loudly_until_it_can_read_it_and_the_others_run_on() -> None:
+async def test_a_worker_whose_file_went_bad_is_missed_loudly_until_it_can_read_it_and_the_others_run_on() -> None:
     lives: list[int] = []
 
     def script(number: int) -> list[str]:
@@ -411,7 +413,7 @@ def test_a_worker_whose_file_went_bad_is_missed_loudly_until_it_can_read_it_and_
         await log.wait_for("process.started", 4)
         parent.on_signal()
 
-    code, log = run_parent(script, scene)
+    code, log = await run_parent(script, scene)
     assert code == 0
     failed, refused, *drained = log.of("process.ended")
     assert (failed["exit_code"], refused["exit_code"], refused["level"]) == (1, 2, "error")
@@ -420,38 +422,38 @@ def test_a_worker_whose_file_went_bad_is_missed_loudly_until_it_can_read_it_and_
     assert [line["exit_code"] for line in drained] == [0, 0]
 
 
-def test_a_worker_that_hangs_is_killed_and_it_is_said() -> None:
+async def test_a_worker_that_hangs_is_killed_and_it_is_said() -> None:
     async def scene(parent: Parent, log: Log) -> None:
         await log.wait_for("process.started", 2)
         parent.on_signal()
 
-    code, log = run_parent(lambda n: python(HANGS if n == 1 else DRAINS), scene, drain_most_s=1.0)
+    code, log = await run_parent(lambda n: python(HANGS if n == 1 else DRAINS), scene, drain_most_s=1.0)
     assert code == 1
     assert {line["worker"]: line.get("signal") for line in log.of("process.ended")} == {1: "SIGKILL", 2: None}
     assert log.of("parent.killing")[0]["workers"] == 1
 
 
-def test_a_second_signal_waits_for_no_worker() -> None:
+async def test_a_second_signal_waits_for_no_worker() -> None:
     async def scene(parent: Parent, log: Log) -> None:
         await log.wait_for("process.started", 2)
         parent.on_signal()
         parent.on_signal()
 
-    code, log = run_parent(lambda _: python(HANGS), scene)
+    code, log = await run_parent(lambda _: python(HANGS), scene)
     assert code == 130
     assert [line["signal"] for line in log.of("process.ended")] == ["SIGKILL", "SIGKILL"]
 
 
-def test_workers_that_have_nothing_to_run_end_the_parent() -> None:
+async def test_workers_that_have_nothing_to_run_end_the_parent() -> None:
     async def scene(parent: Parent, log: Log) -> None:
         await log.wait_for("parent.ended")
 
-    code, log = run_parent(lambda _: python("raise SystemExit(1)"), scene, count=1)
+    code, log = await run_parent(lambda _: python("raise SystemExit(1)"), scene, count=1)
     assert code == 1
     assert len(log.of("process.started")) == 1
 
 
-def test_a_worker_that_ends_unasked_is_an_error_whatever_its_exit_code() -> None:
+async def test_a_worker_that_ends_unasked_is_an_error_whatever_its_exit_code() -> None:
     lives = itertools.count()
 
     async def scene(parent: Parent, log: Log) -> None:
@@ -460,20 +462,20 @@ def test_a_worker_that_ends_unasked_is_an_error_whatever_its_exit_code() -> None
         await log.wait_for("process.started", 2)
         parent.on_signal()
 
-    run_parent(lambda _: python(DRAINS if next(lives) else "raise SystemExit(0)"), scene, count=1)
+    await run_parent(lambda _: python(DRAINS if next(lives) else "raise SystemExit(0)"), scene, count=1)
 
 
-def test_a_worker_whose_file_is_refused_stops_the_others() -> None:
+async def test_a_worker_whose_file_is_refused_stops_the_others() -> None:
     async def scene(parent: Parent, log: Log) -> None:
         await log.wait_for("parent.ended")
 
-    code, log = run_parent(lambda n: python("raise SystemExit(2)" if n == 2 else DRAINS), scene)
+    code, log = await run_parent(lambda n: python("raise SystemExit(2)" if n == 2 else DRAINS), scene)
     assert code == 2
     assert "worker 2" in log.of("parent.stopping")[0]["why"]
     assert len(log.of("process.started")) == 2
 
 
-def test_a_program_that_is_gone_is_tried_again() -> None:
+async def test_a_program_that_is_gone_is_tried_again() -> None:
     """An update of the package moves the program away for a moment."""
     calls = itertools.count()
 
@@ -484,40 +486,37 @@ def test_a_program_that_is_gone_is_tried_again() -> None:
         await log.wait_for("process.started")
         parent.on_signal()
 
-    code, _ = run_parent(lambda _: ["/no/such/program"] if next(calls) == 0 else python(DRAINS), scene, count=1)
+    code, _ = await run_parent(lambda _: ["/no/such/program"] if next(calls) == 0 else python(DRAINS), scene, count=1)
     assert code == 0
 
 
-def test_a_worker_reads_what_is_no_end_and_stops_once_at_the_end() -> None:
-    async def play() -> list[Line]:
-        log = Log()
-        reading, writing = os.pipe()
-        stopped = asyncio.Event()
-        watch_parent(stopped.set, make_logger("info", "json", log), descriptor=reading)
-        os.write(writing, b"x" * 5000)
-        turn = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(0, turn.set_result, None)
-        await turn
-        assert not stopped.is_set()
-        os.close(writing)
-        async with asyncio.timeout(DEADLINE_S):
-            await stopped.wait()
-        assert asyncio.get_running_loop().remove_reader(reading) is False
-        os.close(reading)
-        return log.lines
-
-    (line,) = asyncio.run(play())
+async def test_a_worker_reads_what_is_no_end_and_stops_once_at_the_end() -> None:
+    log = Log()
+    reading, writing = os.pipe()
+    stopped = asyncio.Event()
+    watch_parent(stopped.set, make_logger("info", "json", log), descriptor=reading)
+    os.write(writing, b"x" * 5000)
+    turn = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0, turn.set_result, None)
+    await turn
+    assert not stopped.is_set()
+    os.close(writing)
+    async with asyncio.timeout(DEADLINE_S):
+        await stopped.wait()
+    assert asyncio.get_running_loop().remove_reader(reading) is False
+    os.close(reading)
+    (line,) = log.lines
     assert line["event"] == "worker.stopping"
 
 
-def test_a_worker_number_without_a_parent_is_refused() -> None:
+async def test_a_worker_number_without_a_parent_is_refused() -> None:
     """Somebody repeats a line of ``ps`` by hand: with no end of a pipe to watch it could not be told when to stop."""
 
     async def play(descriptor: int) -> None:
         watch_parent(lambda: None, make_logger("info", "json", Log()), descriptor=descriptor)
 
     with Path(os.devnull).open() as no_pipe, pytest.raises(ConfigError, match="--worker-number is for the workers"):
-        asyncio.run(play(no_pipe.fileno()))
+        await play(no_pipe.fileno())
 
 
 PARENT_SCRIPT = r"""

@@ -11,6 +11,8 @@ from aiokafka.errors import KafkaConnectionError
 
 from mm2py.client import DefaultReplicationPolicy, MirrorClient
 
+pytestmark = pytest.mark.real_time
+
 CLIENT = MirrorClient(bootstrap_servers="127.0.0.1:1")
 
 
@@ -30,9 +32,9 @@ def test_options_that_would_change_what_is_read_are_refused(option: str) -> None
     ],
     ids=["topics", "group", "groups", "translate"],
 )
-def test_a_client_that_is_not_connected_says_how_to_connect_it(asked: Any) -> None:
+async def test_a_client_that_is_not_connected_says_how_to_connect_it(asked: Any) -> None:
     with pytest.raises(RuntimeError, match="async with"):
-        asyncio.run(asked())
+        await asked()
 
 
 @pytest.mark.parametrize(
@@ -44,24 +46,18 @@ def test_a_client_that_is_not_connected_says_how_to_connect_it(asked: Any) -> No
         (lambda: CLIENT.translate_back("A", {("B.orders", 0): [5]}), "B.orders is no remote topic of A"),
     ],
 )
-def test_offsets_and_topics_that_cannot_be_are_named(asked: Any, message: str) -> None:
+async def test_offsets_and_topics_that_cannot_be_are_named(asked: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        asyncio.run(asked())
+        await asked()
 
 
-def test_nothing_is_asked_of_the_brokers_for_no_offsets() -> None:
-    async def play() -> None:
-        assert await CLIENT.translate("A", {}) == {}
-        assert await CLIENT.translate_back("A", {}) == {}
-
-    asyncio.run(play())
+async def test_nothing_is_asked_of_the_brokers_for_no_offsets() -> None:
+    assert await CLIENT.translate("A", {}) == {}
+    assert await CLIENT.translate_back("A", {}) == {}
 
 
-def test_a_cluster_that_cannot_be_reached_is_an_error_at_once_and_leaves_no_task_behind() -> None:
-    async def play() -> set[str]:
-        with pytest.raises(KafkaConnectionError):
-            async with MirrorClient(bootstrap_servers="127.0.0.1:1", policy=DefaultReplicationPolicy(separator="_")):
-                pass
-        return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
-
-    assert asyncio.run(play()) == set()
+async def test_a_cluster_that_cannot_be_reached_is_an_error_at_once_and_leaves_no_task_behind() -> None:
+    with pytest.raises(KafkaConnectionError):
+        async with MirrorClient(bootstrap_servers="127.0.0.1:1", policy=DefaultReplicationPolicy(separator="_")):
+            pass
+    assert ({task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}) == set()

@@ -52,6 +52,7 @@ from tests.fakes.virtual_time import VirtualClock, run_virtual
 
 YEAR_2023_MS = 1_680_000_000_000
 DAY_S = 86_400.0
+pytestmark = pytest.mark.virtual_time(limit_s=40 * DAY_S)
 
 
 def make(nodes: int = 1, seed: int = 1, **arguments: Any) -> ClusterModel:
@@ -126,114 +127,82 @@ def values(cluster: ClusterModel, topic: str = "t", **arguments: Any) -> list[by
 # ---- producers
 
 
-def test_e4_without_state_any_first_sequence_is_accepted() -> None:
+async def test_e4_without_state_any_first_sequence_is_accepted() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        assert await answer(cluster, three(cluster, 7, 0, 100)) == (0, 0)
-        assert await answer(cluster, three(cluster, 7, 0, 0)) == (45, -1)
-        assert await answer(cluster, three(cluster, 7, 0, 103)) == (0, 3)
-
-    run(scenario())
+    assert await answer(cluster, three(cluster, 7, 0, 100)) == (0, 0)
+    assert await answer(cluster, three(cluster, 7, 0, 0)) == (45, -1)
+    assert await answer(cluster, three(cluster, 7, 0, 103)) == (0, 3)
 
 
-def test_e5_five_batches_are_recognised_and_older_ones_answer_45() -> None:
+async def test_e5_five_batches_are_recognised_and_older_ones_answer_45() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        batches = [three(cluster, 7, 0, 3 * number) for number in range(7)]
-        for batch in batches:
-            await produce(cluster, batch)
-        again = [await answer(cluster, batch) for batch in batches]
-        assert again == [(45, -1), (45, -1), (0, 6), (0, 9), (0, 12), (0, 15), (0, 18)]
-        assert len(cluster.records("t", 0)) == 21
-
-    run(scenario())
+    batches = [three(cluster, 7, 0, 3 * number) for number in range(7)]
+    for batch in batches:
+        await produce(cluster, batch)
+    again = [await answer(cluster, batch) for batch in batches]
+    assert again == [(45, -1), (45, -1), (0, 6), (0, 9), (0, 12), (0, 15), (0, 18)]
+    assert len(cluster.records("t", 0)) == 21
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_e5b_a_restart_leaves_one_batch_to_recognise(clean: bool) -> None:
+async def test_e5b_a_restart_leaves_one_batch_to_recognise(clean: bool) -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        batches = [three(cluster, 7, 0, 3 * number) for number in range(4)]
-        for batch in batches:
-            await produce(cluster, batch)
-        cluster.stop_broker(1, clean=clean)
-        cluster.start_broker(1)
-        assert [(await answer(cluster, batch))[0] for batch in batches] == [45, 45, 45, 0]
-
-    run(scenario())
+    batches = [three(cluster, 7, 0, 3 * number) for number in range(4)]
+    for batch in batches:
+        await produce(cluster, batch)
+    cluster.stop_broker(1, clean=clean)
+    cluster.start_broker(1)
+    assert [(await answer(cluster, batch))[0] for batch in batches] == [45, 45, 45, 0]
 
 
-def test_e5b_old_records_are_stored_twice_after_a_clean_restart() -> None:
+async def test_e5b_old_records_are_stored_twice_after_a_clean_restart() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        batch = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
-        assert await answer(cluster, batch) == (0, 0)
-        assert await answer(cluster, batch) == (0, 0)
-        cluster.stop_broker(1)
-        cluster.start_broker(1)
-        assert await answer(cluster, batch) == (0, 3)
-
-    run(scenario())
+    batch = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
+    assert await answer(cluster, batch) == (0, 0)
+    assert await answer(cluster, batch) == (0, 0)
+    cluster.stop_broker(1)
+    cluster.start_broker(1)
+    assert await answer(cluster, batch) == (0, 3)
 
 
-def test_e2_the_tick_forgets_old_records_and_then_takes_any_gap() -> None:
+async def test_e2_the_tick_forgets_old_records_and_then_takes_any_gap() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
-        assert await answer(cluster, old) == (0, 0)
-        assert await answer(cluster, old) == (0, 0)
-        await asyncio.sleep(601)
-        assert await answer(cluster, old) == (0, 3)
-        await asyncio.sleep(601)
-        assert await answer(cluster, three(cluster, 7, 0, 3000, at_ms=YEAR_2023_MS)) == (0, 6)
-        new = three(cluster, 8, 0, 0)
-        assert await answer(cluster, new) == (0, 9)
-        await asyncio.sleep(601)
-        assert await answer(cluster, new) == (0, 9)
-
-    run(scenario())
+    old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
+    assert await answer(cluster, old) == (0, 0)
+    assert await answer(cluster, old) == (0, 0)
+    await asyncio.sleep(601)
+    assert await answer(cluster, old) == (0, 3)
+    await asyncio.sleep(601)
+    assert await answer(cluster, three(cluster, 7, 0, 3000, at_ms=YEAR_2023_MS)) == (0, 6)
+    new = three(cluster, 8, 0, 0)
+    assert await answer(cluster, new) == (0, 9)
+    await asyncio.sleep(601)
+    assert await answer(cluster, new) == (0, 9)
 
 
-def test_e3_a_marker_shuts_the_old_epoch_out_for_a_day() -> None:
+async def test_e3_a_marker_shuts_the_old_epoch_out_for_a_day() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
-        assert cluster.write_marker("t", 0, 7, 1) == 3
-        assert await answer(cluster, three(cluster, 7, 0, 3)) == (47, -1)
-        await asyncio.sleep(DAY_S + 601)
-        assert await answer(cluster, three(cluster, 7, 0, 3)) == (0, 4)
-
-    run(scenario())
+    assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
+    assert cluster.write_marker("t", 0, 7, 1) == 3
+    assert await answer(cluster, three(cluster, 7, 0, 3)) == (47, -1)
+    await asyncio.sleep(DAY_S + 601)
+    assert await answer(cluster, three(cluster, 7, 0, 3)) == (0, 4)
 
 
-def test_e3c_a_marker_fences_a_partition_that_was_never_written() -> None:
+async def test_e3c_a_marker_fences_a_partition_that_was_never_written() -> None:
     cluster = make()
     cluster.write_marker("t", 0, 7, 1)
-
-    async def scenario() -> None:
-        assert await answer(cluster, three(cluster, 7, 0, 0)) == (47, -1)
-        assert await answer(cluster, three(cluster, 7, 1, 5)) == (45, -1)
-        assert await answer(cluster, three(cluster, 7, 1, 0)) == (0, 1)
-
-    run(scenario())
+    assert await answer(cluster, three(cluster, 7, 0, 0)) == (47, -1)
+    assert await answer(cluster, three(cluster, 7, 1, 5)) == (45, -1)
+    assert await answer(cluster, three(cluster, 7, 1, 0)) == (0, 1)
 
 
-def test_e9b_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
+async def test_e9b_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
-        assert await answer(cluster, three(cluster, 7, 1, 3)) == (45, -1)
-        assert await answer(cluster, three(cluster, 7, 1, 0)) == (0, 3)
-        assert await answer(cluster, three(cluster, 7, 0, 3)) == (47, -1)
-
-    run(scenario())
+    assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
+    assert await answer(cluster, three(cluster, 7, 1, 3)) == (45, -1)
+    assert await answer(cluster, three(cluster, 7, 1, 0)) == (0, 3)
+    assert await answer(cluster, three(cluster, 7, 0, 3)) == (47, -1)
 
 
 def test_e12_a_marker_of_the_same_epoch_is_written_twice() -> None:
@@ -243,61 +212,45 @@ def test_e12_a_marker_of_the_same_epoch_is_written_twice() -> None:
     assert [batch.control for batch in cluster.batches("t", 0)] == [False, True, True]
 
 
-def test_e13_with_state_a_refused_batch_stops_those_behind_it() -> None:
+async def test_e13_with_state_a_refused_batch_stops_those_behind_it() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        large = build_batch([Record(bytes(2 << 20))], producer_id=7, producer_epoch=0, base_sequence=3)
-        batches = [three(cluster, 7, 0, 0), large, three(cluster, 7, 0, 4), three(cluster, 7, 0, 7)]
-        answers = await asyncio.gather(*(answer(cluster, batch) for batch in batches))
-        assert [code for code, _ in answers] == [0, 10, 45, 45]
-
-    run(scenario())
+    large = build_batch([Record(bytes(2 << 20))], producer_id=7, producer_epoch=0, base_sequence=3)
+    batches = [three(cluster, 7, 0, 0), large, three(cluster, 7, 0, 4), three(cluster, 7, 0, 7)]
+    answers = await asyncio.gather(*(answer(cluster, batch) for batch in batches))
+    assert [code for code, _ in answers] == [0, 10, 45, 45]
 
 
-def test_e13b_without_state_those_behind_a_refused_first_batch_are_stored() -> None:
+async def test_e13b_without_state_those_behind_a_refused_first_batch_are_stored() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        large = build_batch([Record(bytes(2 << 20))], producer_id=7, producer_epoch=0, base_sequence=0)
-        batches = [large, three(cluster, 7, 0, 1), three(cluster, 7, 0, 4)]
-        answers = await asyncio.gather(*(answer(cluster, batch) for batch in batches))
-        assert answers == [(10, -1), (0, 0), (0, 3)]
-
-    run(scenario())
+    large = build_batch([Record(bytes(2 << 20))], producer_id=7, producer_epoch=0, base_sequence=0)
+    batches = [large, three(cluster, 7, 0, 1), three(cluster, 7, 0, 4)]
+    answers = await asyncio.gather(*(answer(cluster, batch) for batch in batches))
+    assert answers == [(10, -1), (0, 0), (0, 3)]
 
 
-def test_sequences_wrap_and_a_batch_may_straddle_the_wrap() -> None:
+async def test_sequences_wrap_and_a_batch_may_straddle_the_wrap() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        first = three(cluster, 7, 0, (1 << 31) - 2)
-        assert await answer(cluster, first) == (0, 0)
-        assert await answer(cluster, three(cluster, 7, 0, 1)) == (0, 3)
-        assert await answer(cluster, first) == (0, 0)
-        assert await answer(cluster, three(cluster, 8, 0, (1 << 31) - 3)) == (0, 6)
-        assert await answer(cluster, three(cluster, 8, 0, 0)) == (0, 9)
-
-    run(scenario())
+    first = three(cluster, 7, 0, (1 << 31) - 2)
+    assert await answer(cluster, first) == (0, 0)
+    assert await answer(cluster, three(cluster, 7, 0, 1)) == (0, 3)
+    assert await answer(cluster, first) == (0, 0)
+    assert await answer(cluster, three(cluster, 8, 0, (1 << 31) - 3)) == (0, 6)
+    assert await answer(cluster, three(cluster, 8, 0, 0)) == (0, 9)
 
 
-def test_followers_remember_what_a_restarted_leader_forgot() -> None:
+async def test_followers_remember_what_a_restarted_leader_forgot() -> None:
     """C1 with three replicas: the new leader still knows the producer, so the window is narrower."""
     cluster = make(nodes=3)
-
-    async def scenario() -> None:
-        old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
-        assert await answer(cluster, old) == (0, 0)
-        first = leader_of(cluster)
-        cluster.stop_broker(first)
-        assert leader_of(cluster) != first
-        assert await answer(cluster, old) == (0, 0)
-        cluster.start_broker(first)
-        await asyncio.sleep(5)
-        cluster.move_leader("t", 0, first)
-        assert await answer(cluster, old) == (0, 3)
-
-    run(scenario())
+    old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
+    assert await answer(cluster, old) == (0, 0)
+    first = leader_of(cluster)
+    cluster.stop_broker(first)
+    assert leader_of(cluster) != first
+    assert await answer(cluster, old) == (0, 0)
+    cluster.start_broker(first)
+    await asyncio.sleep(5)
+    cluster.move_leader("t", 0, first)
+    assert await answer(cluster, old) == (0, 3)
 
 
 # ---- what is accepted, and how it is stored
@@ -359,7 +312,7 @@ def _with_body(raw: bytes, body: bytes) -> bytes:
     return raw[:8] + (49 + len(body)).to_bytes(4, "big") + raw[12:61] + body
 
 
-def test_e14_and_others_what_a_broker_refuses() -> None:
+async def test_e14_and_others_what_a_broker_refuses() -> None:
     cluster = make()
     cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
     now_ms = cluster.clock.wall_ms()
@@ -386,51 +339,37 @@ def test_e14_and_others_what_a_broker_refuses() -> None:
         ("two hours ahead", build_batch([Record(b"", timestamp_ms=now_ms + 7_200_000)]), 32),
         ("a producer id without sequence", build_batch([Record()], producer_id=7, producer_epoch=0), 87),
     ]
-
-    async def scenario() -> None:
-        for why, raw, code in cases:
-            assert (await produce(cluster, raw)).error_code == code, why
-        null_key = build_batch([Record(b"v", timestamp_ms=1)])
-        assert (await produce(cluster, null_key, topic="compacted")).error_code == 87
-        assert cluster.records("t", 0) == cluster.records("compacted", 0) == []
-        assert await answer(cluster, good.raw) == (0, 0)
-
-    run(scenario())
+    for why, raw, code in cases:
+        assert (await produce(cluster, raw)).error_code == code, why
+    null_key = build_batch([Record(b"v", timestamp_ms=1)])
+    assert (await produce(cluster, null_key, topic="compacted")).error_code == 87
+    assert cluster.records("t", 0) == cluster.records("compacted", 0) == []
+    assert await answer(cluster, good.raw) == (0, 0)
 
 
-def test_offsets_inside_a_batch_that_no_broker_checks_are_a_complaint() -> None:
+async def test_offsets_inside_a_batch_that_no_broker_checks_are_a_complaint() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        with pytest.raises(WouldCorrupt):
-            await produce(
-                cluster, encode_records([(1, 1, b"k", b"a", ()), (0, 1, b"k", b"b", ())], last_offset_delta=1)
-            )
-        assert len(cluster.complaints) == 1
-
-    run(scenario())
+    with pytest.raises(WouldCorrupt):
+        await produce(cluster, encode_records([(1, 1, b"k", b"a", ()), (0, 1, b"k", b"b", ())], last_offset_delta=1))
+    assert len(cluster.complaints) == 1
 
 
-def test_one_refused_partition_leaves_the_others_of_the_request_alone() -> None:
+async def test_one_refused_partition_leaves_the_others_of_the_request_alone() -> None:
     cluster = make()
     cluster.create_topic("u")
     cluster.create_topic("denied")
     cluster.deny("denied")
-
-    async def scenario() -> None:
-        topics = [
-            TopicProduce(name, topic_id, [PartitionProduce(0, three(cluster, 7, 0, 0))])
-            for name, topic_id in (("t", None), ("missing", None), ("u", uuid.UUID(int=5)), ("denied", None))
-        ]
-        reply = await cluster.send(BrokerId(1), ProduceRequest(topics, 1000))
-        assert [(part.topic, part.error_code) for part in reply.partitions] == [
-            ("t", 0),
-            ("missing", 3),
-            ("u", 100),
-            ("denied", 29),
-        ]
-
-    run(scenario())
+    topics = [
+        TopicProduce(name, topic_id, [PartitionProduce(0, three(cluster, 7, 0, 0))])
+        for name, topic_id in (("t", None), ("missing", None), ("u", uuid.UUID(int=5)), ("denied", None))
+    ]
+    reply = await cluster.send(BrokerId(1), ProduceRequest(topics, 1000))
+    assert [(part.topic, part.error_code) for part in reply.partitions] == [
+        ("t", 0),
+        ("missing", 3),
+        ("u", 100),
+        ("denied", 29),
+    ]
 
 
 def test_m4_a_recreated_topic_is_found_by_name_unless_the_id_is_asked_for() -> None:
@@ -449,136 +388,108 @@ def test_m4_a_recreated_topic_is_found_by_name_unless_the_id_is_asked_for() -> N
 # ---- fetch
 
 
-def test_a_fetch_returns_whole_batches_from_the_one_that_holds_the_offset() -> None:
+async def test_a_fetch_returns_whole_batches_from_the_one_that_holds_the_offset() -> None:
     cluster = make()
     cluster.append("t", 0, [b"0", b"1", b"2"])
     cluster.append("t", 0, [b"3"])
-
-    async def scenario() -> None:
-        part = await fetch(cluster, 1)
-        assert [batch.base_offset for batch in parse_batches(part.records)] == [0, 3]
-        assert (part.high_watermark, part.log_start_offset, part.last_stable_offset) == (4, 0, 4)
-        assert (await fetch(cluster, 4)).records.nbytes == 0
-        assert (await fetch(cluster, 5)).error_code == 1
-
-    run(scenario())
+    part = await fetch(cluster, 1)
+    assert [batch.base_offset for batch in parse_batches(part.records)] == [0, 3]
+    assert (part.high_watermark, part.log_start_offset, part.last_stable_offset) == (4, 0, 4)
+    assert (await fetch(cluster, 4)).records.nbytes == 0
+    assert (await fetch(cluster, 5)).error_code == 1
 
 
-def test_what_the_receiver_writes_into_a_reply_does_not_reach_the_log() -> None:
+async def test_what_the_receiver_writes_into_a_reply_does_not_reach_the_log() -> None:
     cluster = make()
     cluster.append("t", 0, [b"0"])
-
-    async def scenario() -> None:
-        first = (await fetch(cluster, 0)).records
-        intact = bytes(first)
-        first[:] = bytes(len(first))
-        assert bytes((await fetch(cluster, 0)).records) == intact
-
-    run(scenario())
+    first = (await fetch(cluster, 0)).records
+    intact = bytes(first)
+    first[:] = bytes(len(first))
+    assert bytes((await fetch(cluster, 0)).records) == intact
 
 
-def test_limits_cut_the_last_batch_but_never_the_first() -> None:
+async def test_limits_cut_the_last_batch_but_never_the_first() -> None:
     cluster = make()
     cluster.create_topic("u")
     for topic in ("t", "u"):
         for _ in range(3):
             cluster.append(topic, 0, [bytes(100)])
     size = len(cluster.batches("t", 0)[0].raw)
-
-    async def scenario() -> None:
-        assert (await fetch(cluster, 0, max_bytes=1)).records.nbytes == size
-        cut = await fetch(cluster, 0, max_bytes=size + 20)
-        assert cut.records.nbytes == size + 20
-        assert len(parse_batches(cut.records, allow_cut=True)) == 1
-        topics = [TopicFetch(name, None, [PartitionFetch(0, 0, 1 << 20)]) for name in ("t", "u")]
-        for max_bytes, sizes in ((1, [size, 0]), (3 * size + 5, [3 * size, 0]), (5 * size, [3 * size, 2 * size])):
-            reply = await cluster.send(BrokerId(1), FetchRequest(topics, 0, 1, max_bytes, read_committed=False))
-            assert [part.records.nbytes for part in reply.partitions] == sizes
-
-    run(scenario())
+    assert (await fetch(cluster, 0, max_bytes=1)).records.nbytes == size
+    cut = await fetch(cluster, 0, max_bytes=size + 20)
+    assert cut.records.nbytes == size + 20
+    assert len(parse_batches(cut.records, allow_cut=True)) == 1
+    topics = [TopicFetch(name, None, [PartitionFetch(0, 0, 1 << 20)]) for name in ("t", "u")]
+    for max_bytes, sizes in ((1, [size, 0]), (3 * size + 5, [3 * size, 0]), (5 * size, [3 * size, 2 * size])):
+        reply = await cluster.send(BrokerId(1), FetchRequest(topics, 0, 1, max_bytes, read_committed=False))
+        assert [part.records.nbytes for part in reply.partitions] == sizes
 
 
-def test_a_fetch_waits_for_enough_bytes_or_for_its_time() -> None:
+async def test_a_fetch_waits_for_enough_bytes_or_for_its_time() -> None:
     cluster = make()
     size = len(build_batch([Record(b"v")]))
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
-        assert (await fetch(cluster, 0, max_wait_ms=500)).records.nbytes == 0
-        assert 0.5 <= loop.time() - begun_s < 0.52
-        loop.call_later(2, cluster.append, "t", 0, [b"v"])
-        loop.call_later(3, cluster.append, "t", 0, [b"v"])
-        begun_s = loop.time()
-        part = await fetch(cluster, 0, max_wait_ms=10_000, min_bytes=size + 1)
-        assert part.records.nbytes == 2 * size
-        assert 3 <= loop.time() - begun_s < 3.02
-
-    run(scenario())
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    assert (await fetch(cluster, 0, max_wait_ms=500)).records.nbytes == 0
+    assert 0.5 <= loop.time() - begun_s < 0.52
+    loop.call_later(2, cluster.append, "t", 0, [b"v"])
+    loop.call_later(3, cluster.append, "t", 0, [b"v"])
+    begun_s = loop.time()
+    part = await fetch(cluster, 0, max_wait_ms=10_000, min_bytes=size + 1)
+    assert part.records.nbytes == 2 * size
+    assert 3 <= loop.time() - begun_s < 3.02
 
 
-def test_a_waiting_fetch_is_answered_when_its_leader_or_its_topic_goes() -> None:
+async def test_a_waiting_fetch_is_answered_when_its_leader_or_its_topic_goes() -> None:
     cluster = make(nodes=3)
     cluster.create_topic("gone")
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        loop.call_later(1, cluster.delete_topic, "gone")
-        gone_id = cluster.topics["gone"].id
-        part = await fetch(cluster, 0, topic="gone", topic_id=gone_id, max_wait_ms=60_000)
-        assert part.error_code == 100
-        loop.call_later(1, cluster.move_leader, "t", 0)
-        part = await fetch(cluster, 0, epoch=0, max_wait_ms=60_000)
-        assert part.error_code == 74
-        assert loop.time() < 3
-
-    run(scenario())
+    loop = asyncio.get_running_loop()
+    loop.call_later(1, cluster.delete_topic, "gone")
+    gone_id = cluster.topics["gone"].id
+    part = await fetch(cluster, 0, topic="gone", topic_id=gone_id, max_wait_ms=60_000)
+    assert part.error_code == 100
+    loop.call_later(1, cluster.move_leader, "t", 0)
+    part = await fetch(cluster, 0, epoch=0, max_wait_ms=60_000)
+    assert part.error_code == 74
+    assert loop.time() < 3
 
 
-def test_leader_epochs_are_compared() -> None:
+async def test_leader_epochs_are_compared() -> None:
     cluster = make(nodes=3)
     cluster.move_leader("t", 0)
-
-    async def scenario() -> None:
-        assert [(await fetch(cluster, 0, epoch=epoch)).error_code for epoch in (-1, 0, 1, 2)] == [0, 74, 0, 75]
-
-    run(scenario())
+    assert [(await fetch(cluster, 0, epoch=epoch)).error_code for epoch in (-1, 0, 1, 2)] == [0, 74, 0, 75]
 
 
-def test_truncation_answers_where_the_logs_part() -> None:
+async def test_truncation_answers_where_the_logs_part() -> None:
     cluster = make(nodes=3)
     for number in range(4):
         cluster.append("t", 0, [b"%d" % number])
     cluster.truncate("t", 0, 2)
     cluster.append("t", 0, [b"other"])
-
-    async def scenario() -> None:
-        epoch = cluster.partition("t", 0).leader_epoch
-        part = await fetch(cluster, 4, last_fetched_epoch=0)
-        assert (part.error_code, part.diverging_epoch, part.records.nbytes) == (0, (0, 2), 0)
-        assert (await fetch(cluster, 2, last_fetched_epoch=0)).diverging_epoch is None
-        assert (await fetch(cluster, 3, last_fetched_epoch=0)).diverging_epoch == (0, 2)
-        assert (await fetch(cluster, 3, last_fetched_epoch=epoch)).diverging_epoch is None
-        assert (await fetch(cluster, 3, last_fetched_epoch=epoch + 1)).error_code == 1
-        assert values(cluster) == [b"0", b"1", b"other"]
-        asked = messages.OffsetForLeaderEpochRequest(
-            replica_id=KioBrokerId(-1),
-            topics=(
-                messages.OffsetForLeaderTopic(
-                    topic=TopicName("t"),
-                    partitions=(messages.OffsetForLeaderPartition(partition=i32(0), leader_epoch=i32(0)),),
-                ),
+    epoch = cluster.partition("t", 0).leader_epoch
+    part = await fetch(cluster, 4, last_fetched_epoch=0)
+    assert (part.error_code, part.diverging_epoch, part.records.nbytes) == (0, (0, 2), 0)
+    assert (await fetch(cluster, 2, last_fetched_epoch=0)).diverging_epoch is None
+    assert (await fetch(cluster, 3, last_fetched_epoch=0)).diverging_epoch == (0, 2)
+    assert (await fetch(cluster, 3, last_fetched_epoch=epoch)).diverging_epoch is None
+    assert (await fetch(cluster, 3, last_fetched_epoch=epoch + 1)).error_code == 1
+    assert values(cluster) == [b"0", b"1", b"other"]
+    asked = messages.OffsetForLeaderEpochRequest(
+        replica_id=KioBrokerId(-1),
+        topics=(
+            messages.OffsetForLeaderTopic(
+                topic=TopicName("t"),
+                partitions=(messages.OffsetForLeaderPartition(partition=i32(0), leader_epoch=i32(0)),),
             ),
-        )
-        reply = await cluster.send(leader_of(cluster), asked)
-        assert isinstance(reply, messages.OffsetForLeaderEpochResponse)
-        found = reply.topics[0].partitions[0]
-        assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.none, 0, 2)
+        ),
+    )
+    reply = await cluster.send(leader_of(cluster), asked)
+    assert isinstance(reply, messages.OffsetForLeaderEpochResponse)
+    found = reply.topics[0].partitions[0]
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (ErrorCode.none, 0, 2)
 
-    run(scenario())
 
-
-def test_read_committed_stops_at_open_transactions_and_lists_aborted_ones() -> None:
+async def test_read_committed_stops_at_open_transactions_and_lists_aborted_ones() -> None:
     cluster = make()
     aborted, committed, still_open = cluster.transaction(), cluster.transaction(), cluster.transaction()
     aborted.append("t", 0, [b"a0"])
@@ -587,65 +498,49 @@ def test_read_committed_stops_at_open_transactions_and_lists_aborted_ones() -> N
     committed.commit()
     still_open.append("t", 0, [b"o0"])
     cluster.append("t", 0, [b"plain"])
-
-    async def scenario() -> None:
-        part = await fetch(cluster, 0, committed=True)
-        assert (part.high_watermark, part.last_stable_offset) == (7, 5)
-        assert list(part.aborted) == [(aborted.producer_id, 0)]
-        assert [batch.base_offset for batch in parse_batches(part.records)] == [0, 1, 3, 4]
-        assert values(cluster, committed=True) == [b"c0", b"c1"]
-        assert values(cluster) == [b"a0", b"c0", b"c1", b"o0", b"plain"]
-        part = await fetch(cluster, 4, committed=True)
-        assert list(part.aborted) == []
-        asyncio.get_running_loop().call_later(1, still_open.commit)
-        part = await fetch(cluster, 5, committed=True, max_wait_ms=5000)
-        assert part.last_stable_offset == 8
-        assert values(cluster, committed=True) == [b"c0", b"c1", b"o0", b"plain"]
-
-    run(scenario())
+    part = await fetch(cluster, 0, committed=True)
+    assert (part.high_watermark, part.last_stable_offset) == (7, 5)
+    assert list(part.aborted) == [(aborted.producer_id, 0)]
+    assert [batch.base_offset for batch in parse_batches(part.records)] == [0, 1, 3, 4]
+    assert values(cluster, committed=True) == [b"c0", b"c1"]
+    assert values(cluster) == [b"a0", b"c0", b"c1", b"o0", b"plain"]
+    part = await fetch(cluster, 4, committed=True)
+    assert list(part.aborted) == []
+    asyncio.get_running_loop().call_later(1, still_open.commit)
+    part = await fetch(cluster, 5, committed=True, max_wait_ms=5000)
+    assert part.last_stable_offset == 8
+    assert values(cluster, committed=True) == [b"c0", b"c1", b"o0", b"plain"]
 
 
-def test_the_log_start_moves_and_what_lies_before_is_out_of_range() -> None:
+async def test_the_log_start_moves_and_what_lies_before_is_out_of_range() -> None:
     cluster = make()
     for _ in range(4):
         cluster.append("t", 0, [b"a", b"b"])
     cluster.delete_records("t", 0, 3)
-
-    async def scenario() -> None:
-        assert (await fetch(cluster, 2)).error_code == 1
-        part = await fetch(cluster, 3)
-        assert part.log_start_offset == 3
-        assert parse_batches(part.records)[0].base_offset == 2
-        assert len(cluster.records("t", 0)) == 5
-
-    run(scenario())
+    assert (await fetch(cluster, 2)).error_code == 1
+    part = await fetch(cluster, 3)
+    assert part.log_start_offset == 3
+    assert parse_batches(part.records)[0].base_offset == 2
+    assert len(cluster.records("t", 0)) == 5
 
 
-def test_a_log_may_begin_anywhere() -> None:
+async def test_a_log_may_begin_anywhere() -> None:
     cluster = make()
     cluster.append("t", 0, [b"far"], at_offset=10**15)
     cluster.append("t", 0, [b"farther"], at_offset=10**15 + 7)
-
-    async def scenario() -> None:
-        part = await fetch(cluster, 10**15 + 1)
-        assert (part.log_start_offset, part.high_watermark) == (10**15, 10**15 + 8)
-        assert [batch.base_offset for batch in parse_batches(part.records)] == [10**15 + 7]
-
-    run(scenario())
+    part = await fetch(cluster, 10**15 + 1)
+    assert (part.log_start_offset, part.high_watermark) == (10**15, 10**15 + 8)
+    assert [batch.base_offset for batch in parse_batches(part.records)] == [10**15 + 7]
 
 
-def test_records_of_far_apart_times_lie_in_segments_that_no_fetch_reads_over() -> None:
+async def test_records_of_far_apart_times_lie_in_segments_that_no_fetch_reads_over() -> None:
     """A mirror writes yesterday's and last year's records side by side; the broker begins a segment at every leap."""
     cluster = make()
     for at_ms in (YEAR_2023_MS, YEAR_2023_MS, cluster.clock.wall_ms()):
         cluster.append("t", 0, [Record(b"v", timestamp_ms=at_ms)])
-
-    async def scenario() -> None:
-        for offset, batches in ((0, [0, 1]), (1, [1]), (2, [2])):
-            part = await fetch(cluster, offset)
-            assert [batch.base_offset for batch in parse_batches(part.records)] == batches
-
-    run(scenario())
+    for offset, batches in ((0, [0, 1]), (1, [1]), (2, [2])):
+        part = await fetch(cluster, offset)
+        assert [batch.base_offset for batch in parse_batches(part.records)] == batches
 
 
 def test_retention_takes_whole_segments_by_the_time_of_their_records() -> None:
@@ -663,21 +558,17 @@ def test_retention_takes_whole_segments_by_the_time_of_their_records() -> None:
     assert values(cluster, "old") == [b"next"]
 
 
-def test_a_resent_batch_can_begin_a_segment_although_it_is_not_stored_again() -> None:
+async def test_a_resent_batch_can_begin_a_segment_although_it_is_not_stored_again() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
-        new = three(cluster, 7, 0, 3)
-        await produce(cluster, old)
-        assert await answer(cluster, three(cluster, 7, 0, 9)) == (45, -1)  # refused, and yet
-        assert cluster.partition("t", 0).log.segments == [0, 3]
-        assert await answer(cluster, new) == (0, 3)
-
-    run(scenario())
+    old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
+    new = three(cluster, 7, 0, 3)
+    await produce(cluster, old)
+    assert await answer(cluster, three(cluster, 7, 0, 9)) == (45, -1)  # refused, and yet
+    assert cluster.partition("t", 0).log.segments == [0, 3]
+    assert await answer(cluster, new) == (0, 3)
 
 
-def test_cleaning_keeps_last_records_spans_and_each_producers_last_batch() -> None:
+async def test_cleaning_keeps_last_records_spans_and_each_producers_last_batch() -> None:
     cluster = make()
     cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
     one, two = cluster.producer(), cluster.producer()
@@ -693,133 +584,101 @@ def test_cleaning_keeps_last_records_spans_and_each_producers_last_batch() -> No
     emptied, last = cluster.batches("compacted", 0)
     assert (emptied.base_offset, emptied.count, emptied.base_sequence) == (2, 0, 2)
     assert last.delete_horizon_ms == cluster.clock.wall_ms() + 86_400_000
-
-    async def later() -> None:
-        await asyncio.sleep(2 * DAY_S)
-        cluster.compact("compacted")
-        cleaned = cluster.batches("compacted", 0)[-1]
-        assert (cleaned.base_offset, cleaned.last_offset_delta, cleaned.count) == (3, 2, 2)
-        assert [record.timestamp_ms for record in cluster.records("compacted", 0)] == [
-            record.timestamp_ms for record in before if record.value is not None
-        ]
-
     before = cluster.records("compacted", 0)
-    run(later())
+    await asyncio.sleep(2 * DAY_S)
+    cluster.compact("compacted")
+    cleaned = cluster.batches("compacted", 0)[-1]
+    assert (cleaned.base_offset, cleaned.last_offset_delta, cleaned.count) == (3, 2, 2)
+    assert [record.timestamp_ms for record in cluster.records("compacted", 0)] == [
+        record.timestamp_ms for record in before if record.value is not None
+    ]
 
 
-def test_followers_answer_fetches_too_and_know_less() -> None:
+async def test_followers_answer_fetches_too_and_know_less() -> None:
     cluster = make(nodes=3)
     cluster.append("t", 0, [b"0"])
-
-    async def scenario() -> None:
-        leader = leader_of(cluster)
-        follower = BrokerId(next(node for node in cluster.nodes if node != leader))
-        assert (await fetch(cluster, 0, broker=follower)).high_watermark == 1
-        cluster.stop_broker(follower)
-        cluster.append("t", 0, [b"1"])
-        cluster.start_broker(follower)
-        assert (await fetch(cluster, 2, broker=follower)).error_code == 1  # it has not caught up
-        await asyncio.sleep(5)
-        assert (await fetch(cluster, 0, broker=follower)).high_watermark == 2
-
-    run(scenario())
+    leader = leader_of(cluster)
+    follower = BrokerId(next(node for node in cluster.nodes if node != leader))
+    assert (await fetch(cluster, 0, broker=follower)).high_watermark == 1
+    cluster.stop_broker(follower)
+    cluster.append("t", 0, [b"1"])
+    cluster.start_broker(follower)
+    assert (await fetch(cluster, 2, broker=follower)).error_code == 1  # it has not caught up
+    await asyncio.sleep(5)
+    assert (await fetch(cluster, 0, broker=follower)).high_watermark == 2
 
 
 # ---- replication and leaders
 
 
-def test_a_produce_is_answered_when_every_replica_in_sync_has_it() -> None:
+async def test_a_produce_is_answered_when_every_replica_in_sync_has_it() -> None:
     cluster = make(nodes=3, replication_s=(1.0, 1.0))
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0), timeout_ms=5000))
-        await asyncio.sleep(0.5)
-        assert cluster.partition("t", 0).log.end_offset == 3
-        assert cluster.records("t", 0) == []
-        assert (await task).error_code == 0
-        assert 1 <= loop.time() < 1.1
-        assert len(cluster.records("t", 0)) == 3
-
-    run(scenario())
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0), timeout_ms=5000))
+    await asyncio.sleep(0.5)
+    assert cluster.partition("t", 0).log.end_offset == 3
+    assert cluster.records("t", 0) == []
+    assert (await task).error_code == 0
+    assert 1 <= loop.time() < 1.1
+    assert len(cluster.records("t", 0)) == 3
 
 
-def test_an_unanswered_record_may_vanish_with_its_leader_and_its_producer_state_with_it() -> None:
+async def test_an_unanswered_record_may_vanish_with_its_leader_and_its_producer_state_with_it() -> None:
     cluster = make(nodes=3, replication_s=(1.0, 1.0))
-
-    async def scenario() -> None:
-        first = leader_of(cluster)
-        task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0), timeout_ms=5000))
-        await asyncio.sleep(0.5)
-        cluster.move_leader("t", 0)
-        assert (await task).error_code == 6
-        assert leader_of(cluster) != first
-        assert cluster.partition("t", 0).log.end_offset == 0
-        assert await answer(cluster, three(cluster, 7, 0, 3), timeout_ms=5000) == (0, 0)  # H2: no state, any sequence
-
-    run(scenario())
+    first = leader_of(cluster)
+    task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0), timeout_ms=5000))
+    await asyncio.sleep(0.5)
+    cluster.move_leader("t", 0)
+    assert (await task).error_code == 6
+    assert leader_of(cluster) != first
+    assert cluster.partition("t", 0).log.end_offset == 0
+    assert await answer(cluster, three(cluster, 7, 0, 3), timeout_ms=5000) == (0, 0)  # H2: no state, any sequence
 
 
-def test_a_dead_follower_holds_the_high_watermark_until_the_controller_notices() -> None:
+async def test_a_dead_follower_holds_the_high_watermark_until_the_controller_notices() -> None:
     cluster = make(nodes=3)
-
-    async def scenario() -> None:
-        follower = next(node for node in cluster.nodes if node != leader_of(cluster))
-        cluster.stop_broker(follower, clean=False)
-        assert await answer(cluster, three(cluster, 7, 0, 0), timeout_ms=1000) == (7, -1)
-        await asyncio.sleep(9)
-        assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
-        assert follower not in cluster.partition("t", 0).isr
-
-    run(scenario())
+    follower = next(node for node in cluster.nodes if node != leader_of(cluster))
+    cluster.stop_broker(follower, clean=False)
+    assert await answer(cluster, three(cluster, 7, 0, 0), timeout_ms=1000) == (7, -1)
+    await asyncio.sleep(9)
+    assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
+    assert follower not in cluster.partition("t", 0).isr
 
 
-def test_too_few_in_sync_replicas_refuse_before_or_after_the_append() -> None:
+async def test_too_few_in_sync_replicas_refuse_before_or_after_the_append() -> None:
     cluster = make(nodes=2)
     cluster.create_topic("safe", configs={"min.insync.replicas": "2"})
-
-    async def scenario() -> None:
-        follower = next(node for node in cluster.nodes if node != leader_of(cluster, "safe"))
-        cluster.stop_broker(follower, clean=False)
-        task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0), topic="safe", timeout_ms=60_000))
-        assert (await task).error_code == 20
-        assert len(cluster.records("safe", 0)) == 3
-        assert (await produce(cluster, three(cluster, 7, 0, 3), topic="safe")).error_code == 19
-
-    run(scenario())
+    follower = next(node for node in cluster.nodes if node != leader_of(cluster, "safe"))
+    cluster.stop_broker(follower, clean=False)
+    task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0), topic="safe", timeout_ms=60_000))
+    assert (await task).error_code == 20
+    assert len(cluster.records("safe", 0)) == 3
+    assert (await produce(cluster, three(cluster, 7, 0, 3), topic="safe")).error_code == 19
 
 
-def test_a_partition_without_living_replica_has_no_leader_until_one_comes_back() -> None:
+async def test_a_partition_without_living_replica_has_no_leader_until_one_comes_back() -> None:
     cluster = make(nodes=2)
     cluster.create_topic("single", replication_factor=1)
-
-    async def scenario() -> None:
-        home = leader_of(cluster, "single")
-        other = BrokerId(3 - home)
-        cluster.stop_broker(home)
-        await asyncio.sleep(1)
-        described = await describe(cluster, "single", broker=other)
-        assert described.partitions[0].error_code is ErrorCode.leader_not_available
-        assert described.partitions[0].leader_id == -1
-        cluster.start_broker(home)
-        await asyncio.sleep(1)
-        described = await describe(cluster, "single", broker=other)
-        assert (described.partitions[0].leader_id, described.partitions[0].leader_epoch) == (KioBrokerId(home), 2)
-
-    run(scenario())
+    home = leader_of(cluster, "single")
+    other = BrokerId(3 - home)
+    cluster.stop_broker(home)
+    await asyncio.sleep(1)
+    described = await describe(cluster, "single", broker=other)
+    assert described.partitions[0].error_code is ErrorCode.leader_not_available
+    assert described.partitions[0].leader_id == -1
+    cluster.start_broker(home)
+    await asyncio.sleep(1)
+    described = await describe(cluster, "single", broker=other)
+    assert (described.partitions[0].leader_id, described.partitions[0].leader_epoch) == (KioBrokerId(home), 2)
 
 
-def test_a_new_leader_does_not_tell_the_latest_offset_before_its_followers_have_fetched() -> None:
+async def test_a_new_leader_does_not_tell_the_latest_offset_before_its_followers_have_fetched() -> None:
     cluster = make(nodes=3, replication_s=(0.5, 0.5))
-
-    async def scenario() -> None:
-        assert (await produce(cluster, three(cluster, 7, 0, 0), timeout_ms=5000)).error_code == 0
-        cluster.move_leader("t", 0)
-        assert (await latest(cluster))[0] == 78
-        await asyncio.sleep(2)
-        assert await latest(cluster) == (0, 3)
-
-    run(scenario())
+    assert (await produce(cluster, three(cluster, 7, 0, 0), timeout_ms=5000)).error_code == 0
+    cluster.move_leader("t", 0)
+    assert (await latest(cluster))[0] == 78
+    await asyncio.sleep(2)
+    assert await latest(cluster) == (0, 3)
 
 
 # ---- metadata, topics, producer ids
@@ -877,93 +736,77 @@ async def create(cluster: ClusterModel, name: str, partitions: int = 1, factor: 
     return int((await ask(cluster, request)).topics[0].error_code)
 
 
-def test_topics_are_made_widened_and_refused() -> None:
+async def test_topics_are_made_widened_and_refused() -> None:
     cluster = make(nodes=3)
-
-    async def scenario() -> None:
-        assert await create(cluster, "made", 2, 3, retention_ms="1000") == 0
-        assert await create(cluster, "made") == 36
-        assert await create(cluster, "a.b") == 0
-        assert await create(cluster, "a_b") == 17
-        assert await create(cluster, "no/such") == 17
-        assert await create(cluster, "x" * 250) == 17
-        assert await create(cluster, "wide", 0) == 37
-        assert await create(cluster, "many", 1, 4) == 38
-        assert await create(cluster, "odd", no_such="1") == 40
-        await asyncio.sleep(0.1)  # metadata lag
-        assert len((await describe(cluster, "made")).partitions) == 2
-        widen = messages.CreatePartitionsRequest(
-            topics=(messages.CreatePartitionsTopic(name=TopicName("made"), count=i32(5), assignments=None),),
-            timeout=i32Timedelta.parse(datetime.timedelta(seconds=5)),
-            validate_only=False,
+    assert await create(cluster, "made", 2, 3, retention_ms="1000") == 0
+    assert await create(cluster, "made") == 36
+    assert await create(cluster, "a.b") == 0
+    assert await create(cluster, "a_b") == 17
+    assert await create(cluster, "no/such") == 17
+    assert await create(cluster, "x" * 250) == 17
+    assert await create(cluster, "wide", 0) == 37
+    assert await create(cluster, "many", 1, 4) == 38
+    assert await create(cluster, "odd", no_such="1") == 40
+    await asyncio.sleep(0.1)  # metadata lag
+    assert len((await describe(cluster, "made")).partitions) == 2
+    widen = messages.CreatePartitionsRequest(
+        topics=(messages.CreatePartitionsTopic(name=TopicName("made"), count=i32(5), assignments=None),),
+        timeout=i32Timedelta.parse(datetime.timedelta(seconds=5)),
+        validate_only=False,
+    )
+    assert (await ask(cluster, widen)).results[0].error_code is ErrorCode.none
+    assert (await ask(cluster, widen)).results[0].error_code is ErrorCode.invalid_partitions
+    await asyncio.sleep(0.1)
+    assert len((await describe(cluster, "made")).partitions) == 5
+    asked = messages.DescribeConfigsRequest(
+        resources=(
+            messages.DescribeConfigsResource(
+                resource_type=i8(2), resource_name="made", configuration_keys=("retention.ms", "segment.bytes")
+            ),
         )
-        assert (await ask(cluster, widen)).results[0].error_code is ErrorCode.none
-        assert (await ask(cluster, widen)).results[0].error_code is ErrorCode.invalid_partitions
-        await asyncio.sleep(0.1)
-        assert len((await describe(cluster, "made")).partitions) == 5
-        asked = messages.DescribeConfigsRequest(
-            resources=(
-                messages.DescribeConfigsResource(
-                    resource_type=i8(2), resource_name="made", configuration_keys=("retention.ms", "segment.bytes")
-                ),
-            )
-        )
-        entries = (await ask(cluster, asked)).results[0].configs
-        assert {(entry.name, entry.value, int(entry.config_source)) for entry in entries} == {
-            ("retention.ms", "1000", 1),
-            ("segment.bytes", "1073741824", 5),
-        }
-
-    run(scenario())
+    )
+    entries = (await ask(cluster, asked)).results[0].configs
+    assert {(entry.name, entry.value, int(entry.config_source)) for entry in entries} == {
+        ("retention.ms", "1000", 1),
+        ("segment.bytes", "1073741824", 5),
+    }
 
 
-def test_metadata_tell_what_is_missing_denied_or_new() -> None:
+async def test_metadata_tell_what_is_missing_denied_or_new() -> None:
     cluster = make()
     cluster.create_topic("denied")
     cluster.deny("denied")
-
-    async def scenario() -> None:
-        assert (await describe(cluster, "missing")).error_code is ErrorCode.unknown_topic_or_partition
-        assert (await describe(cluster, "denied")).error_code is ErrorCode.topic_authorization_failed
-        everything = messages.MetadataRequest(topics=None, include_topic_authorized_operations=False)
-        reply = await ask(cluster, everything)
-        assert [topic.name for topic in reply.topics] == ["t"]
-        assert reply.cluster_id == cluster.cluster_id
-        old_id = reply.topics[0].topic_id
-        assert old_id == cluster.topics["t"].id
-        cluster.recreate_topic("t")
-        assert (await describe(cluster, "t")).topic_id not in {None, old_id}
-
-    run(scenario())
+    assert (await describe(cluster, "missing")).error_code is ErrorCode.unknown_topic_or_partition
+    assert (await describe(cluster, "denied")).error_code is ErrorCode.topic_authorization_failed
+    everything = messages.MetadataRequest(topics=None, include_topic_authorized_operations=False)
+    reply = await ask(cluster, everything)
+    assert [topic.name for topic in reply.topics] == ["t"]
+    assert reply.cluster_id == cluster.cluster_id
+    old_id = reply.topics[0].topic_id
+    assert old_id == cluster.topics["t"].id
+    cluster.recreate_topic("t")
+    assert (await describe(cluster, "t")).topic_id not in {None, old_id}
 
 
-def test_metadata_are_a_little_behind() -> None:
+async def test_metadata_are_a_little_behind() -> None:
     cluster = make(nodes=3, metadata_lag_s=1.0)
-
-    async def scenario() -> None:
-        await asyncio.sleep(10)
-        before = leader_of(cluster)
-        cluster.move_leader("t", 0)
-        lagging = max(cluster.nodes.values(), key=lambda node: node.metadata_lag_s)
-        seen = await describe(cluster, "t", broker=BrokerId(lagging.id))
-        assert (seen.partitions[0].leader_id, seen.partitions[0].leader_epoch) == (KioBrokerId(before), 0)
-        await asyncio.sleep(1)
-        seen = await describe(cluster, "t", broker=BrokerId(lagging.id))
-        assert (seen.partitions[0].leader_id, seen.partitions[0].leader_epoch) == (KioBrokerId(leader_of(cluster)), 1)
-
-    run(scenario())
+    await asyncio.sleep(10)
+    before = leader_of(cluster)
+    cluster.move_leader("t", 0)
+    lagging = max(cluster.nodes.values(), key=lambda node: node.metadata_lag_s)
+    seen = await describe(cluster, "t", broker=BrokerId(lagging.id))
+    assert (seen.partitions[0].leader_id, seen.partitions[0].leader_epoch) == (KioBrokerId(before), 0)
+    await asyncio.sleep(1)
+    seen = await describe(cluster, "t", broker=BrokerId(lagging.id))
+    assert (seen.partitions[0].leader_id, seen.partitions[0].leader_epoch) == (KioBrokerId(leader_of(cluster)), 1)
 
 
-def test_offsets_by_time() -> None:
+async def test_offsets_by_time() -> None:
     cluster = make()
     cluster.append("t", 0, [Record(b"", timestamp_ms=time_ms) for time_ms in (10, 30, 20)])
     cluster.append("t", 0, [Record(b"", timestamp_ms=40)])
-
-    async def scenario() -> None:
-        assert [await latest(cluster, at) for at in (0, 11, 31, 41)] == [(0, 0), (0, 1), (0, 3), (0, -1)]
-        assert [await latest(cluster, at) for at in (-1, -2, -3)] == [(0, 4), (0, 0), (0, 3)]
-
-    run(scenario())
+    assert [await latest(cluster, at) for at in (0, 11, 31, 41)] == [(0, 0), (0, 1), (0, 3), (0, -1)]
+    assert [await latest(cluster, at) for at in (-1, -2, -3)] == [(0, 4), (0, 0), (0, 3)]
 
 
 async def init_producer_id(
@@ -980,152 +823,120 @@ async def init_producer_id(
     return int(reply.error_code), int(reply.producer_id), int(reply.producer_epoch)
 
 
-def test_e9_asking_plainly_unfences_and_asking_with_the_old_epoch_is_refused() -> None:
+async def test_e9_asking_plainly_unfences_and_asking_with_the_old_epoch_is_refused() -> None:
     cluster = make(nodes=3)
-
-    async def scenario() -> None:
-        code, producer_id, epoch = await init_producer_id(cluster, "owner")
-        assert (code, epoch) == (0, 0)
-        assert await init_producer_id(cluster, "owner", (producer_id, 0)) == (0, producer_id, 1)
-        assert await init_producer_id(cluster, "owner", (producer_id, 0)) == (0, producer_id, 1)  # the same call again
-        assert await init_producer_id(cluster, "owner") == (0, producer_id, 2)
-        assert await init_producer_id(cluster, "owner", (producer_id, 1)) == (90, -1, -1)
-        assert await init_producer_id(cluster, "owner", (producer_id + 1, 2)) == (90, -1, -1)
-        other = await init_producer_id(cluster, None)
-        assert other[0] == other[2] == 0
-        assert other[1] != producer_id
-
-    run(scenario())
+    code, producer_id, epoch = await init_producer_id(cluster, "owner")
+    assert (code, epoch) == (0, 0)
+    assert await init_producer_id(cluster, "owner", (producer_id, 0)) == (0, producer_id, 1)
+    assert await init_producer_id(cluster, "owner", (producer_id, 0)) == (0, producer_id, 1)  # the same call again
+    assert await init_producer_id(cluster, "owner") == (0, producer_id, 2)
+    assert await init_producer_id(cluster, "owner", (producer_id, 1)) == (90, -1, -1)
+    assert await init_producer_id(cluster, "owner", (producer_id + 1, 2)) == (90, -1, -1)
+    other = await init_producer_id(cluster, None)
+    assert other[0] == other[2] == 0
+    assert other[1] != producer_id
 
 
-def test_e1_an_unused_transactional_id_is_forgotten_after_a_week() -> None:
+async def test_e1_an_unused_transactional_id_is_forgotten_after_a_week() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        _, producer_id, _ = await init_producer_id(cluster, "owner")
-        await asyncio.sleep(8 * DAY_S)
-        assert await init_producer_id(cluster, "owner") != (0, producer_id, 1)
-
-    run(scenario())
+    _, producer_id, _ = await init_producer_id(cluster, "owner")
+    await asyncio.sleep(8 * DAY_S)
+    assert await init_producer_id(cluster, "owner") != (0, producer_id, 1)
 
 
-def test_e10_a_used_up_epoch_brings_a_new_producer_id() -> None:
+async def test_e10_a_used_up_epoch_brings_a_new_producer_id() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        _, producer_id, _ = await init_producer_id(cluster, "owner")
-        cluster.coordinator.transactional_ids["owner"].producer_epoch = 32_765
-        assert await init_producer_id(cluster, "owner") == (0, producer_id, 32_766)
-        assert await init_producer_id(cluster, "owner") == (0, producer_id + 1, 0)
-
-    run(scenario())
+    _, producer_id, _ = await init_producer_id(cluster, "owner")
+    cluster.coordinator.transactional_ids["owner"].producer_epoch = 32_765
+    assert await init_producer_id(cluster, "owner") == (0, producer_id, 32_766)
+    assert await init_producer_id(cluster, "owner") == (0, producer_id + 1, 0)
 
 
-def test_coordinators_and_groups() -> None:
+async def test_coordinators_and_groups() -> None:
     cluster = make(nodes=3)
     cluster.groups.activate("busy", members=2)
     cluster.transactions_available = False
-
-    async def scenario() -> None:
-        found = await ask(cluster, messages.FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("busy",)))
-        node = found.coordinators[0].node_id
-        assert node == cluster.coordinator_of("busy")
-        found = await ask(cluster, messages.FindCoordinatorRequest(key_type=i8(1), coordinator_keys=("owner",)))
-        assert found.coordinators[0].error_code is ErrorCode.coordinator_not_available
-        groups = messages.DescribeGroupsRequest(
-            groups=(GroupId("busy"), GroupId("none")), include_authorized_operations=False
-        )
-        reply = await ask(cluster, groups, broker=BrokerId(node))
-        assert (reply.groups[0].group_state, len(reply.groups[0].members)) == ("Stable", 2)
-        other = await ask(cluster, groups, broker=BrokerId(node % 3 + 1))
-        assert other.groups[0].error_code is ErrorCode.not_coordinator
-
-    run(scenario())
+    found = await ask(cluster, messages.FindCoordinatorRequest(key_type=i8(0), coordinator_keys=("busy",)))
+    node = found.coordinators[0].node_id
+    assert node == cluster.coordinator_of("busy")
+    found = await ask(cluster, messages.FindCoordinatorRequest(key_type=i8(1), coordinator_keys=("owner",)))
+    assert found.coordinators[0].error_code is ErrorCode.coordinator_not_available
+    groups = messages.DescribeGroupsRequest(
+        groups=(GroupId("busy"), GroupId("none")), include_authorized_operations=False
+    )
+    reply = await ask(cluster, groups, broker=BrokerId(node))
+    assert (reply.groups[0].group_state, len(reply.groups[0].members)) == ("Stable", 2)
+    other = await ask(cluster, groups, broker=BrokerId(node % 3 + 1))
+    assert other.groups[0].error_code is ErrorCode.not_coordinator
 
 
 # ---- connections and faults
 
 
-def test_one_channel_is_answered_in_order_and_another_does_not_wait() -> None:
+async def test_one_channel_is_answered_in_order_and_another_does_not_wait() -> None:
     cluster = make()
+    loop = asyncio.get_running_loop()
+    order: list[str] = []
 
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        order: list[str] = []
+    async def asks(name: str, channel: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        await work()
+        order.append(name)
 
-        async def asks(name: str, channel: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-            await work()
-            order.append(name)
+    def waiting() -> Coroutine[Any, Any, object]:
+        request = FetchRequest([TopicFetch("t", None, [PartitionFetch(0, 0, 100)])], 5000, 1, 100, False)
+        return cluster.send(BrokerId(1), request, channel="one")
 
-        def waiting() -> Coroutine[Any, Any, object]:
-            request = FetchRequest([TopicFetch("t", None, [PartitionFetch(0, 0, 100)])], 5000, 1, 100, False)
-            return cluster.send(BrokerId(1), request, channel="one")
-
-        def quick(channel: str) -> Callable[[], Coroutine[Any, Any, object]]:
-            request = messages.MetadataRequest(topics=(), include_topic_authorized_operations=False)
-            return lambda: cluster.send(BrokerId(1), request, channel=channel)
-
-        await asyncio.gather(
-            asks("wait", "one", waiting), asks("behind", "one", quick("one")), asks("beside", "two", quick("two"))
-        )
-        assert order == ["beside", "wait", "behind"]
-        assert loop.time() >= 5
-
-    run(scenario())
-
-
-def test_a_dead_broker_refuses_and_a_cut_one_is_silent() -> None:
-    cluster = make(nodes=2)
-
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
+    def quick(channel: str) -> Callable[[], Coroutine[Any, Any, object]]:
         request = messages.MetadataRequest(topics=(), include_topic_authorized_operations=False)
-        await cluster.send(BrokerId(1), request)
-        cluster.cut_broker(1)
-        begun_s = loop.time()
-        with pytest.raises(RequestTimedOut):
-            await cluster.send(BrokerId(1), request)
-        assert loop.time() - begun_s == pytest.approx(30)
-        with pytest.raises(BrokerUnreachable):
-            await cluster.send(BrokerId(1), request)
-        assert loop.time() - begun_s == pytest.approx(40)
-        cluster.join_broker(1)
-        await cluster.send(BrokerId(1), request)
-        cluster.stop_broker(1, clean=False)
-        begun_s = loop.time()
-        with pytest.raises(BrokerUnreachable):
-            await cluster.send(BrokerId(1), request)
-        assert loop.time() - begun_s < 0.1
-        await cluster.send(ANY_BROKER, request)
-        with pytest.raises(BrokerUnreachable):
-            await cluster.send(BrokerId(9), request)
+        return lambda: cluster.send(BrokerId(1), request, channel=channel)
 
-    run(scenario())
+    await asyncio.gather(
+        asks("wait", "one", waiting), asks("behind", "one", quick("one")), asks("beside", "two", quick("two"))
+    )
+    assert order == ["beside", "wait", "behind"]
+    assert loop.time() >= 5
 
 
-def test_a_dying_broker_fails_what_waits_at_it() -> None:
+async def test_a_dead_broker_refuses_and_a_cut_one_is_silent() -> None:
     cluster = make(nodes=2)
+    loop = asyncio.get_running_loop()
+    request = messages.MetadataRequest(topics=(), include_topic_authorized_operations=False)
+    await cluster.send(BrokerId(1), request)
+    cluster.cut_broker(1)
+    begun_s = loop.time()
+    with pytest.raises(RequestTimedOut):
+        await cluster.send(BrokerId(1), request)
+    assert loop.time() - begun_s == pytest.approx(30)
+    with pytest.raises(BrokerUnreachable):
+        await cluster.send(BrokerId(1), request)
+    assert loop.time() - begun_s == pytest.approx(40)
+    cluster.join_broker(1)
+    await cluster.send(BrokerId(1), request)
+    cluster.stop_broker(1, clean=False)
+    begun_s = loop.time()
+    with pytest.raises(BrokerUnreachable):
+        await cluster.send(BrokerId(1), request)
+    assert loop.time() - begun_s < 0.1
+    await cluster.send(ANY_BROKER, request)
+    with pytest.raises(BrokerUnreachable):
+        await cluster.send(BrokerId(9), request)
 
-    async def scenario() -> None:
-        asyncio.get_running_loop().call_later(1, lambda: cluster.stop_broker(leader_of(cluster), clean=False))
-        with pytest.raises(BrokerUnreachable):
-            await fetch(cluster, 0, max_wait_ms=5000)
 
-    run(scenario())
+async def test_a_dying_broker_fails_what_waits_at_it() -> None:
+    cluster = make(nodes=2)
+    asyncio.get_running_loop().call_later(1, lambda: cluster.stop_broker(leader_of(cluster), clean=False))
+    with pytest.raises(BrokerUnreachable):
+        await fetch(cluster, 0, max_wait_ms=5000)
 
 
-def test_cancelling_leaves_the_request_under_way() -> None:
+async def test_cancelling_leaves_the_request_under_way() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0)))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await answer(cluster, three(cluster, 7, 0, 3)) == (0, 3)
-
-    run(scenario())
+    task = asyncio.create_task(produce(cluster, three(cluster, 7, 0, 0)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await answer(cluster, three(cluster, 7, 0, 3)) == (0, 3)
 
 
 def test_a_lost_request_is_not_carried_out_and_a_lost_reply_is() -> None:
@@ -1143,49 +954,37 @@ def test_a_lost_request_is_not_carried_out_and_a_lost_reply_is() -> None:
         run(scenario())
 
 
-def test_a_request_delivered_twice_is_recognised() -> None:
+async def test_a_request_delivered_twice_is_recognised() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        cluster.inject(Faults(duplicate_produce=1.0, duplicate_s=(1.0, 1.0)))
-        assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
-        assert await answer(cluster, build_batch([Record(b"plain")])) == (0, 3)
-        await asyncio.sleep(2)
-        assert values(cluster) == [b"v0", b"v1", b"v2", b"plain", b"plain"]
-        assert cluster.counts["duplicate_produce"] == 2
-
-    run(scenario())
+    cluster.inject(Faults(duplicate_produce=1.0, duplicate_s=(1.0, 1.0)))
+    assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
+    assert await answer(cluster, build_batch([Record(b"plain")])) == (0, 3)
+    await asyncio.sleep(2)
+    assert values(cluster) == [b"v0", b"v1", b"v2", b"plain", b"plain"]
+    assert cluster.counts["duplicate_produce"] == 2
 
 
-def test_injected_errors_may_have_stored_the_batch() -> None:
+async def test_injected_errors_may_have_stored_the_batch() -> None:
     cluster = make(seed=3)
-
-    async def scenario() -> None:
-        cluster.inject(Faults(produce_error=1.0, fetch_error=1.0))
-        codes = set()
-        for sequence in range(0, 300, 3):
-            before = len(cluster.records("t", 0))
-            code, _ = await answer(cluster, three(cluster, 7 + sequence, 0, 0))
-            stored = len(cluster.records("t", 0)) > before
-            codes.add((code, stored))
-        assert codes == {(6, False), (19, False), (56, False), (20, True), (7, True), (7, False)}
-        assert (await fetch(cluster, 0)).error_code in {6, 56}
-
-    run(scenario())
+    cluster.inject(Faults(produce_error=1.0, fetch_error=1.0))
+    codes = set()
+    for sequence in range(0, 300, 3):
+        before = len(cluster.records("t", 0))
+        code, _ = await answer(cluster, three(cluster, 7 + sequence, 0, 0))
+        stored = len(cluster.records("t", 0)) > before
+        codes.add((code, stored))
+    assert codes == {(6, False), (19, False), (56, False), (20, True), (7, True), (7, False)}
+    assert (await fetch(cluster, 0)).error_code in {6, 56}
 
 
-def test_a_flipped_bit_is_in_the_reply_only() -> None:
+async def test_a_flipped_bit_is_in_the_reply_only() -> None:
     cluster = make()
     cluster.append("t", 0, [b"value"])
-
-    async def scenario() -> None:
-        cluster.inject(Faults(flip_bit=1.0))
-        flipped = bytes((await fetch(cluster, 0)).records)
-        cluster.heal()
-        intact = bytes((await fetch(cluster, 0)).records)
-        assert sum((one ^ other).bit_count() for one, other in zip(flipped, intact, strict=True)) == 1
-
-    run(scenario())
+    cluster.inject(Faults(flip_bit=1.0))
+    flipped = bytes((await fetch(cluster, 0)).records)
+    cluster.heal()
+    intact = bytes((await fetch(cluster, 0)).records)
+    assert sum((one ^ other).bit_count() for one, other in zip(flipped, intact, strict=True)) == 1
 
 
 async def _writer(cluster: ClusterModel, batches: int) -> None:

@@ -15,7 +15,8 @@ from tests.cluster.shared_cluster import SharedCluster
 SOON_S = 0.02
 
 
-def test_a_wait_in_vain_says_for_what_for_how_long_and_what_was_last() -> None:
+@pytest.mark.real_time
+async def test_a_wait_in_vain_says_for_what_for_how_long_and_what_was_last() -> None:
     with pytest.raises(AssertionError, match=r"not within 0\.02 s: it is full; the last answer was \[\]"):
         wait_until(list, "it is full", deadline_s=SOON_S)
 
@@ -23,7 +24,7 @@ def test_a_wait_in_vain_says_for_what_for_how_long_and_what_was_last() -> None:
         return []
 
     with pytest.raises(AssertionError, match=r"not within 0\.02 s: it is full; the last answer was \[\]"):
-        asyncio.run(until(empty, "it is full", deadline_s=SOON_S))
+        await until(empty, "it is full", deadline_s=SOON_S)
 
 
 def test_what_is_waited_for_is_returned() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +28,10 @@ from mm2py.kafka.producer.transactions import (
 )
 from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.broker.record_batch import build_batch
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 
 DAY_S = 86_400.0
+pytestmark = pytest.mark.virtual_time(limit_s=40 * DAY_S)
 Owner = tuple[int, int]
 T0 = ("t", 0)
 
@@ -40,10 +40,6 @@ def make(nodes: int = 1, seed: int = 1, *, factor: int | None = None, **argument
     cluster = ClusterModel("k", VirtualClock(), random.Random(seed), nodes=nodes, **arguments)
     cluster.create_topic("t", 3, replication_factor=factor)
     return cluster
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    run_virtual(scenario, limit_s=40 * DAY_S)
 
 
 async def coordinator_of(cluster: ClusterModel, name: str) -> BrokerId:
@@ -96,65 +92,53 @@ async def until_free(cluster: ClusterModel, name: str = "w1") -> tuple[Owner, fl
 # ---- the functions, against the model
 
 
-def test_h8_one_missing_or_denied_topic_keeps_every_partition_out() -> None:
+async def test_h8_one_missing_or_denied_topic_keeps_every_partition_out() -> None:
     cluster = make()
     cluster.create_topic("denied")
     cluster.deny("denied")
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        codes = await add(cluster, owner, T0, ("missing", 0), ("denied", 0), ("t", 7))
-        assert codes == [
-            OPERATION_NOT_ATTEMPTED,
-            UNKNOWN_TOPIC_OR_PARTITION,
-            TOPIC_AUTHORIZATION_FAILED,
-            UNKNOWN_TOPIC_OR_PARTITION,
-        ]
-        assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Empty")]
-        assert await add(cluster, owner, T0, ("t", 1)) == [0, 0]
-        assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Ongoing")]
-
-    run(scenario())
+    owner = await init(cluster)
+    codes = await add(cluster, owner, T0, ("missing", 0), ("denied", 0), ("t", 7))
+    assert codes == [
+        OPERATION_NOT_ATTEMPTED,
+        UNKNOWN_TOPIC_OR_PARTITION,
+        TOPIC_AUTHORIZATION_FAILED,
+        UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Empty")]
+    assert await add(cluster, owner, T0, ("t", 1)) == [0, 0]
+    assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Ongoing")]
 
 
-def test_what_concerns_the_whole_request_is_raised() -> None:
+async def test_what_concerns_the_whole_request_is_raised() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        producer_id, _ = await init(cluster)
-        for owner, code in (((producer_id, 4), 90), ((producer_id + 1, 0), 49)):
-            with pytest.raises(BrokerRefused) as refused:
-                await add(cluster, owner, T0)
-            assert code_of(refused) == code
-            with pytest.raises(BrokerRefused) as refused:
-                await end(cluster, owner)
-            assert code_of(refused) == code
+    producer_id, _ = await init(cluster)
+    for owner, code in (((producer_id, 4), 90), ((producer_id + 1, 0), 49)):
         with pytest.raises(BrokerRefused) as refused:
-            await end(cluster, (producer_id, 0))
-        assert code_of(refused) == 48
+            await add(cluster, owner, T0)
+        assert code_of(refused) == code
+        with pytest.raises(BrokerRefused) as refused:
+            await end(cluster, owner)
+        assert code_of(refused) == code
+    with pytest.raises(BrokerRefused) as refused:
+        await end(cluster, (producer_id, 0))
+    assert code_of(refused) == 48
 
-    run(scenario())
 
-
-def test_only_the_coordinator_answers_for_a_transactional_id() -> None:
+async def test_only_the_coordinator_answers_for_a_transactional_id() -> None:
     cluster = make(nodes=3)
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        coordinator = await coordinator_of(cluster, "w1")
-        for node in (BrokerId(1), BrokerId(2), BrokerId(3)):
-            listed = await list_transactions(cluster, node)
-            assert [one.transactional_id for one in listed] == (["w1"] if node == coordinator else [])
-            if node == coordinator:
-                continue
-            with pytest.raises(BrokerRefused) as refused:
-                await add_partitions_to_txn(cluster, node, "w1", *owner, partitions=[T0])
-            assert code_of(refused) == 16
-            with pytest.raises(BrokerRefused) as refused:
-                await end_txn(cluster, node, "w1", *owner)
-            assert code_of(refused) == 16
-
-    run(scenario())
+    owner = await init(cluster)
+    coordinator = await coordinator_of(cluster, "w1")
+    for node in (BrokerId(1), BrokerId(2), BrokerId(3)):
+        listed = await list_transactions(cluster, node)
+        assert [one.transactional_id for one in listed] == (["w1"] if node == coordinator else [])
+        if node == coordinator:
+            continue
+        with pytest.raises(BrokerRefused) as refused:
+            await add_partitions_to_txn(cluster, node, "w1", *owner, partitions=[T0])
+        assert code_of(refused) == 16
+        with pytest.raises(BrokerRefused) as refused:
+            await end_txn(cluster, node, "w1", *owner)
+        assert code_of(refused) == 16
 
 
 class Forgetful:
@@ -175,318 +159,252 @@ class Forgetful:
         return reply
 
 
-def test_a_partition_that_an_answer_leaves_out_does_not_pass_for_fenced() -> None:
+async def test_a_partition_that_an_answer_leaves_out_does_not_pass_for_fenced() -> None:
     cluster = make()
     forgetful: Brokers = Forgetful(cluster)
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        node = BrokerId(1)
-        with pytest.raises(CorruptReply):
-            await add_partitions_to_txn(forgetful, node, "w1", *owner, partitions=[T0])
-        with pytest.raises(CorruptReply):
-            await describe_producers(forgetful, node, [T0])
-        with pytest.raises(CorruptReply):
-            await write_txn_markers(forgetful, node, *owner, partitions=[T0])
-
-    run(scenario())
+    owner = await init(cluster)
+    node = BrokerId(1)
+    with pytest.raises(CorruptReply):
+        await add_partitions_to_txn(forgetful, node, "w1", *owner, partitions=[T0])
+    with pytest.raises(CorruptReply):
+        await describe_producers(forgetful, node, [T0])
+    with pytest.raises(CorruptReply):
+        await write_txn_markers(forgetful, node, *owner, partitions=[T0])
 
 
 @pytest.mark.parametrize("missing", ["ALTER", "CLUSTER_ACTION"])
-def test_markers_past_the_coordinator_need_one_of_two_rights_on_the_cluster(missing: str) -> None:
+async def test_markers_past_the_coordinator_need_one_of_two_rights_on_the_cluster(missing: str) -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        cluster.denied_on_cluster = {missing}
-        assert await write_txn_markers(cluster, BrokerId(1), 7, 1, [T0]) == {T0: 0}
-        cluster.denied_on_cluster = {"ALTER", "CLUSTER_ACTION"}
-        with pytest.raises(BrokerRefused) as refused:
-            await write_txn_markers(cluster, BrokerId(1), 7, 1, [T0])
-        assert code_of(refused) == 31
-        assert markers(cluster) == [(7, 1)]
-
-    run(scenario())
+    cluster.denied_on_cluster = {missing}
+    assert await write_txn_markers(cluster, BrokerId(1), 7, 1, [T0]) == {T0: 0}
+    cluster.denied_on_cluster = {"ALTER", "CLUSTER_ACTION"}
+    with pytest.raises(BrokerRefused) as refused:
+        await write_txn_markers(cluster, BrokerId(1), 7, 1, [T0])
+    assert code_of(refused) == 31
+    assert markers(cluster) == [(7, 1)]
 
 
 # ---- markers
 
 
-def test_the_end_is_answered_before_the_markers_are_written() -> None:
+async def test_the_end_is_answered_before_the_markers_are_written() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        assert await write(cluster, owner, 0) == 0
-        fence = await init(cluster)
-        await add(cluster, fence, T0, ("t", 1))
-        end_txn_now = asyncio.create_task(end(cluster, fence))
-        while (await list_transactions(cluster, ANY_BROKER))[0].state == "Ongoing":
-            assert markers(cluster) == []
-        await end_txn_now
-        again, _ = await until_free(cluster)
-        assert again == (owner[0], 2)
-        assert markers(cluster) == markers(cluster, 1) == [(owner[0], 1)]
-        assert markers(cluster, 2) == []
-        assert await write(cluster, owner, 1) == await write(cluster, owner, 0, partition=1) == 47
-        assert await write(cluster, owner, 0, partition=2) == 0
-
-    run(scenario())
+    owner = await init(cluster)
+    assert await write(cluster, owner, 0) == 0
+    fence = await init(cluster)
+    await add(cluster, fence, T0, ("t", 1))
+    end_txn_now = asyncio.create_task(end(cluster, fence))
+    while (await list_transactions(cluster, ANY_BROKER))[0].state == "Ongoing":
+        assert markers(cluster) == []
+    await end_txn_now
+    again, _ = await until_free(cluster)
+    assert again == (owner[0], 2)
+    assert markers(cluster) == markers(cluster, 1) == [(owner[0], 1)]
+    assert markers(cluster, 2) == []
+    assert await write(cluster, owner, 1) == await write(cluster, owner, 0, partition=1) == 47
+    assert await write(cluster, owner, 0, partition=2) == 0
 
 
-def test_e20_a_keepalive_keeps_the_id_and_the_epoch_for_weeks() -> None:
+async def test_e20_a_keepalive_keeps_the_id_and_the_epoch_for_weeks() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        for _ in range(5):
-            assert await add(cluster, owner, ("t", 2)) == [0]
-            await end(cluster, owner)
-            await asyncio.sleep(3 * DAY_S)
-        assert await init(cluster) == (owner[0], 1)
-        assert markers(cluster, 2) == [owner] * 5
-
-    run(scenario())
+    owner = await init(cluster)
+    for _ in range(5):
+        assert await add(cluster, owner, ("t", 2)) == [0]
+        await end(cluster, owner)
+        await asyncio.sleep(3 * DAY_S)
+    assert await init(cluster) == (owner[0], 1)
+    assert markers(cluster, 2) == [owner] * 5
 
 
-def test_e1_a_forgotten_transactional_id_fences_nobody() -> None:
+async def test_e1_a_forgotten_transactional_id_fences_nobody() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        await asyncio.sleep(8 * DAY_S)
-        assert await list_transactions(cluster, ANY_BROKER) == []
-        with pytest.raises(BrokerRefused) as refused:
-            await add(cluster, owner, T0)
-        assert code_of(refused) == 49
-        assert await write(cluster, owner, 0) == 0
-        fence = await init(cluster)
-        assert fence[0] != owner[0]
-        await add(cluster, fence, T0)
-        await end(cluster, fence)
-        await until_free(cluster)
-        assert await write(cluster, owner, 1) == 0
-        assert await write_txn_markers(cluster, BrokerId(1), owner[0], 1, [T0]) == {T0: 0}
-        assert await write(cluster, owner, 2) == 47
-
-    run(scenario())
+    owner = await init(cluster)
+    await asyncio.sleep(8 * DAY_S)
+    assert await list_transactions(cluster, ANY_BROKER) == []
+    with pytest.raises(BrokerRefused) as refused:
+        await add(cluster, owner, T0)
+    assert code_of(refused) == 49
+    assert await write(cluster, owner, 0) == 0
+    fence = await init(cluster)
+    assert fence[0] != owner[0]
+    await add(cluster, fence, T0)
+    await end(cluster, fence)
+    await until_free(cluster)
+    assert await write(cluster, owner, 1) == 0
+    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 1, [T0]) == {T0: 0}
+    assert await write(cluster, owner, 2) == 47
 
 
-def test_e16_a_partition_is_left_out_once_it_has_no_leader_and_holds_everything_up_before() -> None:
+async def test_e16_a_partition_is_left_out_once_it_has_no_leader_and_holds_everything_up_before() -> None:
     """Killed, its broker leads for another nine seconds; then the fence completes without it."""
     cluster = make(nodes=3, factor=1)
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        coordinator = await coordinator_of(cluster, "w1")
-        lost = next(index for index in range(3) if cluster.partition("t", index).leader != coordinator)
-        there = next(index for index in range(3) if index != lost)
-        assert await write(cluster, owner, 0, partition=lost) == 0
-        fence = await init(cluster)
-        gone = cluster.partition("t", lost).leader
-        cluster.stop_broker(gone, clean=False)
-        assert await add(cluster, fence, ("t", lost), ("t", there)) == [0, 0]
-        await end(cluster, fence)
-        _, took_s = await until_free(cluster)
-        assert 8.0 < took_s < 10.0
-        cluster.start_broker(gone)
-        assert markers(cluster, there) == [fence]
-        assert markers(cluster, lost) == []
-        assert await write(cluster, owner, 1, partition=lost) == 0
-
-    run(scenario())
+    owner = await init(cluster)
+    coordinator = await coordinator_of(cluster, "w1")
+    lost = next(index for index in range(3) if cluster.partition("t", index).leader != coordinator)
+    there = next(index for index in range(3) if index != lost)
+    assert await write(cluster, owner, 0, partition=lost) == 0
+    fence = await init(cluster)
+    gone = cluster.partition("t", lost).leader
+    cluster.stop_broker(gone, clean=False)
+    assert await add(cluster, fence, ("t", lost), ("t", there)) == [0, 0]
+    await end(cluster, fence)
+    _, took_s = await until_free(cluster)
+    assert 8.0 < took_s < 10.0
+    cluster.start_broker(gone)
+    assert markers(cluster, there) == [fence]
+    assert markers(cluster, lost) == []
+    assert await write(cluster, owner, 1, partition=lost) == 0
 
 
-def test_partitions_of_a_deleted_topic_do_not_hold_a_fence_up() -> None:
+async def test_partitions_of_a_deleted_topic_do_not_hold_a_fence_up() -> None:
     cluster = make()
     cluster.create_topic("gone")
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        await add(cluster, owner, T0, ("gone", 0))
-        cluster.delete_topic("gone")
-        await end(cluster, owner)
-        await until_free(cluster)
-        assert markers(cluster) == [owner]
-
-    run(scenario())
+    owner = await init(cluster)
+    await add(cluster, owner, T0, ("gone", 0))
+    cluster.delete_topic("gone")
+    await end(cluster, owner)
+    await until_free(cluster)
+    assert markers(cluster) == [owner]
 
 
-def test_m1_a_marker_whose_leader_goes_before_it_is_replicated_is_written_again() -> None:
+async def test_m1_a_marker_whose_leader_goes_before_it_is_replicated_is_written_again() -> None:
     cluster = make(nodes=3, replication_s=(0.5, 0.5))
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        await add(cluster, owner, T0)
-        await end(cluster, owner)
-        while not markers(cluster):
-            await asyncio.sleep(0.001)
-        cluster.move_leader("t", 0)
-        assert markers(cluster) == []
-        await until_free(cluster)
-        assert markers(cluster) == [owner]
-
-    run(scenario())
+    owner = await init(cluster)
+    await add(cluster, owner, T0)
+    await end(cluster, owner)
+    while not markers(cluster):
+        await asyncio.sleep(0.001)
+    cluster.move_leader("t", 0)
+    assert markers(cluster) == []
+    await until_free(cluster)
+    assert markers(cluster) == [owner]
 
 
-def test_markers_wait_for_enough_replicas_in_sync() -> None:
+async def test_markers_wait_for_enough_replicas_in_sync() -> None:
     cluster = make(nodes=3)
     cluster.configure_topic("t", {"min.insync.replicas": "3"})
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        coordinator = await coordinator_of(cluster, "w1")
-        cluster.stop_broker(
-            next(node for node in cluster.alive if node not in {coordinator, cluster.partition(*T0).leader})
-        )
-        await add(cluster, owner, T0)
-        await end(cluster, owner)
-        await asyncio.sleep(60)
-        assert markers(cluster) == []
-        by_request = await write_txn_markers(cluster, BrokerId(cluster.partition(*T0).leader), owner[0], 1, [T0])
-        assert by_request == {T0: 19}
-        for node in cluster.nodes:
-            cluster.start_broker(node)
-        await until_free(cluster)
-        assert markers(cluster) == [owner]
-
-    run(scenario())
+    owner = await init(cluster)
+    coordinator = await coordinator_of(cluster, "w1")
+    cluster.stop_broker(
+        next(node for node in cluster.alive if node not in {coordinator, cluster.partition(*T0).leader})
+    )
+    await add(cluster, owner, T0)
+    await end(cluster, owner)
+    await asyncio.sleep(60)
+    assert markers(cluster) == []
+    by_request = await write_txn_markers(cluster, BrokerId(cluster.partition(*T0).leader), owner[0], 1, [T0])
+    assert by_request == {T0: 19}
+    for node in cluster.nodes:
+        cluster.start_broker(node)
+    await until_free(cluster)
+    assert markers(cluster) == [owner]
 
 
-def test_a_marker_that_a_partition_refuses_leaves_the_coordinator_stuck() -> None:
+async def test_a_marker_that_a_partition_refuses_leaves_the_coordinator_stuck() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        owner = await init(cluster)
-        assert await write_txn_markers(cluster, BrokerId(1), owner[0], 3, [T0]) == {T0: 0}
-        assert await write_txn_markers(cluster, BrokerId(1), owner[0], 3, [T0]) == {T0: 0}
-        assert await write_txn_markers(cluster, BrokerId(1), owner[0], 2, [T0]) == {T0: 47}
-        await add(cluster, owner, T0)
-        await end(cluster, owner)
-        await asyncio.sleep(DAY_S)
-        with pytest.raises(BrokerRefused) as refused:
-            await init(cluster)
-        assert code_of(refused) == 51
-
-    run(scenario())
+    owner = await init(cluster)
+    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 3, [T0]) == {T0: 0}
+    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 3, [T0]) == {T0: 0}
+    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 2, [T0]) == {T0: 47}
+    await add(cluster, owner, T0)
+    await end(cluster, owner)
+    await asyncio.sleep(DAY_S)
+    with pytest.raises(BrokerRefused) as refused:
+        await init(cluster)
+    assert code_of(refused) == 51
 
 
-def test_markers_by_request_are_answered_when_every_replica_in_sync_has_them() -> None:
+async def test_markers_by_request_are_answered_when_every_replica_in_sync_has_them() -> None:
     cluster = make(nodes=3, replication_s=(0.5, 0.5))
-
-    async def scenario() -> None:
-        leader = BrokerId(cluster.partition(*T0).leader)
-        follower = next(BrokerId(node) for node in cluster.nodes if node != leader)
-        since_s = asyncio.get_running_loop().time()
-        assert await write_txn_markers(cluster, leader, 7, 1, [T0, ("missing", 0)]) == {T0: 0, ("missing", 0): 3}
-        assert asyncio.get_running_loop().time() - since_s >= 0.5
-        assert await write_txn_markers(cluster, follower, 7, 1, [T0]) == {T0: 6}
-        waiting = asyncio.create_task(write_txn_markers(cluster, leader, 7, 1, [T0]))
-        await asyncio.sleep(0.1)
-        cluster.move_leader("t", 0, follower)
-        assert await waiting == {T0: 6}
-        cluster.stop_broker(leader, clean=False)
-        since_s = asyncio.get_running_loop().time()
-        assert await write_txn_markers(cluster, follower, 7, 1, [T0]) == {T0: 0}
-        assert asyncio.get_running_loop().time() - since_s > 8.0  # until the controller notices
-
-    run(scenario())
+    leader = BrokerId(cluster.partition(*T0).leader)
+    follower = next(BrokerId(node) for node in cluster.nodes if node != leader)
+    since_s = asyncio.get_running_loop().time()
+    assert await write_txn_markers(cluster, leader, 7, 1, [T0, ("missing", 0)]) == {T0: 0, ("missing", 0): 3}
+    assert asyncio.get_running_loop().time() - since_s >= 0.5
+    assert await write_txn_markers(cluster, follower, 7, 1, [T0]) == {T0: 6}
+    waiting = asyncio.create_task(write_txn_markers(cluster, leader, 7, 1, [T0]))
+    await asyncio.sleep(0.1)
+    cluster.move_leader("t", 0, follower)
+    assert await waiting == {T0: 6}
+    cluster.stop_broker(leader, clean=False)
+    since_s = asyncio.get_running_loop().time()
+    assert await write_txn_markers(cluster, follower, 7, 1, [T0]) == {T0: 0}
+    assert asyncio.get_running_loop().time() - since_s > 8.0  # until the controller notices
 
 
-def test_a_follower_describes_the_producers_that_it_has_heard_of() -> None:
+async def test_a_follower_describes_the_producers_that_it_has_heard_of() -> None:
     cluster = make(nodes=3, factor=2, replication_s=(0.5, 0.5))
-
-    async def scenario() -> None:
-        leader, follower = (BrokerId(node) for node in cluster.partition(*T0).replicas)
-        stranger = next(BrokerId(node) for node in cluster.nodes if node not in {leader, follower})
-        writing = asyncio.create_task(write(cluster, (7, 2), 5))
-        await asyncio.sleep(0.1)
-        known = [ActiveProducer(7, 2, 5, cluster.clock.wall_ms() - 100, -1)]
-        (found,) = (await describe_producers(cluster, leader, [T0])).values()
-        assert not isinstance(found, int)
-        assert [replace(one, last_timestamp_ms=known[0].last_timestamp_ms) for one in found] == known
-        assert await describe_producers(cluster, follower, [T0]) == {T0: []}
-        assert await writing == 0
-        assert await describe_producers(cluster, follower, [T0]) == {T0: found}
-        assert await describe_producers(cluster, stranger, [T0, ("t", 9)]) == {T0: 6, ("t", 9): 3}
-        cluster.deny("t")
-        assert await describe_producers(cluster, leader, [T0]) == {T0: 29}
-
-    run(scenario())
+    leader, follower = (BrokerId(node) for node in cluster.partition(*T0).replicas)
+    stranger = next(BrokerId(node) for node in cluster.nodes if node not in {leader, follower})
+    writing = asyncio.create_task(write(cluster, (7, 2), 5))
+    await asyncio.sleep(0.1)
+    known = [ActiveProducer(7, 2, 5, cluster.clock.wall_ms() - 100, -1)]
+    (found,) = (await describe_producers(cluster, leader, [T0])).values()
+    assert not isinstance(found, int)
+    assert [replace(one, last_timestamp_ms=known[0].last_timestamp_ms) for one in found] == known
+    assert await describe_producers(cluster, follower, [T0]) == {T0: []}
+    assert await writing == 0
+    assert await describe_producers(cluster, follower, [T0]) == {T0: found}
+    assert await describe_producers(cluster, stranger, [T0, ("t", 9)]) == {T0: 6, ("t", 9): 3}
+    cluster.deny("t")
+    assert await describe_producers(cluster, leader, [T0]) == {T0: 29}
 
 
-def test_a_marker_of_a_lower_coordinator_epoch_is_refused() -> None:
+async def test_a_marker_of_a_lower_coordinator_epoch_is_refused() -> None:
     cluster = make()
-
-    async def scenario() -> None:
-        node = BrokerId(1)
-        assert await write_txn_markers(cluster, node, 7, 1, [T0], coordinator_epoch=5) == {T0: 0}
-        assert await write_txn_markers(cluster, node, 7, 2, [T0, ("t", 1)]) == {T0: 52, ("t", 1): 0}
-        (found,) = (await describe_producers(cluster, node, [T0])).values()
-        assert not isinstance(found, int)
-        assert [(one.epoch, one.coordinator_epoch) for one in found] == [(1, 5)]
-        assert await write_txn_markers(cluster, node, 7, 2, [T0], coordinator_epoch=found[0].coordinator_epoch) == {
-            T0: 0
-        }
-
-    run(scenario())
+    node = BrokerId(1)
+    assert await write_txn_markers(cluster, node, 7, 1, [T0], coordinator_epoch=5) == {T0: 0}
+    assert await write_txn_markers(cluster, node, 7, 2, [T0, ("t", 1)]) == {T0: 52, ("t", 1): 0}
+    (found,) = (await describe_producers(cluster, node, [T0])).values()
+    assert not isinstance(found, int)
+    assert [(one.epoch, one.coordinator_epoch) for one in found] == [(1, 5)]
+    assert await write_txn_markers(cluster, node, 7, 2, [T0], coordinator_epoch=found[0].coordinator_epoch) == {T0: 0}
 
 
 # ---- whose transaction it is
 
 
-def test_a_fenced_owner_who_asks_meanwhile_aborts_the_fence_which_stands_all_the_same() -> None:
+async def test_a_fenced_owner_who_asks_meanwhile_aborts_the_fence_which_stands_all_the_same() -> None:
     """w1 renews its epoch while the leader's fence is open: 51 for w1, 90 for the leader, and a marker anyway."""
     cluster = make()
-
-    async def scenario() -> None:
-        w1 = await init(cluster)
-        fence = await init(cluster)
-        await add(cluster, fence, T0)
-        with pytest.raises(BrokerRefused) as refused:
-            await init(cluster, expected=w1)
-        assert code_of(refused) == 51
-        with pytest.raises(BrokerRefused) as refused:
-            await end(cluster, fence)
-        assert code_of(refused) == 90
-        await asyncio.sleep(1)
-        assert markers(cluster) == [(w1[0], 2)]
-        with pytest.raises(BrokerRefused) as refused:
-            await init(cluster, expected=w1)
-        assert code_of(refused) == 90
-        assert await write(cluster, w1, 0) == 47
-
-    run(scenario())
+    w1 = await init(cluster)
+    fence = await init(cluster)
+    await add(cluster, fence, T0)
+    with pytest.raises(BrokerRefused) as refused:
+        await init(cluster, expected=w1)
+    assert code_of(refused) == 51
+    with pytest.raises(BrokerRefused) as refused:
+        await end(cluster, fence)
+    assert code_of(refused) == 90
+    await asyncio.sleep(1)
+    assert markers(cluster) == [(w1[0], 2)]
+    with pytest.raises(BrokerRefused) as refused:
+        await init(cluster, expected=w1)
+    assert code_of(refused) == 90
+    assert await write(cluster, w1, 0) == 47
 
 
-def test_a_transaction_left_open_is_aborted_at_the_first_check_after_its_time() -> None:
+async def test_a_transaction_left_open_is_aborted_at_the_first_check_after_its_time() -> None:
     cluster = make()
+    owner = await init(cluster, transaction_timeout_ms=12_000)
+    await add(cluster, owner, T0)
+    await asyncio.sleep(19)
+    assert (await list_transactions(cluster, ANY_BROKER))[0].state == "Ongoing"
+    await asyncio.sleep(2)
+    assert (await list_transactions(cluster, ANY_BROKER))[0].state == "CompleteAbort"
+    assert markers(cluster) == [(owner[0], 1)]
+    with pytest.raises(BrokerRefused) as refused:
+        await end(cluster, owner)
+    assert code_of(refused) == 90
 
-    async def scenario() -> None:
-        owner = await init(cluster, transaction_timeout_ms=12_000)
+
+async def test_one_that_was_ended_in_time_is_not_aborted_for_the_one_before() -> None:
+    cluster = make()
+    owner = await init(cluster, transaction_timeout_ms=12_000)
+    await asyncio.sleep(5)  # so that each is open when the one before would have been checked
+    for _ in range(5):
         await add(cluster, owner, T0)
-        await asyncio.sleep(19)
-        assert (await list_transactions(cluster, ANY_BROKER))[0].state == "Ongoing"
-        await asyncio.sleep(2)
-        assert (await list_transactions(cluster, ANY_BROKER))[0].state == "CompleteAbort"
-        assert markers(cluster) == [(owner[0], 1)]
-        with pytest.raises(BrokerRefused) as refused:
-            await end(cluster, owner)
-        assert code_of(refused) == 90
-
-    run(scenario())
-
-
-def test_one_that_was_ended_in_time_is_not_aborted_for_the_one_before() -> None:
-    cluster = make()
-
-    async def scenario() -> None:
-        owner = await init(cluster, transaction_timeout_ms=12_000)
-        await asyncio.sleep(5)  # so that each is open when the one before would have been checked
-        for _ in range(5):
-            await add(cluster, owner, T0)
-            await asyncio.sleep(9)
-            await end(cluster, owner)
-            await asyncio.sleep(1)
-        assert markers(cluster) == [owner] * 5
-
-    run(scenario())
+        await asyncio.sleep(9)
+        await end(cluster, owner)
+        await asyncio.sleep(1)
+    assert markers(cluster) == [owner] * 5

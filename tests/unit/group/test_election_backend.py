@@ -26,17 +26,15 @@ for cluster_id in ("c", None):
 """
 
 
-def test_through_the_log_every_worker_may_claim_at_any_time() -> None:
-    async def story() -> None:
-        backend: ElectionBackend = LogElection()
-        assert (backend.state, backend.evidence) == (CandidateState.MAY_LEAD, "")
-        assert await backend.changed(CandidateState.LOST) is CandidateState.MAY_LEAD
-        for waits in (backend.changed(CandidateState.MAY_LEAD), backend.run()):
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0):
-                    await waits
-
-    asyncio.run(story())
+@pytest.mark.real_time
+async def test_through_the_log_every_worker_may_claim_at_any_time() -> None:
+    backend: ElectionBackend = LogElection()
+    assert (backend.state, backend.evidence) == (CandidateState.MAY_LEAD, "")
+    assert await backend.changed(CandidateState.LOST) is CandidateState.MAY_LEAD
+    for waits in (backend.changed(CandidateState.MAY_LEAD), backend.run()):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await waits
 
 
 def test_without_kazoo_or_a_cluster_id_the_way_out_is_told() -> None:

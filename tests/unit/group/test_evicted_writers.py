@@ -18,7 +18,7 @@ from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Writer
 from tests.fakes.broker.broker_model import ClusterModel
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.gate import Gate, Request
 
 A_B, C_B = parse_flow("A->B"), parse_flow("C->B")
@@ -65,119 +65,93 @@ def topics_of(flow: Flow) -> list[str]:
     return [f"offsets.{flow.source}", f"status.{flow.source}"]
 
 
-def test_each_producer_is_shut_out_of_the_topics_of_its_own_flow() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        first, second = await scene.writer(1), await scene.writer(2, C_B)
-        outcome = await scene.evicted_writers().fence([first, second], {})
-        assert outcome == Outcome({first.producer_id: 1, second.producer_id: 1}, {})
-        assert scene.epochs("offsets.A", first) == [[1], [1], [1]] and scene.epochs("status.A", first) == [[1]]
-        assert scene.epochs("offsets.C", first) == [[], [], []] and scene.epochs("offsets.C", second) == [[1]] * 3
-
-    run_virtual(scenario())
+async def test_each_producer_is_shut_out_of_the_topics_of_its_own_flow() -> None:
+    scene = Scene()
+    first, second = await scene.writer(1), await scene.writer(2, C_B)
+    outcome = await scene.evicted_writers().fence([first, second], {})
+    assert outcome == Outcome({first.producer_id: 1, second.producer_id: 1}, {})
+    assert scene.epochs("offsets.A", first) == [[1], [1], [1]] and scene.epochs("status.A", first) == [[1]]
+    assert scene.epochs("offsets.C", first) == [[], [], []] and scene.epochs("offsets.C", second) == [[1]] * 3
 
 
-def test_an_epoch_that_another_leader_has_raised_is_gone_on_with() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        writer = await scene.writer(1)
-        before = await scene.evicted_writers().fence([writer], {})
-        after = await scene.evicted_writers().fence([writer], before.epochs)
-        assert after == before
-        assert scene.epochs("status.A", writer) == [[1, 1]]
-
-    run_virtual(scenario())
+async def test_an_epoch_that_another_leader_has_raised_is_gone_on_with() -> None:
+    scene = Scene()
+    writer = await scene.writer(1)
+    before = await scene.evicted_writers().fence([writer], {})
+    after = await scene.evicted_writers().fence([writer], before.epochs)
+    assert after == before
+    assert scene.epochs("status.A", writer) == [[1, 1]]
 
 
-def test_a_topic_that_is_not_there_needs_no_fence() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        scene.cluster.delete_topic("status.A")
-        writer = await scene.writer(1)
-        async with asyncio.timeout(5):
-            assert (await scene.evicted_writers().fence([writer], {})).epochs == {writer.producer_id: 1}
-
-    run_virtual(scenario())
+async def test_a_topic_that_is_not_there_needs_no_fence() -> None:
+    scene = Scene()
+    scene.cluster.delete_topic("status.A")
+    writer = await scene.writer(1)
+    async with asyncio.timeout(5):
+        assert (await scene.evicted_writers().fence([writer], {})).epochs == {writer.producer_id: 1}
 
 
-def test_many_producers_are_shut_out_side_by_side() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        writers = [await scene.writer(number) for number in range(40)]
-        begun_s = scene.cluster.clock.monotonic()
-        outcome = await scene.evicted_writers().fence(writers, {})
-        assert len(outcome.epochs) == 40
-        assert scene.cluster.clock.monotonic() - begun_s < 0.5
-
-    run_virtual(scenario())
+async def test_many_producers_are_shut_out_side_by_side() -> None:
+    scene = Scene()
+    writers = [await scene.writer(number) for number in range(40)]
+    begun_s = scene.cluster.clock.monotonic()
+    outcome = await scene.evicted_writers().fence(writers, {})
+    assert len(outcome.epochs) == 40
+    assert scene.cluster.clock.monotonic() - begun_s < 0.5
 
 
-def test_what_cannot_be_fenced_is_named_with_the_reason_and_keeps_nobody_else() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        fine, forgotten = await scene.writer(1), await scene.writer(2)
-        del scene.cluster.coordinator.transactional_ids["mm2py-2"]
-        scene.cluster.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-        outcome = await scene.evicted_writers().fence([forgotten, fine], {})
-        assert outcome.epochs == {fine.producer_id: 1}
-        assert outcome.unfenced.keys() == {forgotten.producer_id}
-        assert "ALTER on the cluster" in outcome.unfenced[forgotten.producer_id]
-
-    run_virtual(scenario())
+async def test_what_cannot_be_fenced_is_named_with_the_reason_and_keeps_nobody_else() -> None:
+    scene = Scene()
+    fine, forgotten = await scene.writer(1), await scene.writer(2)
+    del scene.cluster.coordinator.transactional_ids["mm2py-2"]
+    scene.cluster.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
+    outcome = await scene.evicted_writers().fence([forgotten, fine], {})
+    assert outcome.epochs == {fine.producer_id: 1}
+    assert outcome.unfenced.keys() == {forgotten.producer_id}
+    assert "ALTER on the cluster" in outcome.unfenced[forgotten.producer_id]
 
 
-def test_while_the_target_does_not_answer_it_asks_again_and_says_so_seldom() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        writer = await scene.writer(1)
-        for node in list(scene.cluster.nodes):
-            scene.cluster.stop_broker(node)
-        fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
-        await asyncio.sleep(100)
-        assert not fencing.done()
-        assert scene.said("member.fencing") == 2
-        for node in list(scene.cluster.nodes):
-            scene.cluster.start_broker(node)
-        await asyncio.wait_for(fencing, 30)
-        assert scene.epochs("offsets.A", writer) == [[1]] * 3
-
-    run_virtual(scenario())
+async def test_while_the_target_does_not_answer_it_asks_again_and_says_so_seldom() -> None:
+    scene = Scene()
+    writer = await scene.writer(1)
+    for node in list(scene.cluster.nodes):
+        scene.cluster.stop_broker(node)
+    fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
+    await asyncio.sleep(100)
+    assert not fencing.done()
+    assert scene.said("member.fencing") == 2
+    for node in list(scene.cluster.nodes):
+        scene.cluster.start_broker(node)
+    await asyncio.wait_for(fencing, 30)
+    assert scene.epochs("offsets.A", writer) == [[1]] * 3
 
 
-def test_partitions_without_a_leader_are_waited_for() -> None:
+async def test_partitions_without_a_leader_are_waited_for() -> None:
     """A coordinator leaves them out of a fence without a word (C3)."""
-
-    async def scenario() -> None:
-        scene = Scene(nodes=3)
-        writer = await scene.writer(1)
-        gone = scene.cluster.partition("offsets.A", 0).leader
-        scene.cluster.stop_broker(gone, clean=False)
-        await asyncio.sleep(20)
-        fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
-        await asyncio.sleep(20)
-        assert not fencing.done() and scene.said("Finding the leaders of offsets.A") == 1
-        scene.cluster.start_broker(gone)
-        await asyncio.wait_for(fencing, 30)
-        assert all(scene.epochs("offsets.A", writer))
-
-    run_virtual(scenario())
+    scene = Scene(nodes=3)
+    writer = await scene.writer(1)
+    gone = scene.cluster.partition("offsets.A", 0).leader
+    scene.cluster.stop_broker(gone, clean=False)
+    await asyncio.sleep(20)
+    fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
+    await asyncio.sleep(20)
+    assert not fencing.done() and scene.said("Finding the leaders of offsets.A") == 1
+    scene.cluster.start_broker(gone)
+    await asyncio.wait_for(fencing, 30)
+    assert all(scene.epochs("offsets.A", writer))
 
 
-def test_markers_that_do_not_come_are_written_once_more_and_named() -> None:
+async def test_markers_that_do_not_come_are_written_once_more_and_named() -> None:
     """The coordinator has answered; whether it ever writes them, only the partition tells."""
-
-    async def scenario() -> None:
-        scene = Scene()
-        writer = await scene.writer(1)
-        scene.cluster.unwritable_topics.add("status.A")
-        fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
-        await asyncio.sleep(30)
-        assert not fencing.done() and scene.said("its markers have not come") == 1
-        scene.cluster.unwritable_topics.clear()
-        assert (await asyncio.wait_for(fencing, 60)).epochs == {writer.producer_id: 1}
-        assert scene.epochs("status.A", writer)[0]
-
-    run_virtual(scenario())
+    scene = Scene()
+    writer = await scene.writer(1)
+    scene.cluster.unwritable_topics.add("status.A")
+    fencing = asyncio.create_task(scene.evicted_writers().fence([writer], {}))
+    await asyncio.sleep(30)
+    assert not fencing.done() and scene.said("its markers have not come") == 1
+    scene.cluster.unwritable_topics.clear()
+    assert (await asyncio.wait_for(fencing, 60)).epochs == {writer.producer_id: 1}
+    assert scene.epochs("status.A", writer)[0]
 
 
 class Breaks:
@@ -196,28 +170,22 @@ class Breaks:
 
 
 @pytest.mark.parametrize("api", [ListOffsetsRequest, AddPartitionsToTxnRequest])
-def test_a_defect_is_said_and_tried_again(api: type) -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        writers = [await scene.writer(1), await scene.writer(2)]
-        breaks = Breaks(scene.cluster, lambda request: isinstance(request, api))
-        outcome = await scene.evicted_writers(cast("Brokers", breaks)).fence(writers, {})
-        assert len(outcome.epochs) == 2 and not breaks.left
-        assert scene.said("ZeroDivisionError") >= 1 and scene.said("please report it") >= 1
-
-    run_virtual(scenario())
+async def test_a_defect_is_said_and_tried_again(api: type) -> None:
+    scene = Scene()
+    writers = [await scene.writer(1), await scene.writer(2)]
+    breaks = Breaks(scene.cluster, lambda request: isinstance(request, api))
+    outcome = await scene.evicted_writers(cast("Brokers", breaks)).fence(writers, {})
+    assert len(outcome.epochs) == 2 and not breaks.left
+    assert scene.said("ZeroDivisionError") >= 1 and scene.said("please report it") >= 1
 
 
-def test_a_fence_that_was_cancelled_is_started_again_by_the_next_leader() -> None:
-    async def scenario() -> None:
-        scene = Scene()
-        writer = await scene.writer(1)
-        gate = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest))
-        gate.shut()
-        fencing = asyncio.create_task(scene.evicted_writers(gate(scene.cluster)).fence([writer], {}))
-        await asyncio.sleep(1)
-        fencing.cancel()
-        await asyncio.gather(fencing, return_exceptions=True)
-        assert (await scene.evicted_writers().fence([writer], {})).epochs == {writer.producer_id: 2}
-
-    run_virtual(scenario())
+async def test_a_fence_that_was_cancelled_is_started_again_by_the_next_leader() -> None:
+    scene = Scene()
+    writer = await scene.writer(1)
+    gate = Gate(lambda request: isinstance(request, AddPartitionsToTxnRequest))
+    gate.shut()
+    fencing = asyncio.create_task(scene.evicted_writers(gate(scene.cluster)).fence([writer], {}))
+    await asyncio.sleep(1)
+    fencing.cancel()
+    await asyncio.gather(fencing, return_exceptions=True)
+    assert (await scene.evicted_writers().fence([writer], {})).epochs == {writer.producer_id: 2}

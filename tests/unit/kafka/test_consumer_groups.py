@@ -25,7 +25,7 @@ from mm2py.kafka.consumer_groups import (
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, CorruptReply, Reaction, ReplyTooLarge, RequestTimedOut
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.faults import Faults
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 
 ODD_NAMES = ("grüppe ☃", "a.*b", "a b/c:d", "", "-", "x" * 1000)
 
@@ -36,9 +36,9 @@ def a_cluster(nodes: int = 3) -> ClusterModel:
     return cluster
 
 
-def run(scenario: Callable[[ClusterModel], Coroutine[Any, Any, None]], *, nodes: int = 3) -> ClusterModel:
+async def run(scenario: Callable[[ClusterModel], Coroutine[Any, Any, None]], *, nodes: int = 3) -> ClusterModel:
     cluster = a_cluster(nodes)
-    run_virtual(scenario(cluster))
+    await scenario(cluster)
     assert not cluster.complaints
     return cluster
 
@@ -51,18 +51,18 @@ def refusal_in(answer: object) -> BrokerRefused:
 # ---- listing
 
 
-def test_each_broker_is_asked_once_for_the_groups_that_it_coordinates() -> None:
+async def test_each_broker_is_asked_once_for_the_groups_that_it_coordinates() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         names = [f"group-{number}" for number in range(10_000)]
         for name in names:
             cluster.groups.commit(name, {})
         assert set(await list_groups(cluster)) == set(names)
 
-    cluster = run(scenario)
+    cluster = await run(scenario)
     assert cluster.counts["request ListGroups"] == 3
 
 
-def test_groups_are_listed_with_state_and_protocol_type_whatever_their_names() -> None:
+async def test_groups_are_listed_with_state_and_protocol_type_whatever_their_names() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         for name in ODD_NAMES:
             cluster.groups.commit(name, {("t", 0): (1, "")})
@@ -77,17 +77,17 @@ def test_groups_are_listed_with_state_and_protocol_type_whatever_their_names() -
             "left": ListedGroup("left", "consumer", "Empty"),
         }
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_no_groups_is_an_answer_too() -> None:
+async def test_no_groups_is_an_answer_too() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         assert await list_groups(cluster) == {}
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_a_broker_that_does_not_list_its_groups_fails_the_list() -> None:
+async def test_a_broker_that_does_not_list_its_groups_fails_the_list() -> None:
     """Its groups would look deleted."""
 
     async def scenario(cluster: ClusterModel) -> None:
@@ -107,10 +107,10 @@ def test_a_broker_that_does_not_list_its_groups_fails_the_list() -> None:
         with pytest.raises(BrokerUnreachable):
             await list_groups(cluster)
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_metadata_without_brokers_are_no_empty_list() -> None:
+async def test_metadata_without_brokers_are_no_empty_list() -> None:
     """A broker that has just started may not know any broker, not even itself."""
 
     async def scenario(cluster: ClusterModel) -> None:
@@ -120,10 +120,10 @@ def test_metadata_without_brokers_are_no_empty_list() -> None:
         with pytest.raises(CorruptReply):
             await list_groups(cluster)
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_a_list_lacks_groups_that_mm2py_may_not_describe() -> None:
+async def test_a_list_lacks_groups_that_mm2py_may_not_describe() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.groups.commit("open", {})
         cluster.groups.commit("secret", {})
@@ -132,13 +132,13 @@ def test_a_list_lacks_groups_that_mm2py_may_not_describe() -> None:
         cluster.denied_on_cluster.add("DESCRIBE")
         assert set(await list_groups(cluster)) == {"open"}
 
-    run(scenario)
+    await run(scenario)
 
 
 # ---- coordinators and commits
 
 
-def test_ten_thousand_groups_take_few_requests() -> None:
+async def test_ten_thousand_groups_take_few_requests() -> None:
     groups = [f"group-{number}" for number in range(10_000)]
 
     async def scenario(cluster: ClusterModel) -> None:
@@ -147,13 +147,13 @@ def test_ten_thousand_groups_take_few_requests() -> None:
         found = await committed_offsets(cluster, groups)
         assert found == {group: {("t", number % 3): Commit(number)} for number, group in enumerate(groups)}
 
-    cluster = run(scenario)
+    cluster = await run(scenario)
     assert cluster.counts["request FindCoordinator"] == 10_000 / COORDINATORS_A_REQUEST
     coordinated = [sum(cluster.coordinator_of(group) == node for group in groups) for node in cluster.nodes]
     assert cluster.counts["request OffsetFetch"] == sum(-(-count // GROUPS_A_REQUEST) for count in coordinated)
 
 
-def test_commits_that_are_too_many_for_one_reply_are_asked_for_by_fewer_groups(
+async def test_commits_that_are_too_many_for_one_reply_are_asked_for_by_fewer_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     groups = [f"group-{number}" for number in range(50)]
@@ -178,10 +178,10 @@ def test_commits_that_are_too_many_for_one_reply_are_asked_for_by_fewer_groups(
         with pytest.raises(ReplyTooLarge):
             await committed_offsets(cluster, groups)
 
-    run(scenario, nodes=1)
+    await run(scenario, nodes=1)
 
 
-def test_it_takes_few_requests_to_ask_which_groups_may_not_be_committed_for() -> None:
+async def test_it_takes_few_requests_to_ask_which_groups_may_not_be_committed_for() -> None:
     groups = [f"group-{number}" for number in range(1_000)]
 
     async def scenario(cluster: ClusterModel) -> None:
@@ -197,19 +197,19 @@ def test_it_takes_few_requests_to_ask_which_groups_may_not_be_committed_for() ->
         assert str(found["group-7"]).endswith("Grant mm2py READ on group group-7.")
         assert found["group-9"].retriable
 
-    cluster = run(scenario)
+    cluster = await run(scenario)
     assert cluster.counts["request DescribeGroups"] <= 1_000 / GROUPS_A_REQUEST + len(cluster.nodes)
 
 
-def test_no_groups_take_no_request() -> None:
+async def test_no_groups_take_no_request() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         assert await committed_offsets(cluster, []) == {}
 
-    cluster = run(scenario)
+    cluster = await run(scenario)
     assert cluster.counts["request FindCoordinator"] == cluster.counts["request OffsetFetch"] == 0
 
 
-def test_commits_come_back_as_they_are() -> None:
+async def test_commits_come_back_as_they_are() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         for name in ODD_NAMES:
             cluster.groups.commit(name, {("t", 0): (0, ""), ("t", 2): (1 << 62, name[:100])})
@@ -223,14 +223,14 @@ def test_commits_come_back_as_they_are() -> None:
             "unknown": {},
         }
 
-    run(scenario)
+    await run(scenario)
 
 
 @pytest.mark.parametrize(
     "code",
     [ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress],
 )
-def test_a_stale_coordinator_concerns_its_groups_only(code: ErrorCode) -> None:
+async def test_a_stale_coordinator_concerns_its_groups_only(code: ErrorCode) -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.groups.commit("moved", {("t", 0): (1, "")})
         cluster.groups.commit("steady", {("t", 0): (2, "")})
@@ -244,10 +244,10 @@ def test_a_stale_coordinator_concerns_its_groups_only(code: ErrorCode) -> None:
         assert refusal_in(answers["t", 0]).retriable
         assert cluster.groups.commits_of("moved") == {("t", 0): (1, "")}
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_groups_without_a_coordinator_are_told_as_such() -> None:
+async def test_groups_without_a_coordinator_are_told_as_such() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.groups.available = False
         found = await find_coordinators(cluster, ["g"])
@@ -257,10 +257,10 @@ def test_groups_without_a_coordinator_are_told_as_such() -> None:
         cluster.groups.available = True
         assert await find_coordinators(cluster, ["g"]) == {"g": cluster.coordinator_of("g")}
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_a_missing_right_names_the_group_and_the_right() -> None:
+async def test_a_missing_right_names_the_group_and_the_right() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.groups.commit("open", {("t", 0): (1, "")})
         cluster.groups.denied.add("secret")
@@ -272,10 +272,10 @@ def test_a_missing_right_names_the_group_and_the_right() -> None:
         refusal = refusal_in((await commit_offsets(cluster, "open", {("t", 0): Commit(2)}))["t", 0])
         assert (refusal.reaction, refusal.remedy) == (Reaction.DENIED, "Grant mm2py READ on group open.")
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_commits_in_topics_that_mm2py_may_not_describe_are_missing() -> None:
+async def test_commits_in_topics_that_mm2py_may_not_describe_are_missing() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.create_topic("hidden", 1)
         cluster.groups.commit("g", {("t", 0): (1, ""), ("hidden", 0): (2, "")})
@@ -285,10 +285,10 @@ def test_commits_in_topics_that_mm2py_may_not_describe_are_missing() -> None:
         assert refusal_in(answers["hidden", 0]).remedy == "Grant mm2py READ on topic hidden."
         assert answers["t", 0] is None
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_a_silent_coordinator_fails_the_question() -> None:
+async def test_a_silent_coordinator_fails_the_question() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         for api, ask in (
             ("OffsetFetch", committed_offsets(cluster, ["g"])),
@@ -299,10 +299,10 @@ def test_a_silent_coordinator_fails_the_question() -> None:
                 await ask
         cluster.heal()
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_answers_that_get_lost_are_asked_for_again_without_harm() -> None:
+async def test_answers_that_get_lost_are_asked_for_again_without_harm() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.inject(Faults(reset=0.3, delay=0.2))
         lost = 0
@@ -316,13 +316,13 @@ def test_answers_that_get_lost_are_asked_for_again_without_harm() -> None:
         assert 0 < lost < 50
         cluster.heal()
 
-    run(scenario)
+    await run(scenario)
 
 
 # ---- committing
 
 
-def test_commits_for_a_group_without_members_are_stored_without_a_leader_epoch() -> None:
+async def test_commits_for_a_group_without_members_are_stored_without_a_leader_epoch() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         for name in ODD_NAMES:
             commits = {("t", 0): Commit(5, "from the source"), ("t", 1): Commit(0)}
@@ -331,10 +331,10 @@ def test_commits_for_a_group_without_members_are_stored_without_a_leader_epoch()
             stored = cluster.groups.known[name].commits.values()
             assert {commit.leader_epoch for commit in stored} == {-1}
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_a_group_with_members_is_left_alone_and_taken_again_when_they_have_left() -> None:
+async def test_a_group_with_members_is_left_alone_and_taken_again_when_they_have_left() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.groups.commit("busy", {("t", 0): (9, "own")})
         cluster.groups.activate("busy")
@@ -346,10 +346,10 @@ def test_a_group_with_members_is_left_alone_and_taken_again_when_they_have_left(
         assert await commit_offsets(cluster, "busy", {("t", 0): Commit(5)}) == {("t", 0): None}
         assert cluster.groups.commits_of("busy") == {("t", 0): (5, "")}
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_partitions_that_are_not_there_are_refused_and_the_others_are_stored() -> None:
+async def test_partitions_that_are_not_there_are_refused_and_the_others_are_stored() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         commits = {("t", 0): Commit(1), ("t", 3): Commit(2), ("missing", 0): Commit(3), ("t", 1): Commit(4, "x" * 4097)}
         answers = await commit_offsets(cluster, "g", commits)
@@ -361,10 +361,10 @@ def test_partitions_that_are_not_there_are_refused_and_the_others_are_stored() -
         }
         assert cluster.groups.commits_of("g") == {("t", 0): (1, "")}
 
-    run(scenario)
+    await run(scenario)
 
 
-def test_many_commits_are_sent_in_parts_that_a_coordinator_can_store() -> None:
+async def test_many_commits_are_sent_in_parts_that_a_coordinator_can_store() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.create_topic("wide", 2 * COMMITS_A_REQUEST + 1)
         commits = {("wide", number): Commit(number) for number in range(2 * COMMITS_A_REQUEST + 1)}
@@ -372,14 +372,14 @@ def test_many_commits_are_sent_in_parts_that_a_coordinator_can_store() -> None:
         assert await committed_offsets(cluster, ["g"]) == {"g": commits}
         assert await commit_offsets(cluster, "g", {}) == {}
 
-    cluster = run(scenario)
+    cluster = await run(scenario)
     assert cluster.counts["request OffsetCommit"] == 3
 
 
-def test_commits_of_a_deleted_topic_are_gone() -> None:
+async def test_commits_of_a_deleted_topic_are_gone() -> None:
     async def scenario(cluster: ClusterModel) -> None:
         cluster.groups.commit("g", {("t", 0): (1, "")})
         cluster.delete_topic("t")
         assert await committed_offsets(cluster, ["g"]) == {"g": {}}
 
-    run(scenario)
+    await run(scenario)

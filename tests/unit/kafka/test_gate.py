@@ -14,7 +14,7 @@ from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.records.batch import NewRecord, build_batch
 from tests.fakes.broker.broker_model import ClusterModel
-from tests.fakes.virtual_time import DozingClock, VirtualClock, run_virtual
+from tests.fakes.virtual_time import DozingClock, VirtualClock
 
 DAY_MS: Final = 86_400_000
 SESSION_S: Final = 3.0
@@ -67,202 +67,163 @@ def test_every_request_is_either_a_read_or_waits_at_the_gate() -> None:
     assert not reads & CHANGES
 
 
-def test_the_gate_opens_with_the_first_acknowledged_beat_and_for_one_session_time_out() -> None:
-    async def scenario() -> None:
-        gate = make()
-        assert not gate.is_open
-        gate.renew(0.0)
-        await asyncio.sleep(2.99)
-        assert gate.is_open
-        await asyncio.sleep(0.01)
-        assert not gate.is_open
-
-    run_virtual(scenario())
+async def test_the_gate_opens_with_the_first_acknowledged_beat_and_for_one_session_time_out() -> None:
+    gate = make()
+    assert not gate.is_open
+    gate.renew(0.0)
+    await asyncio.sleep(2.99)
+    assert gate.is_open
+    await asyncio.sleep(0.01)
+    assert not gate.is_open
 
 
-def test_what_counts_is_when_the_beat_was_sent_not_when_the_answer_came() -> None:
+async def test_what_counts_is_when_the_beat_was_sent_not_when_the_answer_came() -> None:
     """It was appended at some time in between, and from then on the other members count our silence."""
-
-    async def scenario() -> None:
-        gate = make()
-        await asyncio.sleep(2)
-        gate.renew(0.5)
-        await asyncio.sleep(1.49)
-        assert gate.is_open
-        await asyncio.sleep(0.02)
-        assert not gate.is_open
-
-    run_virtual(scenario())
+    gate = make()
+    await asyncio.sleep(2)
+    gate.renew(0.5)
+    await asyncio.sleep(1.49)
+    assert gate.is_open
+    await asyncio.sleep(0.02)
+    assert not gate.is_open
 
 
-def test_an_older_beat_that_is_acknowledged_late_shortens_nothing() -> None:
-    async def scenario() -> None:
-        gate = make()
-        await asyncio.sleep(2)
-        gate.renew(2.0)
-        gate.renew(0.5)
-        await asyncio.sleep(2)
-        assert gate.is_open
-
-    run_virtual(scenario())
+async def test_an_older_beat_that_is_acknowledged_late_shortens_nothing() -> None:
+    gate = make()
+    await asyncio.sleep(2)
+    gate.renew(2.0)
+    gate.renew(0.5)
+    await asyncio.sleep(2)
+    assert gate.is_open
 
 
-def test_a_machine_that_was_suspended_wakes_before_a_closed_gate() -> None:
-    async def scenario() -> None:
-        clock = DozingClock(VirtualClock())
-        gate = make(clock)
-        gate.renew(0.0)
-        clock.doze(3.0, suspended=True)
-        assert not gate.is_open
-
-    run_virtual(scenario())
+async def test_a_machine_that_was_suspended_wakes_before_a_closed_gate() -> None:
+    clock = DozingClock(VirtualClock())
+    gate = make(clock)
+    gate.renew(0.0)
+    clock.doze(3.0, suspended=True)
+    assert not gate.is_open
 
 
 @pytest.mark.parametrize("lone", [False, True])
 @pytest.mark.parametrize("suspended", [True, False], ids=["suspended machine", "stopped process"])
-def test_a_worker_that_slept_over_a_weekend_sends_nothing_under_its_id(lone: bool, suspended: bool) -> None:
+@pytest.mark.virtual_time(limit_s=DAY_MS)
+async def test_a_worker_that_slept_over_a_weekend_sends_nothing_under_its_id(lone: bool, suspended: bool) -> None:
     """The target may have forgotten the fence of its successor (H4). That it is alone in its own view says nothing."""
-
-    async def scenario() -> None:
-        clock, cluster = DozingClock(VirtualClock()), a_cluster()
-        gate = make(clock)
-        brokers = GatedBrokers(cluster, lambda: gate, clock)
+    clock, cluster = DozingClock(VirtualClock()), a_cluster()
+    gate = make(clock)
+    brokers = GatedBrokers(cluster, lambda: gate, clock)
+    gate.renew(clock.boottime())
+    gate.is_exempt = lone
+    await brokers.send(BrokerId(1), a_write())
+    clock.doze(60 * 3600.0, suspended=suspended)
+    for request in (a_write(), a_topic()):
+        with pytest.raises(IncarnationEnded, match="no heartbeat for 216000 s"):
+            await brokers.send(BrokerId(1), request)
+    with pytest.raises(IncarnationEnded):
         gate.renew(clock.boottime())
-        gate.is_exempt = lone
+    with pytest.raises(IncarnationEnded):
         await brokers.send(BrokerId(1), a_write())
-        clock.doze(60 * 3600.0, suspended=suspended)
-        for request in (a_write(), a_topic()):
-            with pytest.raises(IncarnationEnded, match="no heartbeat for 216000 s"):
-                await brokers.send(BrokerId(1), request)
-        with pytest.raises(IncarnationEnded):
-            gate.renew(clock.boottime())
-        with pytest.raises(IncarnationEnded):
-            await brokers.send(BrokerId(1), a_write())
-        assert len(cluster.records("t", 0)) == 1
-
-    run_virtual(scenario(), limit_s=DAY_MS)
+    assert len(cluster.records("t", 0)) == 1
 
 
-def test_a_quarter_of_the_producer_expiry_without_a_beat_ends_the_incarnation() -> None:
-    async def scenario() -> None:
-        gate = make()
-        await asyncio.sleep(DAY_MS / 4000)
+@pytest.mark.virtual_time(limit_s=DAY_MS)
+async def test_a_quarter_of_the_producer_expiry_without_a_beat_ends_the_incarnation() -> None:
+    gate = make()
+    await asyncio.sleep(DAY_MS / 4000)
+    gate.check()
+    await asyncio.sleep(1)
+    with pytest.raises(IncarnationEnded):
         gate.check()
-        await asyncio.sleep(1)
-        with pytest.raises(IncarnationEnded):
-            gate.check()
-        with pytest.raises(IncarnationEnded):
-            gate.renew(asyncio.get_running_loop().time())
-
-    run_virtual(scenario(), limit_s=DAY_MS)
+    with pytest.raises(IncarnationEnded):
+        gate.renew(asyncio.get_running_loop().time())
 
 
-def test_a_busy_machine_is_not_asleep() -> None:
-    async def scenario() -> None:
-        gate = Gate(VirtualClock(), producer_expiry_ms=1000, session_timeout_s=SESSION_S)
-        await asyncio.sleep(LIMIT_LEAST_S)
+async def test_a_busy_machine_is_not_asleep() -> None:
+    gate = Gate(VirtualClock(), producer_expiry_ms=1000, session_timeout_s=SESSION_S)
+    await asyncio.sleep(LIMIT_LEAST_S)
+    gate.check()
+    await asyncio.sleep(0.1)
+    with pytest.raises(IncarnationEnded):
         gate.check()
-        await asyncio.sleep(0.1)
-        with pytest.raises(IncarnationEnded):
-            gate.check()
-
-    run_virtual(scenario())
 
 
-def test_every_write_waits_at_a_closed_gate_and_reads_do_not() -> None:
-    async def scenario() -> None:
-        told, cluster = Told(), a_cluster()
-        gate = make(told=told)
-        brokers = GatedBrokers(cluster, lambda: gate, VirtualClock())
-        writing = [asyncio.create_task(brokers.send(BrokerId(1), one)) for one in (a_write(), a_topic())]
-        await list_offsets(brokers, {("t", 0): BrokerId(1)}, LATEST)
-        await asyncio.sleep(10)
-        assert (gate.waits, told.times, cluster.records("t", 0)) == (2, 2, [])
-        gate.renew(10.0)
-        produced, _ = await asyncio.gather(*writing)
-        assert [answer.error_code for answer in produced.partitions] == [0]  # type: ignore[attr-defined]
-        assert gate.waits == 0
-
-    run_virtual(scenario())
+async def test_every_write_waits_at_a_closed_gate_and_reads_do_not() -> None:
+    told, cluster = Told(), a_cluster()
+    gate = make(told=told)
+    brokers = GatedBrokers(cluster, lambda: gate, VirtualClock())
+    writing = [asyncio.create_task(brokers.send(BrokerId(1), one)) for one in (a_write(), a_topic())]
+    await list_offsets(brokers, {("t", 0): BrokerId(1)}, LATEST)
+    await asyncio.sleep(10)
+    assert (gate.waits, told.times, cluster.records("t", 0)) == (2, 2, [])
+    gate.renew(10.0)
+    produced, _ = await asyncio.gather(*writing)
+    assert [answer.error_code for answer in produced.partitions] == [0]  # type: ignore[attr-defined]
+    assert gate.waits == 0
 
 
-def test_a_request_that_waits_when_the_incarnation_ends_fails_and_was_not_sent() -> None:
-    async def scenario() -> None:
-        cluster = a_cluster()
-        gate = make()
-        brokers = GatedBrokers(cluster, lambda: gate, VirtualClock())
-        writing = asyncio.create_task(brokers.send(BrokerId(1), a_write()))
-        await asyncio.sleep(0.1)
-        gate.end("the group has evicted it")
-        with pytest.raises(IncarnationEnded, match="the group has evicted it"):
-            await writing
-        with pytest.raises(IncarnationEnded):
-            gate.renew(asyncio.get_running_loop().time())
-        with pytest.raises(IncarnationEnded):
-            await brokers.send(BrokerId(1), a_write())
-        assert cluster.records("t", 0) == []
-
-    run_virtual(scenario())
+async def test_a_request_that_waits_when_the_incarnation_ends_fails_and_was_not_sent() -> None:
+    cluster = a_cluster()
+    gate = make()
+    brokers = GatedBrokers(cluster, lambda: gate, VirtualClock())
+    writing = asyncio.create_task(brokers.send(BrokerId(1), a_write()))
+    await asyncio.sleep(0.1)
+    gate.end("the group has evicted it")
+    with pytest.raises(IncarnationEnded, match="the group has evicted it"):
+        await writing
+    with pytest.raises(IncarnationEnded):
+        gate.renew(asyncio.get_running_loop().time())
+    with pytest.raises(IncarnationEnded):
+        await brokers.send(BrokerId(1), a_write())
+    assert cluster.records("t", 0) == []
 
 
-def test_a_gate_that_closed_again_before_a_waiting_request_ran_is_waited_for_once_more() -> None:
-    async def scenario() -> None:
-        clock = DozingClock(VirtualClock())
-        gate = make(clock)
-        waiting = asyncio.create_task(gate.passed())
-        await asyncio.sleep(1)
-        gate.renew(clock.boottime())
-        clock.doze(4, suspended=True)
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        gate.renew(clock.boottime())
-        await waiting
-
-    run_virtual(scenario())
+async def test_a_gate_that_closed_again_before_a_waiting_request_ran_is_waited_for_once_more() -> None:
+    clock = DozingClock(VirtualClock())
+    gate = make(clock)
+    waiting = asyncio.create_task(gate.passed())
+    await asyncio.sleep(1)
+    gate.renew(clock.boottime())
+    clock.doze(4, suspended=True)
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    gate.renew(clock.boottime())
+    await waiting
 
 
-def test_a_lone_member_that_can_be_fenced_writes_on_while_the_control_log_takes_nothing() -> None:
+async def test_a_lone_member_that_can_be_fenced_writes_on_while_the_control_log_takes_nothing() -> None:
     """Of three brokers one dies: for nine seconds nothing is acknowledged, and no other member counts the silence."""
-
-    async def scenario() -> None:
-        gate = make()
-        gate.renew(0.0)
-        gate.is_exempt = True
-        await asyncio.sleep(9)
-        assert gate.is_open
-        assert not gate.is_fresh
-        gate.is_exempt = False
-        assert not gate.is_open
-
-    run_virtual(scenario())
+    gate = make()
+    gate.renew(0.0)
+    gate.is_exempt = True
+    await asyncio.sleep(9)
+    assert gate.is_open
+    assert not gate.is_fresh
+    gate.is_exempt = False
+    assert not gate.is_open
 
 
-def test_without_a_group_answers_of_the_target_keep_the_gate_open() -> None:
-    async def scenario() -> None:
-        clock, cluster = DozingClock(VirtualClock()), a_cluster()
-        brokers = gated_alone(cluster, clock)
-        for _ in range(5):
-            clock.doze(5 * 3600.0, suspended=True)
-            await brokers.send(BrokerId(1), a_write())
-        clock.doze(7 * 3600.0, suspended=True)
-        with pytest.raises(IncarnationEnded, match="no request for 25200 s"):
-            await brokers.send(BrokerId(1), a_write())
-        assert len(cluster.records("t", 0)) == 5
-
-    run_virtual(scenario(), limit_s=DAY_MS)
+@pytest.mark.virtual_time(limit_s=DAY_MS)
+async def test_without_a_group_answers_of_the_target_keep_the_gate_open() -> None:
+    clock, cluster = DozingClock(VirtualClock()), a_cluster()
+    brokers = gated_alone(cluster, clock)
+    for _ in range(5):
+        clock.doze(5 * 3600.0, suspended=True)
+        await brokers.send(BrokerId(1), a_write())
+    clock.doze(7 * 3600.0, suspended=True)
+    with pytest.raises(IncarnationEnded, match="no request for 25200 s"):
+        await brokers.send(BrokerId(1), a_write())
+    assert len(cluster.records("t", 0)) == 5
 
 
-def test_without_a_group_an_answer_that_came_after_a_long_sleep_opens_nothing() -> None:
+@pytest.mark.virtual_time(limit_s=DAY_MS)
+async def test_without_a_group_an_answer_that_came_after_a_long_sleep_opens_nothing() -> None:
     """The request went out before the sleep, and its answer waited in the socket."""
-
-    async def scenario() -> None:
-        clock = DozingClock(VirtualClock())
-        gate = Gate(clock, producer_expiry_ms=DAY_MS)
-        sent_at_s = clock.boottime()
-        clock.doze(7 * 3600.0, suspended=True)
-        with pytest.raises(IncarnationEnded):
-            gate.renew(sent_at_s)
-        with pytest.raises(IncarnationEnded):
-            gate.check()
-
-    run_virtual(scenario(), limit_s=DAY_MS)
+    clock = DozingClock(VirtualClock())
+    gate = Gate(clock, producer_expiry_ms=DAY_MS)
+    sent_at_s = clock.boottime()
+    clock.doze(7 * 3600.0, suspended=True)
+    with pytest.raises(IncarnationEnded):
+        gate.renew(sent_at_s)
+    with pytest.raises(IncarnationEnded):
+        gate.check()

@@ -15,10 +15,9 @@ from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 from mm2py.offsets.translation import Basis, Translation, forward, reverse
 from mm2py.status.offset_inquiry import Question, ask_where
-from mm2py.status.offset_report import WORDS, OffsetReport, with_log_start
+from mm2py.status.offset_report import WORDS, with_log_start
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.ledger_topic import chunk, write_chunks
-from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.offsets.test_translate_command import QUARANTINE, put, quarantined, replayed
 from tests.scenarios.world import World
 
@@ -75,7 +74,7 @@ def rows() -> Iterator[Row]:
         yield Row(AnswerKind[name.upper()], exact.strip() == "yes", there, back, first)
 
 
-def replayed_example() -> tuple[str, str]:
+async def replayed_example() -> tuple[str, str]:
     """Return the replayed record's target and source offset, as ``mm2py translate`` finds them: the ledger has none."""
     found = _REPLAYED.search(PAGE)
     assert found is not None
@@ -88,21 +87,16 @@ def replayed_example() -> tuple[str, str]:
         copied_to=newest.copied_to,
         is_whole=True,
     )
-
-    async def ask() -> OffsetReport:
-        world = World(1)
-        world.source.create_topic("orders", 1)
-        world.target.create_topic("A.orders", 1)
-        records = [Record(b"%d" % offset) for offset in range(newest.target_end)]
-        records[target_offset] = Record(b"big", b"k", (("h", b"1"),))
-        world.target.append("A.orders", 0, records)
-        write_chunks(world.target, [of_page])
-        put(world.target, QUARANTINE, quarantined(source_offset, b"big"), replayed(source_offset))
-        question = Question(("orders", 0), [target_offset], is_reverse=True)
-        (report,) = await ask_where(world.settings, question, world.source, world.target, world.log)
-        return report
-
-    report = run_virtual(ask())
+    world = World(1)
+    world.source.create_topic("orders", 1)
+    world.target.create_topic("A.orders", 1)
+    records = [Record(b"%d" % offset) for offset in range(newest.target_end)]
+    records[target_offset] = Record(b"big", b"k", (("h", b"1"),))
+    world.target.append("A.orders", 0, records)
+    write_chunks(world.target, [of_page])
+    put(world.target, QUARANTINE, quarantined(source_offset, b"big"), replayed(source_offset))
+    question = Question(("orders", 0), [target_offset], is_reverse=True)
+    (report,) = await ask_where(world.settings, question, world.source, world.target, world.log)
     assert (report.kind, report.is_exact) == ("replayed", True)
     return str(report.offset), str(report.other_offset)
 
@@ -113,10 +107,10 @@ def test_each_kind_of_answer_has_a_row_and_words_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: row.kind.name.lower())
-def test_the_examples_of_the_page_are_what_the_ledger_answers(row: Row) -> None:
+async def test_the_examples_of_the_page_are_what_the_ledger_answers(row: Row) -> None:
     partition = example(is_whole=row.kind is not AnswerKind.BEFORE_LEDGER)
     if row.kind is AnswerKind.REPLAYED:
-        assert _EXAMPLE.findall(row.reverse) == [replayed_example()]
+        assert _EXAMPLE.findall(row.reverse) == [await replayed_example()]
         return
     asked = 0
     for cell, ask, start in zip((row.forward, row.reverse), (forward, reverse), row.starts, strict=True):

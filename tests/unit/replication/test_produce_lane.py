@@ -26,6 +26,8 @@ from mm2py.replication.produce_lane import (
 )
 from tests.fakes.near_brokers import NearBrokers
 
+pytestmark = pytest.mark.real_time
+
 BROKER = BrokerId(1)
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
 
@@ -89,47 +91,43 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def with_lane(
+async def with_lane(
     walk: Callable[[_World, Callable[..., Awaitable[None]]], Awaitable[None]], *, connections_max: int = 64
 ) -> None:
     """Run ``walk`` with a world, and with a way to let a partition have a batch to send."""
+    world = _World()
 
-    async def run() -> None:
-        world = _World()
+    def handle(partition: CopiedPartition, event: Event) -> None:
+        partition.copier.handle(event)
+        lane.offer(partition)
 
-        def handle(partition: CopiedPartition, event: Event) -> None:
-            partition.copier.handle(event)
-            lane.offer(partition)
+    lane = ProduceLane(
+        BROKER,
+        world,  # type: ignore[arg-type]
+        settings=SendSettings(1_000, lambda: -1, lambda: connections_max),
+        clock=world,
+        handle=handle,
+        sent=lambda partition: world.read_again.append(partition.partition),
+        problem=LaneProblem(lambda _: None),
+    )
 
-        lane = ProduceLane(
-            BROKER,
-            world,  # type: ignore[arg-type]
-            settings=SendSettings(1_000, lambda: -1, lambda: connections_max),
-            clock=world,
-            handle=handle,
-            sent=lambda partition: world.read_again.append(partition.partition),
-            problem=LaneProblem(lambda _: None),
-        )
+    async def has(*numbers: int, size: int = 100, behind: int = 0) -> None:
+        for number in numbers:
+            part = world.partitions.get(number)
+            if part is None:
+                part = world.partitions[number] = _partition(number)
+            at = part.copier.fetch_offset
+            step = Outgoing(at, at + 1, 1, 1_000, 0, bytearray(size))
+            part.copier.handle(Fetched(Plan([step], at + 1), _Lease(), at, at + 1 + behind, world.now_s))
+            lane.offer(part)
+        await settle()
 
-        async def has(*numbers: int, size: int = 100, behind: int = 0) -> None:
-            for number in numbers:
-                part = world.partitions.get(number)
-                if part is None:
-                    part = world.partitions[number] = _partition(number)
-                at = part.copier.fetch_offset
-                step = Outgoing(at, at + 1, 1, 1_000, 0, bytearray(size))
-                part.copier.handle(Fetched(Plan([step], at + 1), _Lease(), at, at + 1 + behind, world.now_s))
-                lane.offer(part)
-            await settle()
-
-        running = asyncio.create_task(lane.run())
-        try:
-            await settle()
-            await walk(world, has)
-        finally:
-            running.cancel()
-
-    asyncio.run(run())
+    running = asyncio.create_task(lane.run())
+    try:
+        await settle()
+        await walk(world, has)
+    finally:
+        running.cancel()
 
 
 def _partition(number: int) -> CopiedPartition:
@@ -144,7 +142,7 @@ async def _answers_in_a_millisecond(world: _World, has: Callable[..., Awaitable[
     await world.answer()
 
 
-def test_beside_a_request_that_is_not_late_another_one_leaves_at_once() -> None:
+async def test_beside_a_request_that_is_not_late_another_one_leaves_at_once() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await _answers_in_a_millisecond(world, has)
         for number in range(REQUESTS_IN_FLIGHT + 2):
@@ -153,10 +151,10 @@ def test_beside_a_request_that_is_not_late_another_one_leaves_at_once() -> None:
         await world.answer()
         assert world.sizes() == [1] * (REQUESTS_IN_FLIGHT - 1) + [2]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_behind_two_requests_of_which_one_is_late_what_is_ready_goes_together_with_the_next_answer() -> None:
+async def test_behind_two_requests_of_which_one_is_late_what_is_ready_goes_together_with_the_next_answer() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await _answers_in_a_millisecond(world, has)
         await has(0)
@@ -171,11 +169,13 @@ def test_behind_two_requests_of_which_one_is_late_what_is_ready_goes_together_wi
         assert world.sizes() == [1, 3]
         assert world.read_again == [0, 0, 1, 2, 3, 4]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
 @pytest.mark.parametrize(("quick_answers", "slow_answers"), [(0, 1), (1, 500)])
-def test_a_long_link_is_not_late_even_where_answers_once_were_quick(quick_answers: int, slow_answers: int) -> None:
+async def test_a_long_link_is_not_late_even_where_answers_once_were_quick(
+    quick_answers: int, slow_answers: int
+) -> None:
     """The broker may have moved to the other side of the world."""
 
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
@@ -191,10 +191,10 @@ def test_a_long_link_is_not_late_even_where_answers_once_were_quick(quick_answer
         await has(2)
         assert world.sizes() == [1, 1, 1]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_behind_a_request_that_is_late_a_megabyte_does_not_wait() -> None:
+async def test_behind_a_request_that_is_late_a_megabyte_does_not_wait() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await _answers_in_a_millisecond(world, has)
         await has(0)
@@ -205,17 +205,17 @@ def test_behind_a_request_that_is_late_a_megabyte_does_not_wait() -> None:
         await has(3, size=WORTHWHILE_BYTES // 2)
         assert world.sizes() == [1, 1, 2]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_a_partition_at_the_end_of_its_log_does_not_wait_behind_those_that_catch_up() -> None:
+async def test_a_partition_at_the_end_of_its_log_does_not_wait_behind_those_that_catch_up() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         for number in range(REQUESTS_IN_FLIGHT):
             await has(number, size=WORTHWHILE_BYTES, behind=1_000)
         await has(10)
         assert world.channels == ["produce"] * REQUESTS_IN_FLIGHT + ["produce-tail"]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
 async def _another_catches_up(world: _World, has: Callable[..., Awaitable[None]]) -> None:
@@ -227,7 +227,7 @@ async def _another_catches_up(world: _World, has: Callable[..., Awaitable[None]]
     await world.answer()
 
 
-def test_when_the_others_have_caught_up_all_share_one_connection_again() -> None:
+async def test_when_the_others_have_caught_up_all_share_one_connection_again() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await _another_catches_up(world, has)
         world.now_s += BULK_S
@@ -235,10 +235,10 @@ def test_when_the_others_have_caught_up_all_share_one_connection_again() -> None
         assert world.channels == ["produce", "produce-tail", "produce"]
         assert world.closed == ["produce-tail"]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_many_partitions_at_the_end_of_their_logs_are_no_backlog_of_each_other() -> None:
+async def test_many_partitions_at_the_end_of_their_logs_are_no_backlog_of_each_other() -> None:
     """All of them moved to the second connection, and stayed there."""
 
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
@@ -249,28 +249,28 @@ def test_many_partitions_at_the_end_of_their_logs_are_no_backlog_of_each_other()
                 await world.answer()
         assert set(world.channels) == {"produce"}
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_a_partition_that_falls_behind_gives_the_connection_up() -> None:
+async def test_a_partition_that_falls_behind_gives_the_connection_up() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await _another_catches_up(world, has)
         await has(10, size=5 * TAIL_BYTES)
         assert world.channels == ["produce", "produce-tail", "produce"]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_with_one_connection_allowed_there_is_no_second_one() -> None:
+async def test_with_one_connection_allowed_there_is_no_second_one() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await has(0, size=BULK_BYTES, behind=1_000)
         await has(10)
         assert world.channels == ["produce", "produce"]
 
-    with_lane(walk, connections_max=1)
+    await with_lane(walk, connections_max=1)
 
 
-def test_a_partition_changes_its_connection_only_when_all_its_batches_are_answered() -> None:
+async def test_a_partition_changes_its_connection_only_when_all_its_batches_are_answered() -> None:
     """Its batches would overtake each other, and the broker refuses one that comes out of sequence."""
 
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
@@ -283,10 +283,10 @@ def test_a_partition_changes_its_connection_only_when_all_its_batches_are_answer
         await world.answer()
         assert world.channels == ["produce"] * 3 + ["produce-tail"]
 
-    with_lane(walk)
+    await with_lane(walk)
 
 
-def test_a_partition_with_much_to_send_does_not_move_to_and_fro() -> None:
+async def test_a_partition_with_much_to_send_does_not_move_to_and_fro() -> None:
     async def walk(world: _World, has: Callable[..., Awaitable[None]]) -> None:
         await has(10)
         await world.answer()
@@ -294,4 +294,4 @@ def test_a_partition_with_much_to_send_does_not_move_to_and_fro() -> None:
             await has(10, size=WORTHWHILE_BYTES, behind=behind)
         assert world.channels == ["produce"] * 5
 
-    with_lane(walk)
+    await with_lane(walk)

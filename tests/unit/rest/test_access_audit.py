@@ -6,12 +6,16 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
 from mm2py.records.audit_record import AuditRecord
 from rest.access.audit import BODY_MAX_CHARS, WAITING_MOST, Audit, shown_body
 from rest.access.callers import Caller, Role, User
 from tests.fakes.rest_services import FixedClock
+
+pytestmark = pytest.mark.real_time
 
 ALICE = Caller(User("alice", Role.ADMIN), "192.0.2.1", "password")
 
@@ -25,53 +29,44 @@ def with_store(store: Callable[[AuditRecord], Awaitable[None]] | None) -> tuple[
     return Audit(store, make_logger("info", "json", text), FixedClock(), worker="host:1"), text
 
 
-def test_a_change_is_logged_at_once_and_stored_behind_the_answer() -> None:
+async def test_a_change_is_logged_at_once_and_stored_behind_the_answer() -> None:
     stored: list[AuditRecord] = []
 
     async def store(record: AuditRecord) -> None:
         stored.append(record)
 
-    async def run() -> None:
-        audit, text = with_store(store)
-        tell(audit)
-        assert "rest.audit" in text.getvalue() and stored == []
-        await audit.close(1.0)
-        assert [(one.user, one.worker, one.version) for one in stored] == [("alice", "host:1", "3")]
-
-    asyncio.run(run())
+    audit, text = with_store(store)
+    tell(audit)
+    assert "rest.audit" in text.getvalue() and stored == []
+    await audit.close(1.0)
+    assert [(one.user, one.worker, one.version) for one in stored] == [("alice", "host:1", "3")]
 
 
-def test_what_the_target_does_not_take_is_told_and_the_next_is_tried() -> None:
+async def test_what_the_target_does_not_take_is_told_and_the_next_is_tried() -> None:
     tried: list[str] = []
 
     async def store(record: AuditRecord) -> None:
         tried.append(record.path)
         raise Mm2Error("No right.", remedy="Grant it.")
 
-    async def run() -> None:
-        audit, text = with_store(store)
-        tell(audit, "/1")
-        tell(audit, "/2")
-        await audit.close(1.0)
-        assert tried == ["/1", "/2"]
-        assert text.getvalue().count("rest.audit_not_stored") == 2 and "No right." in text.getvalue()
-
-    asyncio.run(run())
+    audit, text = with_store(store)
+    tell(audit, "/1")
+    tell(audit, "/2")
+    await audit.close(1.0)
+    assert tried == ["/1", "/2"]
+    assert text.getvalue().count("rest.audit_not_stored") == 2 and "No right." in text.getvalue()
 
 
-def test_a_target_that_hangs_takes_no_memory_and_does_not_keep_the_process() -> None:
+async def test_a_target_that_hangs_takes_no_memory_and_does_not_keep_the_process() -> None:
     async def store(_: AuditRecord) -> None:
         await asyncio.Event().wait()
 
-    async def run() -> None:
-        audit, text = with_store(store)
-        for _ in range(WAITING_MOST + 3):
-            tell(audit)
-        assert text.getvalue().count("rest.audit_not_stored") == 3
-        await audit.close(0.01)
-        assert text.getvalue().count('"event": "rest.audit"') == WAITING_MOST + 3
-
-    asyncio.run(run())
+    audit, text = with_store(store)
+    for _ in range(WAITING_MOST + 3):
+        tell(audit)
+    assert text.getvalue().count("rest.audit_not_stored") == 3
+    await audit.close(0.01)
+    assert text.getvalue().count('"event": "rest.audit"') == WAITING_MOST + 3
 
 
 def test_what_was_sent_is_kept_in_short_and_without_credentials_at_any_depth() -> None:

@@ -17,6 +17,8 @@ from rest.access.gate import BODY_MAX_BYTES
 from rest.access.hosts import is_own_host, is_own_page
 from tests.fakes.rest_services import Guarded, guarded
 
+pytestmark = pytest.mark.real_time
+
 NAMED = {"flow": "A->B", "name": "A->B.MirrorSourceConnector", "connector": "A->B.MirrorSourceConnector"}
 CONFIG = "/connectors/A->B.MirrorSourceConnector/config"
 
@@ -119,7 +121,7 @@ def test_a_listener_for_probes_serves_health_and_metrics_and_nothing_else() -> N
         ("PUT", "/us%20east/B/connectors/MirrorSourceConnector/fence"),
     ],
 )
-def test_what_processes_of_mirrormaker_2_ask_each_other_is_gone_and_its_body_is_not_read(
+async def test_what_processes_of_mirrormaker_2_ask_each_other_is_gone_and_its_body_is_not_read(
     exposure: Exposure, method: str, path: str
 ) -> None:
     read: list[bytes] = []
@@ -131,7 +133,7 @@ def test_what_processes_of_mirrormaker_2_ask_each_other_is_gone_and_its_body_is_
             assert len(read) < 10, "the body is read"
 
     worker = guarded(exposure)
-    answer = asyncio.run(raw_request(worker, method, path, endless()))
+    answer = await raw_request(worker, method, path, endless())
     assert answer[0] == 410
     assert b"topics on the target" in answer[1]
     assert read == []
@@ -238,7 +240,7 @@ def test_a_body_that_tells_its_length_twice_is_refused(worker: Guarded) -> None:
     assert worker.client().put(CONFIG, content=b"{}", headers=headers).status_code == 400
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """B31."""
     monkeypatch.setattr(gate_module, "BODY_MOST_S", 0.01)
 
@@ -246,7 +248,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyP
         await asyncio.Event().wait()
         yield b""
 
-    assert asyncio.run(raw_request(guarded(), "PUT", CONFIG, never()))[0] == 408
+    assert (await raw_request(guarded(), "PUT", CONFIG, never()))[0] == 408
 
 
 # Paths

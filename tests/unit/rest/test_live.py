@@ -11,7 +11,7 @@ import pytest
 from mm2py.status.facts import Facts
 from rest.clusters.live import ASKED_S, FIRST_S, FRESH_S, LOOK_MOST_S, PATIENCE_S, LiveReport, NothingKnown
 from tests.fakes.open_rest import report_at_once
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 
 NOTHING = Facts(0, {}, [], [], {})
 
@@ -39,22 +39,19 @@ class Clusters:
         return self.clock.monotonic() - (await self.live.view()).begun_s
 
 
-def with_clusters(story: Callable[[Clusters], Awaitable[None]], takes_s: float = 0.1) -> None:
-    async def run() -> None:
-        clusters = Clusters(takes_s)
-        running = asyncio.create_task(clusters.live.run())
-        await asyncio.sleep(0)
-        await story(clusters)
-        running.cancel()
-
-    run_virtual(run())
+async def with_clusters(story: Callable[[Clusters], Awaitable[None]], takes_s: float = 0.1) -> None:
+    clusters = Clusters(takes_s)
+    running = asyncio.create_task(clusters.live.run())
+    await asyncio.sleep(0)
+    await story(clusters)
+    running.cancel()
 
 
 async def wait(*work: Coroutine[Any, Any, Any]) -> list[Any]:
     return await asyncio.gather(*work)
 
 
-def test_nothing_is_asked_of_the_clusters_while_nobody_asks_and_looks_end_with_the_requests() -> None:
+async def test_nothing_is_asked_of_the_clusters_while_nobody_asks_and_looks_end_with_the_requests() -> None:
     async def story(clusters: Clusters) -> None:
         await asyncio.sleep(100.0)
         assert clusters.looks == []
@@ -65,19 +62,19 @@ def test_nothing_is_asked_of_the_clusters_while_nobody_asks_and_looks_end_with_t
         assert len(clusters.looks) == last
         assert await clusters.age_s() <= 0.2, "the next request does not get what is old"
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_what_is_told_is_at_most_two_seconds_old() -> None:
+async def test_what_is_told_is_at_most_two_seconds_old() -> None:
     async def story(clusters: Clusters) -> None:
         for _ in range(200):
             assert await clusters.age_s() <= FRESH_S
             await asyncio.sleep(0.37)
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_who_asks_again_and_again_waits_for_no_look_though_some_take_four_times_as_long() -> None:
+async def test_who_asks_again_and_again_waits_for_no_look_though_some_take_four_times_as_long() -> None:
     """The clusters of a busy machine: p99 of REST was 306 ms, since requests waited for looks longer than 0.3 s."""
 
     async def story(clusters: Clusters) -> None:
@@ -90,18 +87,18 @@ def test_who_asks_again_and_again_waits_for_no_look_though_some_take_four_times_
             await asyncio.sleep(0.1)
         assert len(clusters.looks) < 300 / 1.0
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_a_hundred_who_ask_at_once_cause_one_look() -> None:
+async def test_a_hundred_who_ask_at_once_cause_one_look() -> None:
     async def story(clusters: Clusters) -> None:
         await wait(*(clusters.live.view() for _ in range(100)))
         assert len(clusters.looks) == 1
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_who_asks_after_a_change_sees_it_without_waiting_for_the_next_look_in_turn() -> None:
+async def test_who_asks_after_a_change_sees_it_without_waiting_for_the_next_look_in_turn() -> None:
     async def story(clusters: Clusters) -> None:
         await clusters.age_s()
         await asyncio.sleep(0.3)
@@ -110,10 +107,10 @@ def test_who_asks_after_a_change_sees_it_without_waiting_for_the_next_look_in_tu
         assert (await clusters.live.view()).begun_s >= now_s
         assert clusters.clock.monotonic() - now_s < 0.25
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_a_change_during_a_look_is_seen_by_the_look_behind_it() -> None:
+async def test_a_change_during_a_look_is_seen_by_the_look_behind_it() -> None:
     async def story(clusters: Clusters) -> None:
         first = asyncio.create_task(clusters.live.view())
         await asyncio.sleep(0.5)
@@ -123,10 +120,10 @@ def test_a_change_during_a_look_is_seen_by_the_look_behind_it() -> None:
         assert (await first).begun_s < now_s
         assert len(clusters.looks) == 2
 
-    with_clusters(story, takes_s=1.0)
+    await with_clusters(story, takes_s=1.0)
 
 
-def test_while_clusters_are_slow_the_last_answer_is_told() -> None:
+async def test_while_clusters_are_slow_the_last_answer_is_told() -> None:
     async def story(clusters: Clusters) -> None:
         await clusters.age_s()
         clusters.takes_s = 20.0
@@ -135,10 +132,10 @@ def test_while_clusters_are_slow_the_last_answer_is_told() -> None:
         assert await clusters.age_s() > FRESH_S
         assert clusters.clock.monotonic() - begun_s == pytest.approx(PATIENCE_S)
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_before_the_first_answer_a_request_waits_and_is_then_told_that_nothing_is_known() -> None:
+async def test_before_the_first_answer_a_request_waits_and_is_then_told_that_nothing_is_known() -> None:
     async def story(clusters: Clusters) -> None:
         begun_s = clusters.clock.monotonic()
         with pytest.raises(NothingKnown):
@@ -147,10 +144,10 @@ def test_before_the_first_answer_a_request_waits_and_is_then_told_that_nothing_i
         await asyncio.sleep(10.0)
         assert await clusters.age_s() >= 0.0
 
-    with_clusters(story, takes_s=20.0)
+    await with_clusters(story, takes_s=20.0)
 
 
-def test_a_look_that_fails_is_told_and_the_next_one_follows_after_a_pause() -> None:
+async def test_a_look_that_fails_is_told_and_the_next_one_follows_after_a_pause() -> None:
     """Once the process ended at the first failure."""
 
     async def story(clusters: Clusters) -> None:
@@ -162,10 +159,10 @@ def test_a_look_that_fails_is_told_and_the_next_one_follows_after_a_pause() -> N
         clusters.error = None
         assert await clusters.age_s() <= FRESH_S
 
-    with_clusters(story)
+    await with_clusters(story)
 
 
-def test_a_look_that_hangs_is_given_up() -> None:
+async def test_a_look_that_hangs_is_given_up() -> None:
     async def story(clusters: Clusters) -> None:
         await clusters.age_s()
         clusters.takes_s = 10_000.0
@@ -175,4 +172,4 @@ def test_a_look_that_hangs_is_given_up() -> None:
         assert clusters.failures == [f"no answer within {LOOK_MOST_S:g} s"]
         assert await clusters.age_s() <= FRESH_S
 
-    with_clusters(story)
+    await with_clusters(story)

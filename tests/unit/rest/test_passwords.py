@@ -7,7 +7,6 @@ import base64
 import io
 import itertools
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,9 @@ from rest.access.hashes import PasswordHash, hash_password, hash_token, parse_pa
 from rest.access.turns import REST_S, WAITING_MOST_OF_ONE
 from rest.access.users import UsersFile
 from rest.errors import RestError
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
+
+pytestmark = pytest.mark.virtual_time(limit_s=100_000)
 
 HASH_S = 0.1
 """So long a check takes here, in virtual time."""
@@ -68,17 +69,8 @@ class Door:
 
 
 @pytest.fixture
-def tell(tmp_path: Path) -> Callable[[Callable[[Door], Awaitable[None]]], None]:
-    def run(story: Callable[[Door], Awaitable[None]]) -> None:
-        async def made() -> None:
-            await story(Door(tmp_path / "users"))
-
-        run_virtual(made(), limit_s=100_000.0)
-
-    return run
-
-
-Tell = Callable[[Callable[[Door], Awaitable[None]]], None]
+async def door(tmp_path: Path) -> Door:
+    return Door(tmp_path / "users")
 
 
 async def guess(door: Door, address: str, each_s: float, statuses: Counter[int]) -> None:
@@ -95,170 +87,134 @@ async def guess(door: Door, address: str, each_s: float, statuses: Counter[int])
             await asyncio.sleep(each_s)
 
 
-def test_a_wrong_password_a_minute_does_not_keep_the_right_one_out_of_the_same_address(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        statuses: Counter[int] = Counter()
-        guessing = asyncio.create_task(guess(door, HERE, 60.0, statuses))
-        await asyncio.sleep(3600.0)
-        assert statuses == {401: 60}
+async def test_a_wrong_password_a_minute_does_not_keep_the_right_one_out_of_the_same_address(door: Door) -> None:
+    statuses: Counter[int] = Counter()
+    guessing = asyncio.create_task(guess(door, HERE, 60.0, statuses))
+    await asyncio.sleep(3600.0)
+    assert statuses == {401: 60}
+    assert await door.status(RIGHT) == 200
+    assert await door.status(RIGHT, name="bob") == 200
+    guessing.cancel()
+
+
+async def test_what_was_right_passes_at_once_without_a_check_whatever_others_try_from_its_address(door: Door) -> None:
+    assert await door.status(RIGHT) == 200
+    statuses: Counter[int] = Counter()
+    guessing = asyncio.create_task(guess(door, HERE, 0.05, statuses))
+    loop = asyncio.get_running_loop()
+    for _ in range(50):
+        await asyncio.sleep(1.0)
+        before_s = loop.time()
         assert await door.status(RIGHT) == 200
-        assert await door.status(RIGHT, name="bob") == 200
-        guessing.cancel()
-
-    tell(story)
-
-
-def test_what_was_right_passes_at_once_without_a_check_whatever_others_try_from_its_address(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        assert await door.status(RIGHT) == 200
-        statuses: Counter[int] = Counter()
-        guessing = asyncio.create_task(guess(door, HERE, 0.05, statuses))
-        loop = asyncio.get_running_loop()
-        for _ in range(50):
-            await asyncio.sleep(1.0)
-            before_s = loop.time()
-            assert await door.status(RIGHT) == 200
-            assert loop.time() == before_s
-        assert statuses[429] > 800, "the queue is full"
-        guessing.cancel()
-
-    tell(story)
+        assert loop.time() == before_s
+    assert statuses[429] > 800, "the queue is full"
+    guessing.cancel()
 
 
-def test_a_crowd_that_guesses_at_one_address_keeps_nobody_out_elsewhere_and_guesses_at_a_bounded_rate(
-    tell: Tell,
+async def test_a_crowd_that_guesses_at_one_address_keeps_nobody_out_elsewhere_and_guesses_at_a_bounded_rate(
+    door: Door,
 ) -> None:
-    async def story(door: Door) -> None:
-        statuses: Counter[int] = Counter()
-        guessing = asyncio.create_task(guess(door, HERE, 0.05, statuses))
-        await asyncio.sleep(100.0)
-        assert statuses[401] <= 100.0 / REST_S + 1
-        before_s = asyncio.get_running_loop().time()
-        assert await door.status(RIGHT, ELSEWHERE) == 200
-        assert asyncio.get_running_loop().time() - before_s <= 2 * HASH_S + 0.01
-        guessing.cancel()
-
-    tell(story)
+    statuses: Counter[int] = Counter()
+    guessing = asyncio.create_task(guess(door, HERE, 0.05, statuses))
+    await asyncio.sleep(100.0)
+    assert statuses[401] <= 100.0 / REST_S + 1
+    before_s = asyncio.get_running_loop().time()
+    assert await door.status(RIGHT, ELSEWHERE) == 200
+    assert asyncio.get_running_loop().time() - before_s <= 2 * HASH_S + 0.01
+    guessing.cancel()
 
 
-def test_of_many_addresses_that_guess_each_has_its_turn_and_so_has_the_right_one(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        statuses: Counter[int] = Counter()
-        crowd = [asyncio.create_task(guess(door, f"203.0.113.{number}", 0.5, statuses)) for number in range(30)]
-        await asyncio.sleep(60.0)
-        before_s = asyncio.get_running_loop().time()
-        assert await door.status(RIGHT, ELSEWHERE) == 200
-        assert asyncio.get_running_loop().time() - before_s <= 31 * HASH_S + 0.01
-        assert all(later - earlier >= HASH_S for earlier, later in itertools.pairwise(door.checked_at_s))
-        for one in crowd:
-            one.cancel()
-
-    tell(story)
+async def test_of_many_addresses_that_guess_each_has_its_turn_and_so_has_the_right_one(door: Door) -> None:
+    statuses: Counter[int] = Counter()
+    crowd = [asyncio.create_task(guess(door, f"203.0.113.{number}", 0.5, statuses)) for number in range(30)]
+    await asyncio.sleep(60.0)
+    before_s = asyncio.get_running_loop().time()
+    assert await door.status(RIGHT, ELSEWHERE) == 200
+    assert asyncio.get_running_loop().time() - before_s <= 31 * HASH_S + 0.01
+    assert all(later - earlier >= HASH_S for earlier, later in itertools.pairwise(door.checked_at_s))
+    for one in crowd:
+        one.cancel()
 
 
-def test_a_full_queue_says_when_to_come_again(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        waiting = [asyncio.create_task(door.status(f"guess {number}")) for number in range(WAITING_MOST_OF_ONE + 1)]
-        await asyncio.sleep(0)
-        with pytest.raises(RestError) as raised:
-            await door.caller(RIGHT)
-        assert raised.value.status == 429 and int((raised.value.headers or {})["Retry-After"]) >= 1
-        assert await asyncio.gather(*waiting) == [401] * len(waiting)
-        assert await door.status(RIGHT) == 200
-
-    tell(story)
+async def test_a_full_queue_says_when_to_come_again(door: Door) -> None:
+    waiting = [asyncio.create_task(door.status(f"guess {number}")) for number in range(WAITING_MOST_OF_ONE + 1)]
+    await asyncio.sleep(0)
+    with pytest.raises(RestError) as raised:
+        await door.caller(RIGHT)
+    assert raised.value.status == 429 and int((raised.value.headers or {})["Retry-After"]) >= 1
+    assert await asyncio.gather(*waiting) == [401] * len(waiting)
+    assert await door.status(RIGHT) == 200
 
 
-def test_many_requests_with_one_password_take_one_check(tell: Tell) -> None:
+async def test_many_requests_with_one_password_take_one_check(door: Door) -> None:
     """A page asks six things at once, and so do all who open it when the process has just started."""
-
-    async def story(door: Door) -> None:
-        assert await asyncio.gather(*(door.status(RIGHT) for _ in range(100))) == [200] * 100
-        assert len(door.checked_at_s) == 1
-        assert await asyncio.gather(*(door.status("wrong") for _ in range(100))) == [401] * 100
-        assert len(door.checked_at_s) == 2
-
-    tell(story)
+    assert await asyncio.gather(*(door.status(RIGHT) for _ in range(100))) == [200] * 100
+    assert len(door.checked_at_s) == 1
+    assert await asyncio.gather(*(door.status("wrong") for _ in range(100))) == [401] * 100
+    assert len(door.checked_at_s) == 2
 
 
-def test_what_was_right_is_known_while_it_is_used_and_its_line_is_there(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        for _ in range(5):
-            assert await door.status(RIGHT) == 200
-            await asyncio.sleep(authentication.KNOWN_S - 1.0)
-        assert len(door.checked_at_s) == 1
-        await asyncio.sleep(2.0)
+async def test_what_was_right_is_known_while_it_is_used_and_its_line_is_there(door: Door) -> None:
+    for _ in range(5):
         assert await door.status(RIGHT) == 200
-        assert len(door.checked_at_s) == 2, "it was not used for so long"
-        door.write(**HASHES, carol=hash_token(Secret("c" * 40)))
-        assert await door.status(RIGHT) == 200
-        assert len(door.checked_at_s) == 2, "another line was added"
-        door.write(alice=hash_password(Secret("another")))
-        assert await door.status(RIGHT) == 401
-        door.write(bob=HASHES["bob"])
-        assert await door.status(RIGHT) == 401
-
-    tell(story)
-
-
-def test_a_user_that_is_removed_while_the_password_is_checked_does_not_get_in(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        asking = asyncio.create_task(door.status(RIGHT))
-        await asyncio.sleep(HASH_S / 2)
-        door.write(bob=HASHES["bob"])
-        assert await asking == 401
-
-    tell(story)
+        await asyncio.sleep(authentication.KNOWN_S - 1.0)
+    assert len(door.checked_at_s) == 1
+    await asyncio.sleep(2.0)
+    assert await door.status(RIGHT) == 200
+    assert len(door.checked_at_s) == 2, "it was not used for so long"
+    door.write(**HASHES, carol=hash_token(Secret("c" * 40)))
+    assert await door.status(RIGHT) == 200
+    assert len(door.checked_at_s) == 2, "another line was added"
+    door.write(alice=hash_password(Secret("another")))
+    assert await door.status(RIGHT) == 401
+    door.write(bob=HASHES["bob"])
+    assert await door.status(RIGHT) == 401
 
 
-def test_what_is_known_is_bounded(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_user_that_is_removed_while_the_password_is_checked_does_not_get_in(door: Door) -> None:
+    asking = asyncio.create_task(door.status(RIGHT))
+    await asyncio.sleep(HASH_S / 2)
+    door.write(bob=HASHES["bob"])
+    assert await asking == 401
+
+
+async def test_what_is_known_is_bounded(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "KNOWN_MOST", 1)
-
-    async def story(door: Door) -> None:
-        for name in ("alice", "bob", "alice"):
-            assert await door.status(RIGHT, name=name) == 200
-        assert len(door.checked_at_s) == 3
-
-    tell(story)
+    for name in ("alice", "bob", "alice"):
+        assert await door.status(RIGHT, name=name) == 200
+    assert len(door.checked_at_s) == 3
 
 
-def test_a_user_that_is_removed_or_changed_is_known_so_though_its_address_is_full_of_guesses(tell: Tell) -> None:
+async def test_a_user_that_is_removed_or_changed_is_known_so_though_its_address_is_full_of_guesses(door: Door) -> None:
     """An event stream went on while its address had to wait. ``Authentication.still`` is what a stream asks."""
-
-    async def story(door: Door) -> None:
-        caller = await door.caller(RIGHT)
-        statuses: Counter[int] = Counter()
-        guessing = asyncio.create_task(guess(door, HERE, 0.05, statuses))
-        await asyncio.sleep(10.0)
-        assert statuses[429] > 0
-        still = door.authentication.still
-        assert still(caller) == caller
-        write_private(door.users, f"alice:{HASHES['alice']}:operator:A->B\n".encode())
-        assert still(caller).user.role is Role.OPERATOR and still(caller).user.flows == {"A->B"}
-        door.write(alice=hash_password(Secret(RIGHT)))
-        with pytest.raises(RestError):
-            still(caller)
-        door.write(bob=HASHES["bob"])
-        with pytest.raises(RestError):
-            still(caller)
-        guessing.cancel()
-
-    tell(story)
+    caller = await door.caller(RIGHT)
+    statuses: Counter[int] = Counter()
+    guessing = asyncio.create_task(guess(door, HERE, 0.05, statuses))
+    await asyncio.sleep(10.0)
+    assert statuses[429] > 0
+    still = door.authentication.still
+    assert still(caller) == caller
+    write_private(door.users, f"alice:{HASHES['alice']}:operator:A->B\n".encode())
+    assert still(caller).user.role is Role.OPERATOR and still(caller).user.flows == {"A->B"}
+    door.write(alice=hash_password(Secret(RIGHT)))
+    with pytest.raises(RestError):
+        still(caller)
+    door.write(bob=HASHES["bob"])
+    with pytest.raises(RestError):
+        still(caller)
+    guessing.cancel()
 
 
-def test_a_check_that_breaks_is_an_error_of_its_request_and_the_next_one_runs(tell: Tell) -> None:
-    async def story(door: Door) -> None:
-        works = door.authentication._matching
+async def test_a_check_that_breaks_is_an_error_of_its_request_and_the_next_one_runs(door: Door) -> None:
+    works = door.authentication._matching
 
-        def breaks(_wanted: PasswordHash, _password: Secret) -> asyncio.Future[bool]:
-            ended = asyncio.get_running_loop().create_future()
-            ended.set_exception(MemoryError())
-            return ended
+    def breaks(_wanted: PasswordHash, _password: Secret) -> asyncio.Future[bool]:
+        ended = asyncio.get_running_loop().create_future()
+        ended.set_exception(MemoryError())
+        return ended
 
-        door.authentication._matching = breaks
-        with pytest.raises(MemoryError):
-            await door.caller(RIGHT)
-        door.authentication._matching = works
-        assert await door.status(RIGHT) == 200
-
-    tell(story)
+    door.authentication._matching = breaks
+    with pytest.raises(MemoryError):
+        await door.caller(RIGHT)
+    door.authentication._matching = works
+    assert await door.status(RIGHT) == 200

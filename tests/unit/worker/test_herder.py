@@ -210,7 +210,7 @@ def test_the_process_ends_with_1_when_nothing_is_left() -> None:
     assert [event["why"] for event in worker.events("worker.nothing_left")] == ["Every flow was refused."]
 
 
-def test_an_operators_restart_tries_a_refused_flow_again_and_the_group_is_told_both() -> None:
+async def test_an_operators_restart_tries_a_refused_flow_again_and_the_group_is_told_both() -> None:
     told: list[str] = []
 
     class Told(FakeSchedule):
@@ -226,20 +226,16 @@ def test_an_operators_restart_tries_a_refused_flow_again_and_the_group_is_told_b
         return refuses(AB)(life, history) if life == 0 else runs(AB)(life, history)
 
     worker = Worker({AB: script, BA: runs(BA)})
-
-    async def main() -> int:
-        herder = worker.herder(schedules={AB: schedule})
-        loop = asyncio.get_running_loop()
-        seen: list[str] = []
-        loop.call_later(49, lambda: seen.extend(status.state for status in herder.status()))
-        loop.call_later(50, schedule.asked.set)
-        loop.call_later(60, lambda: seen.extend(status.state for status in herder.status()))
-        loop.call_later(61, herder.stop)
-        code = await herder.run()
-        assert seen == ["refused", "running", "running", "running"]
-        return code
-
-    assert run_virtual(main()) == 0
+    herder = worker.herder(schedules={AB: schedule})
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+    loop.call_later(49, lambda: seen.extend(status.state for status in herder.status()))
+    loop.call_later(50, schedule.asked.set)
+    loop.call_later(60, lambda: seen.extend(status.state for status in herder.status()))
+    loop.call_later(61, herder.stop)
+    code = await herder.run()
+    assert seen == ["refused", "running", "running", "running"]
+    assert code == 0
     assert told == ["It must not run. Do this.", "allowed"]
     assert [(flow, life, round(at_s)) for flow, life, at_s in worker.began] == [(AB, 0, 0), (BA, 0, 0), (AB, 1, 50)]
 
@@ -298,23 +294,19 @@ def test_a_failed_flow_starts_again_after_pauses_that_grow_to_half_a_minute() ->
     assert first["again_in_s"] == round(worker.pauses_s(AB)[0], 1)
 
 
-def test_an_operators_request_ends_the_pause_after_a_failure() -> None:
+async def test_an_operators_request_ends_the_pause_after_a_failure() -> None:
     schedule = FakeSchedule(ends_after_s=10_000)
     worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target said no.", remedy="Look there."))}, schedule=schedule)
-
-    async def main() -> None:
-        herder = worker.herder()
-        running = asyncio.create_task(herder.run())
-        await asyncio.sleep(200)
-        before = len(worker.began)
-        schedule.asked.set()
-        schedule.asked.clear()
-        await asyncio.sleep(0.1)
-        assert len(worker.began) > before
-        herder.stop()
-        await running
-
-    run_virtual(main())
+    herder = worker.herder()
+    running = asyncio.create_task(herder.run())
+    await asyncio.sleep(200)
+    before = len(worker.began)
+    schedule.asked.set()
+    schedule.asked.clear()
+    await asyncio.sleep(0.1)
+    assert len(worker.began) > before
+    herder.stop()
+    await running
 
 
 def test_a_flow_that_is_switched_off_by_what_is_stored_does_not_start_and_makes_no_worker_unready() -> None:
@@ -326,22 +318,18 @@ def test_a_flow_that_is_switched_off_by_what_is_stored_does_not_start_and_makes_
     assert herder.facts().health is Health.HEALTHY
 
 
-def test_a_held_flow_says_so_once_it_is_drained() -> None:
+async def test_a_held_flow_says_so_once_it_is_drained() -> None:
     schedule = FakeSchedule(ends_after_s=10)
     worker = Worker({AB: runs(AB, drain_takes_s=5)}, schedule=schedule)
-
-    async def main() -> None:
-        herder = worker.herder()
-        running = asyncio.create_task(herder.run())
-        schedule.held = Target(TargetState.STOPPED, "ann")
-        await asyncio.sleep(12)
-        assert [status.state for status in herder.status()] == ["running"]
-        herder.connectors[0].is_up = False  # as when it waits for its permit
-        assert [(status.state, status.reason) for status in herder.status()] == [("stopped", "stopped by ann")]
-        herder.stop()
-        await running
-
-    run_virtual(main())
+    herder = worker.herder()
+    running = asyncio.create_task(herder.run())
+    schedule.held = Target(TargetState.STOPPED, "ann")
+    await asyncio.sleep(12)
+    assert [status.state for status in herder.status()] == ["running"]
+    herder.connectors[0].is_up = False  # as when it waits for its permit
+    assert [(status.state, status.reason) for status in herder.status()] == [("stopped", "stopped by ann")]
+    herder.stop()
+    await running
 
 
 def test_a_defect_is_reported_with_its_place_and_the_flow_begins_again() -> None:
@@ -415,21 +403,17 @@ def test_a_worker_without_flows_emits_heartbeats_until_it_is_stopped() -> None:
     assert [event["flows"] for event in worker.events("worker.draining")] == [0]
 
 
-def test_the_status_of_a_flow_has_what_its_path_says_and_heartbeats_make_no_line_of_their_own() -> None:
+async def test_the_status_of_a_flow_has_what_its_path_says_and_heartbeats_make_no_line_of_their_own() -> None:
     worker = Worker({AB: runs(AB), BEATS_BA: runs(BEATS_BA), PATH_AB: runs(PATH_AB)})
-
-    async def main() -> Sequence[FlowStatus]:
-        herder = worker.herder()
-        asyncio.get_running_loop().call_later(2, herder.stop)
-        running = asyncio.create_task(herder.run())
-        (before,) = herder.status()
-        assert (before.state, before.heartbeat_age_s, before.path_latency_ms) == ("starting", None, None)
-        await asyncio.sleep(1)
-        found = herder.status()
-        await running
-        return found
-
-    (status,) = run_virtual(main())
+    herder = worker.herder()
+    asyncio.get_running_loop().call_later(2, herder.stop)
+    running = asyncio.create_task(herder.run())
+    (before,) = herder.status()
+    assert (before.state, before.heartbeat_age_s, before.path_latency_ms) == ("starting", None, None)
+    await asyncio.sleep(1)
+    found = herder.status()
+    await running
+    (status,) = found
     assert (status.flow, status.state, status.heartbeat_age_s, status.path_latency_ms) == (AB, "running", 0.5, 40.0)
 
 
@@ -481,18 +465,15 @@ def test_a_stop_in_the_pause_of_a_failed_flow_is_immediate_and_drains_nothing_de
     assert [event["flows"] for event in worker.events("worker.draining")] == [0]
 
 
-def test_a_stop_before_the_first_turn_is_heard() -> None:
+async def test_a_stop_before_the_first_turn_is_heard() -> None:
     worker = Worker({AB: runs(AB)})
-
-    async def main() -> int:
-        herder = worker.herder()
-        herder.stop()
-        return await herder.run()
-
-    assert run_virtual(main()) == 0
+    herder = worker.herder()
+    herder.stop()
+    assert await herder.run() == 0
 
 
-def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed() -> None:
+@pytest.mark.virtual_time(limit_s=100)
+async def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed() -> None:
     """Another worker emits the flow's heartbeats; this one stops in order, and has no line of an error in its log."""
     worker = Worker({AB: runs(AB), BEATS_AB: runs(BEATS_AB)})
 
@@ -519,18 +500,15 @@ def test_a_connector_that_waits_for_its_turn_as_the_worker_leaves_has_not_failed
             await self._members.left.wait()
             raise Mm2Error("It has left.", remedy="")
 
-    async def main() -> int:
-        members = Members()
-        herder = worker.herder(groups={AB.target: members}, schedules={BEATS_AB: NotYet(members)})
-        asyncio.get_running_loop().call_later(20, herder.stop)
-        return await herder.run()
-
-    assert run_virtual(main(), limit_s=100) == 0
+    members = Members()
+    herder = worker.herder(groups={AB.target: members}, schedules={BEATS_AB: NotYet(members)})
+    asyncio.get_running_loop().call_later(20, herder.stop)
+    assert await herder.run() == 0
     assert not worker.events("connector.failed")
     assert worker.history == ["A->B runs", "A->B drains", "A->B is drained", "A->B is cancelled"]
 
 
-def test_each_group_is_left_when_its_own_connectors_have_drained_and_its_heartbeats_stop_last() -> None:
+async def test_each_group_is_left_when_its_own_connectors_have_drained_and_its_heartbeats_stop_last() -> None:
     """C does not answer, and B does: nobody would copy A->B while C is waited for, were both left together."""
     worker = Worker({AB: runs(AB, drain_takes_s=2), AC: runs(AC, drain_takes_s=20), BEATS_AB: runs(BEATS_AB)})
 
@@ -543,47 +521,36 @@ def test_each_group_is_left_when_its_own_connectors_have_drained_and_its_heartbe
             self.at_s = asyncio.get_running_loop().time()
 
     groups = {AB.target: Left(), AC.target: Left()}
-
-    async def main() -> int:
-        herder = worker.herder(groups=groups)
-        asyncio.get_running_loop().call_later(10, herder.stop)
-        return await herder.run()
-
-    assert run_virtual(main()) == 0
+    herder = worker.herder(groups=groups)
+    asyncio.get_running_loop().call_later(10, herder.stop)
+    assert await herder.run() == 0
     assert [group.at_s for group in groups.values()] == [12.0, 30.0]
     assert worker.history.index("A->B is drained") < worker.history.index(f"{BEATS_AB} drains")
 
 
-def test_what_one_flow_left_unanswered_is_no_unknown_outcome_in_the_group_of_another_target() -> None:
+async def test_what_one_flow_left_unanswered_is_no_unknown_outcome_in_the_group_of_another_target() -> None:
     worker = Worker({AB: runs(AB, drain_fails_with=OSError("target is gone")), AC: runs(AC)})
     groups = {AB.target: FakeGroup(), AC.target: FakeGroup()}
-
-    async def main() -> int:
-        herder = worker.herder(groups=groups)
-        asyncio.get_running_loop().call_later(10, herder.stop)
-        return await herder.run()
-
-    assert run_virtual(main()) == 1
+    herder = worker.herder(groups=groups)
+    asyncio.get_running_loop().call_later(10, herder.stop)
+    assert await herder.run() == 1
     assert [group.left_outcome_unknown for group in groups.values()] == [True, False]
 
 
-def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
+async def test_a_flow_that_is_stopped_gives_way_before_it_is_drained() -> None:
     worker = Worker({AB: runs(AB)})
 
     class GivesWay(Always):
         def withdraw(self) -> None:
             worker.history.append("A->B gives way")
 
-    async def main() -> int:
-        herder = worker.herder(schedules={AB: GivesWay()})
-        asyncio.get_running_loop().call_later(10, herder.stop)
-        return await herder.run()
-
-    assert run_virtual(main()) == 0
+    herder = worker.herder(schedules={AB: GivesWay()})
+    asyncio.get_running_loop().call_later(10, herder.stop)
+    assert await herder.run() == 0
     assert worker.history == ["A->B runs", "A->B gives way", "A->B drains", "A->B is drained", "A->B is cancelled"]
 
 
-def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_started() -> None:
+async def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_started() -> None:
     """Nobody would drain it: what it sends would be taken for answered when the worker has left."""
     worker = Worker({AB: runs(AB), AC: runs(AC, drain_takes_s=20)})
 
@@ -591,12 +558,9 @@ def test_a_connector_whose_turn_comes_while_the_worker_drains_is_not_started() -
         async def granted(self) -> None:
             await asyncio.sleep(15)
 
-    async def main() -> int:
-        herder = worker.herder(schedules={AB: Late()})
-        asyncio.get_running_loop().call_later(10, herder.stop)
-        return await herder.run()
-
-    assert run_virtual(main()) == 0
+    herder = worker.herder(schedules={AB: Late()})
+    asyncio.get_running_loop().call_later(10, herder.stop)
+    assert await herder.run() == 0
     assert [flow for flow, _, _ in worker.began] == [AC]
 
 
@@ -674,16 +638,12 @@ def test_a_schedule_is_told_whether_its_connector_left_an_unknown_outcome(
     assert schedule.stopped_outcome_unknown == [outcome_unknown]
 
 
-def test_a_schedule_is_told_of_an_unknown_outcome_of_another_flow_at_the_same_target() -> None:
+async def test_a_schedule_is_told_of_an_unknown_outcome_of_another_flow_at_the_same_target() -> None:
     other, schedule = parse_flow("C->B"), FakeSchedule(ends_after_s=10)
     worker = Worker({AB: runs(AB, fails_with=Mm2Error("Fenced.", remedy=""), fails_after_s=5), other: runs(other)})
-
-    async def main() -> None:
-        herder = worker.herder(schedules={other: schedule})
-        asyncio.get_running_loop().call_later(20, herder.stop)
-        await herder.run()
-
-    run_virtual(main())
+    herder = worker.herder(schedules={other: schedule})
+    asyncio.get_running_loop().call_later(20, herder.stop)
+    await herder.run()
     assert schedule.stopped_outcome_unknown == [True]
 
 
@@ -722,30 +682,22 @@ def test_a_turn_that_fails_is_a_defect_and_the_flow_begins_again_after_a_pause()
     assert len(worker.began) == 2
 
 
-def test_a_second_stop_changes_nothing() -> None:
+async def test_a_second_stop_changes_nothing() -> None:
     worker = Worker({AB: runs(AB, drain_takes_s=10)})
-
-    async def main() -> int:
-        herder = worker.herder()
-        for at_s in (1.0, 2.0, 3.0):
-            asyncio.get_running_loop().call_later(at_s, herder.stop)
-        return await herder.run()
-
-    assert run_virtual(main()) == 0
+    herder = worker.herder()
+    for at_s in (1.0, 2.0, 3.0):
+        asyncio.get_running_loop().call_later(at_s, herder.stop)
+    assert await herder.run() == 0
     assert worker.history.count("A->B drains") == 1
 
 
-def test_cancelling_the_herder_leaves_no_flow_behind() -> None:
+async def test_cancelling_the_herder_leaves_no_flow_behind() -> None:
     worker = Worker({AB: runs(AB), BA: runs(BA)})
-
-    async def main() -> None:
-        running = asyncio.create_task(worker.herder().run())
-        await asyncio.sleep(1)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    run_virtual(main())
+    running = asyncio.create_task(worker.herder().run())
+    await asyncio.sleep(1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert worker.history[-2:] == ["A->B is cancelled", "B->A is cancelled"]
 
 

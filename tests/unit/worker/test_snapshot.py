@@ -31,7 +31,7 @@ from mm2py.metrics.windows import stats
 from mm2py.worker.herder import Herder, Plan, RunningConnector
 from mm2py.worker.snapshot import snapshot_parts
 from mm2py.worker.vitals import LOOKED_AT_EVERY_S, Vitals
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 from tests.fakes.worker_snapshot import NOW_S, copied
 
 AB, AC = parse_flow("A->B"), parse_flow("A->C")
@@ -68,62 +68,48 @@ def herder_of(*connectors: RunningConnector, refused: dict[Any, Mm2Error] | None
     return herder
 
 
-def test_each_connector_is_shown_in_connects_words_and_helpers_of_ours_are_not() -> None:
-    async def scenario() -> None:
-        herder = herder_of(
-            made(Kind.SOURCE, is_up=True, attempts=1),
-            made(Kind.CHECKPOINT, attempts=2, has_failed=True),
-            made(Kind.HEARTBEAT),
-            made(Kind.PATH, is_up=True, attempts=1),
-            refused={AC: REFUSED},
-        )
-        assert snapshot(herder).connectors == (
-            ConnectorState("A->B", "MirrorSourceConnector", "running", 1),
-            ConnectorState("A->B", "MirrorCheckpointConnector", "restarting", 2),
-            ConnectorState("A->B", "MirrorHeartbeatConnector", "unassigned", 0),
-            ConnectorState("A->C", "MirrorSourceConnector", "failed", 0),
-        )
-
-    run_virtual(scenario())
+async def test_each_connector_is_shown_in_connects_words_and_helpers_of_ours_are_not() -> None:
+    herder = herder_of(
+        made(Kind.SOURCE, is_up=True, attempts=1),
+        made(Kind.CHECKPOINT, attempts=2, has_failed=True),
+        made(Kind.HEARTBEAT),
+        made(Kind.PATH, is_up=True, attempts=1),
+        refused={AC: REFUSED},
+    )
+    assert snapshot(herder).connectors == (
+        ConnectorState("A->B", "MirrorSourceConnector", "running", 1),
+        ConnectorState("A->B", "MirrorCheckpointConnector", "restarting", 2),
+        ConnectorState("A->B", "MirrorHeartbeatConnector", "unassigned", 0),
+        ConnectorState("A->C", "MirrorSourceConnector", "failed", 0),
+    )
 
 
-def test_a_connector_that_is_refused_is_shown_as_failed() -> None:
-    async def scenario() -> None:
-        (shown,) = snapshot(herder_of(made(Kind.SOURCE, refused=REFUSED, attempts=1))).connectors
-        assert shown.state == "failed"
-
-    run_virtual(scenario())
+async def test_a_connector_that_is_refused_is_shown_as_failed() -> None:
+    (shown,) = snapshot(herder_of(made(Kind.SOURCE, refused=REFUSED, attempts=1))).connectors
+    assert shown.state == "failed"
 
 
-def test_a_connector_that_another_worker_has_now_is_unassigned_here() -> None:
+async def test_a_connector_that_another_worker_has_now_is_unassigned_here() -> None:
     """Once it was shown as restarting for ever."""
-
-    async def scenario() -> None:
-        (shown,) = snapshot(herder_of(made(Kind.HEARTBEAT, attempts=1))).connectors
-        assert shown.state == "unassigned"
-
-    run_virtual(scenario())
+    (shown,) = snapshot(herder_of(made(Kind.HEARTBEAT, attempts=1))).connectors
+    assert shown.state == "unassigned"
 
 
-def test_numbers_of_an_attempt_that_has_ended_are_not_shown() -> None:
+async def test_numbers_of_an_attempt_that_has_ended_are_not_shown() -> None:
     """Other workers may have its partitions by now."""
-
-    async def scenario() -> None:
-        flow = FlowSnapshot("A", "B", "running", "exactly-once", 0.0)
-        path, groups = PathSnapshot("A", "B", 1.0, 2.0), CheckpointSnapshot("A", "B", 0, 0)
-        up = herder_of(
-            made(Kind.SOURCE, flow, is_up=True),
-            made(Kind.CHECKPOINT, groups, is_up=True),
-            made(Kind.PATH, path, is_up=True),
-        )
-        seen = snapshot(up)
-        assert (seen.flows, seen.checkpoints, seen.paths) == ((flow,), (groups,), (path,))
-        assert snapshot(herder_of(made(Kind.SOURCE, flow, attempts=1))).flows == ()
-
-    run_virtual(scenario())
+    flow = FlowSnapshot("A", "B", "running", "exactly-once", 0.0)
+    path, groups = PathSnapshot("A", "B", 1.0, 2.0), CheckpointSnapshot("A", "B", 0, 0)
+    up = herder_of(
+        made(Kind.SOURCE, flow, is_up=True),
+        made(Kind.CHECKPOINT, groups, is_up=True),
+        made(Kind.PATH, path, is_up=True),
+    )
+    seen = snapshot(up)
+    assert (seen.flows, seen.checkpoints, seen.paths) == ((flow,), (groups,), (path,))
+    assert snapshot(herder_of(made(Kind.SOURCE, flow, attempts=1))).flows == ()
 
 
-def test_rows_come_in_parts_and_go_to_the_connector_that_measured_them() -> None:
+async def test_rows_come_in_parts_and_go_to_the_connector_that_measured_them() -> None:
     flow, groups = FlowSnapshot("A", "B", "running", "exactly-once", 0.0), CheckpointSnapshot("A", "B", 3, 3)
     source = made(
         Kind.SOURCE,
@@ -134,14 +120,10 @@ def test_rows_come_in_parts_and_go_to_the_connector_that_measured_them() -> None
         is_up=True,
     )
     emits = made(Kind.CHECKPOINT, groups, Rows(CHECKPOINT_ROWS, (("g1",), ("g2",))), is_up=True)
-
-    async def scenario() -> None:
-        seen = snapshot(herder_of(source, emits))
-        assert seen.flows[0].departed == (("t0",),)
-        assert seen.flows[0].partitions == (("t1",), ("t2",))
-        assert seen.checkpoints[0].rows == (("g1",), ("g2",))
-
-    run_virtual(scenario())
+    seen = snapshot(herder_of(source, emits))
+    assert seen.flows[0].departed == (("t0",),)
+    assert seen.flows[0].partitions == (("t1",), ("t2",))
+    assert seen.checkpoints[0].rows == (("g1",), ("g2",))
 
 
 def test_no_part_of_a_snapshot_has_more_rows_than_the_event_loop_can_do_without_a_pause() -> None:
@@ -155,7 +137,7 @@ def test_no_part_of_a_snapshot_has_more_rows_than_the_event_loop_can_do_without_
     ]
 
 
-def test_checkpoints_beyond_the_setting_are_counted_and_not_even_read() -> None:
+async def test_checkpoints_beyond_the_setting_are_counted_and_not_even_read() -> None:
     read: list[int] = []
 
     class Emits:
@@ -165,29 +147,23 @@ def test_checkpoints_beyond_the_setting_are_counted_and_not_even_read() -> None:
                 read.append(at)
                 yield Rows(CHECKPOINT_ROWS, tuple((f"g{at}{row}",) for row in range(3)))
 
-    async def scenario() -> None:
-        running = made(Kind.CHECKPOINT, is_up=True)
-        running.connector = Emits()  # type: ignore[assignment]
-        other = made(Kind.CHECKPOINT, CheckpointSnapshot("C", "B", 2, 2), Rows(CHECKPOINT_ROWS, (("x",),)), is_up=True)
-        seen = snapshot(herder_of(running, other), checkpoints_max=4).checkpoints
-        assert [one.groups - len(one.rows) for one in seen] == [23, 2]
-        assert seen[0].rows == (("g00",), ("g01",), ("g02",), ("g10",))
-        assert read == [0, 1, 2], "no more than the first part that is not told"
-
-    run_virtual(scenario())
+    running = made(Kind.CHECKPOINT, is_up=True)
+    running.connector = Emits()  # type: ignore[assignment]
+    other = made(Kind.CHECKPOINT, CheckpointSnapshot("C", "B", 2, 2), Rows(CHECKPOINT_ROWS, (("x",),)), is_up=True)
+    seen = snapshot(herder_of(running, other), checkpoints_max=4).checkpoints
+    assert [one.groups - len(one.rows) for one in seen] == [23, 2]
+    assert seen[0].rows == (("g00",), ("g01",), ("g02",), ("g10",))
+    assert read == [0, 1, 2], "no more than the first part that is not told"
 
 
-def test_a_process_tells_its_cpu_time_and_memory() -> None:
-    async def scenario() -> None:
-        process = snapshot(herder_of()).process
-        assert process.pid == os.getpid()
-        assert process.cpu_s > 0
-        assert process.resident_bytes > 1_000_000
-
-    run_virtual(scenario())
+async def test_a_process_tells_its_cpu_time_and_memory() -> None:
+    process = snapshot(herder_of()).process
+    assert process.pid == os.getpid()
+    assert process.cpu_s > 0
+    assert process.resident_bytes > 1_000_000
 
 
-def test_a_loop_that_is_late_is_seen() -> None:
+async def test_a_loop_that_is_late_is_seen() -> None:
     class LateClock(VirtualClock):
         """Each third look comes 0.4 s late."""
 
@@ -200,14 +176,11 @@ def test_a_loop_that_is_late_is_seen() -> None:
                 self.late_s += 0.4
             return super().monotonic() + self.late_s
 
-    async def scenario() -> None:
-        vitals = Vitals(clock=LateClock())
-        watching = asyncio.create_task(vitals.watch_loop())
-        await asyncio.sleep(9.5 * LOOKED_AT_EVERY_S)
-        watching.cancel()
-        window = vitals.measure().loop_delay_s
-        found = stats(window.last, window.samples, 10.0)
-        assert window.weight == 9
-        assert (round(found.low, 6), round(found.high, 6), round(found.avg, 6)) == (0.0, 0.4, round(0.4 / 3, 6))
-
-    run_virtual(scenario())
+    vitals = Vitals(clock=LateClock())
+    watching = asyncio.create_task(vitals.watch_loop())
+    await asyncio.sleep(9.5 * LOOKED_AT_EVERY_S)
+    watching.cancel()
+    window = vitals.measure().loop_delay_s
+    found = stats(window.last, window.samples, 10.0)
+    assert window.weight == 9
+    assert (round(found.low, 6), round(found.high, 6), round(found.avg, 6)) == (0.0, 0.4, round(0.4 / 3, 6))

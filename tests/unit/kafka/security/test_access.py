@@ -11,10 +11,9 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-import uvloop
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64Timedelta
 from kio.static.protocol import Payload
@@ -28,11 +27,11 @@ from mm2py.kafka.security.settings import PasswordCredential, SaslSettings, Secu
 from mm2py.kafka.transport.connection import MAX_FIRST_FRAME_BYTES, Connection
 from mm2py.kafka.transport.opening import connect
 from mm2py.secret import Secret
-from tests.fakes.virtual_time import run_virtual
 from tests.unit.kafka.security.test_scram import Server as ScramServer
 from tests.unit.kafka.transport.test_connection import METADATA, RANGES, api_versions, frame, metadata_reply, written
 
-T = TypeVar("T")
+pytestmark = pytest.mark.both_loops
+
 HANDSHAKE_KEY, AUTHENTICATE_KEY = 17, 36
 SASL_RANGES = {**RANGES, HANDSHAKE_KEY: (0, 1), AUTHENTICATE_KEY: (0, 2)}
 PASSWORD = "canary-password"  # noqa: S105
@@ -40,17 +39,6 @@ PASSWORD = "canary-password"  # noqa: S105
 
 def security(mechanism: Any = "PLAIN") -> Security:
     return Security("SASL_PLAINTEXT", sasl=SaslSettings(mechanism, PasswordCredential("anna", Secret(PASSWORD))))
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    def run_it(coroutine: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(asyncio.wait_for(coroutine, 30))
-
-    return run_it
 
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -149,142 +137,118 @@ async def refused(stub: Broker, mechanism: Any = "PLAIN") -> str:
     return text
 
 
-def test_steps_that_are_answered_in_time_may_take_longer_together(run: Run) -> None:
+async def test_steps_that_are_answered_in_time_may_take_longer_together() -> None:
     """Else nobody got in over a long way, where TLS and SASL take seven round trips."""
-
-    async def main() -> None:
-        async with broker() as stub:
-            stub.slow_s = 0.4
-            access = Access("A", security())
-            connection = await connect(
-                "127.0.0.1", stub.port, client_id="test", timeout_s=10, step_timeout_s=1.0, access=access
-            )
-            connection.close()
-            stub.slow_s = 2.0
-            with pytest.raises(NotKafka, match=r"within 0\.1 s"):
-                await connect("127.0.0.1", stub.port, client_id="test", timeout_s=10, step_timeout_s=0.1, access=access)
-
-    run(main())
+    async with broker() as stub:
+        stub.slow_s = 0.4
+        access = Access("A", security())
+        connection = await connect(
+            "127.0.0.1", stub.port, client_id="test", timeout_s=10, step_timeout_s=1.0, access=access
+        )
+        connection.close()
+        stub.slow_s = 2.0
+        with pytest.raises(NotKafka, match=r"within 0\.1 s"):
+            await connect("127.0.0.1", stub.port, client_id="test", timeout_s=10, step_timeout_s=0.1, access=access)
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_accepted_may_ask(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            seen: list[bytes] = []
-            stub.steps = [lambda said: (seen.append(said), authenticated())[1]]
-            connection = await stub.connect()
-            await connection.request(METADATA, 5)
-            assert seen == [b"\0anna\0canary-password"]
-            assert stub.log == ["handshake", "authenticate", "metadata"]
-
-    run(main())
+async def test_who_is_accepted_may_ask() -> None:
+    async with broker() as stub:
+        seen: list[bytes] = []
+        stub.steps = [lambda said: (seen.append(said), authenticated())[1]]
+        connection = await stub.connect()
+        await connection.request(METADATA, 5)
+        assert seen == [b"\0anna\0canary-password"]
+        assert stub.log == ["handshake", "authenticate", "metadata"]
 
 
-def test_every_refusal_says_why_and_repeats_no_password(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            stub.steps = [lambda _: authenticated(error=58, message=f"Wrong: {PASSWORD}\nlevel=error")]
-            assert "Wrong: [hidden]\\nlevel=error" in await refused(stub)
-            stub.steps = [lambda _: authenticated(error=58, message="x" * 190 + PASSWORD)]
-            assert "canary" not in await refused(stub)
-            stub.steps = [lambda _: authenticated(error=58, message=None)]
-            assert "SASL_AUTHENTICATION_FAILED" in await refused(stub)
-            stub.steps = [lambda _: authenticated(b"and now?")]
-            assert "PLAIN has no answer to" in await refused(stub)
-            stub.handshake = messages.SaslHandshakeResponse(
-                error_code=ErrorCode(33), mechanisms=("GSSAPI", "SCRAM-SHA-512")
-            )
-            assert "it offers other mechanisms: GSSAPI, SCRAM-SHA-512" in await refused(stub)
-            stub.handshake = messages.SaslHandshakeResponse(error_code=ErrorCode(33), mechanisms=("x" * 190, PASSWORD))
-            assert "canary" not in await refused(stub)
-            stub.handshake = messages.SaslHandshakeResponse(error_code=ErrorCode(34), mechanisms=())
-            assert "this listener does no SASL" in await refused(stub)
-
-    run(main())
+async def test_every_refusal_says_why_and_repeats_no_password() -> None:
+    async with broker() as stub:
+        stub.steps = [lambda _: authenticated(error=58, message=f"Wrong: {PASSWORD}\nlevel=error")]
+        assert "Wrong: [hidden]\\nlevel=error" in await refused(stub)
+        stub.steps = [lambda _: authenticated(error=58, message="x" * 190 + PASSWORD)]
+        assert "canary" not in await refused(stub)
+        stub.steps = [lambda _: authenticated(error=58, message=None)]
+        assert "SASL_AUTHENTICATION_FAILED" in await refused(stub)
+        stub.steps = [lambda _: authenticated(b"and now?")]
+        assert "PLAIN has no answer to" in await refused(stub)
+        stub.handshake = messages.SaslHandshakeResponse(
+            error_code=ErrorCode(33), mechanisms=("GSSAPI", "SCRAM-SHA-512")
+        )
+        assert "it offers other mechanisms: GSSAPI, SCRAM-SHA-512" in await refused(stub)
+        stub.handshake = messages.SaslHandshakeResponse(error_code=ErrorCode(33), mechanisms=("x" * 190, PASSWORD))
+        assert "canary" not in await refused(stub)
+        stub.handshake = messages.SaslHandshakeResponse(error_code=ErrorCode(34), mechanisms=())
+        assert "this listener does no SASL" in await refused(stub)
 
 
-def test_a_broker_that_cheats_at_scram_is_refused_and_the_loop_goes_on(run: Run) -> None:
+async def test_a_broker_that_cheats_at_scram_is_refused_and_the_loop_goes_on() -> None:
     """S15: short nonce, iterations of 1 and 10^9, a wrong signature."""
+    async with broker() as stub:
+        salt = base64.b64encode(b"salt").decode()
 
-    async def main() -> None:
-        async with broker() as stub:
-            salt = base64.b64encode(b"salt").decode()
+        def first(nonce: str, iterations: int) -> Callable[[bytes], Payload]:
+            def step(said: bytes) -> Payload:
+                ours = said.decode().partition("r=")[2]
+                return authenticated(f"r={nonce.format(ours)},s={salt},i={iterations}".encode())
 
-            def first(nonce: str, iterations: int) -> Callable[[bytes], Payload]:
-                def step(said: bytes) -> Payload:
-                    ours = said.decode().partition("r=")[2]
-                    return authenticated(f"r={nonce.format(ours)},s={salt},i={iterations}".encode())
+            return step
 
-                return step
-
-            for nonce, iterations, why in [
-                ("{}", 4096, "nonce does not continue ours"),
-                ("short", 4096, "nonce does not continue ours"),
-                ("{}x", 1, "asks for 1 iterations"),
-                ("{}x", 10**9, "asks for 1,000,000,000 iterations"),
-            ]:
-                stub.steps, stub.log = [first(nonce, iterations)], []
-                assert why in await refused(stub, "SCRAM-SHA-256")
-                assert stub.log.count("authenticate") == 1, "it got no proof"
-            stub.steps = [first("{}x", 4096), lambda _: authenticated(b"v=" + base64.b64encode(b"\0" * 32))]
-            assert "could not prove that it knows the password" in await refused(stub, "SCRAM-SHA-256")
-            stub.steps = [first("{}x", 4096), lambda _: authenticated(b"")]
-            assert "could not prove that it knows the password" in await refused(stub, "SCRAM-SHA-256")
-
-    run(main())
+        for nonce, iterations, why in [
+            ("{}", 4096, "nonce does not continue ours"),
+            ("short", 4096, "nonce does not continue ours"),
+            ("{}x", 1, "asks for 1 iterations"),
+            ("{}x", 10**9, "asks for 1,000,000,000 iterations"),
+        ]:
+            stub.steps, stub.log = [first(nonce, iterations)], []
+            assert why in await refused(stub, "SCRAM-SHA-256")
+            assert stub.log.count("authenticate") == 1, "it got no proof"
+        stub.steps = [first("{}x", 4096), lambda _: authenticated(b"v=" + base64.b64encode(b"\0" * 32))]
+        assert "could not prove that it knows the password" in await refused(stub, "SCRAM-SHA-256")
+        stub.steps = [first("{}x", 4096), lambda _: authenticated(b"")]
+        assert "could not prove that it knows the password" in await refused(stub, "SCRAM-SHA-256")
 
 
-def test_scram_with_many_iterations_does_not_hold_up_the_loop(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            server = ScramServer("SCRAM-SHA-512", PASSWORD, iterations=400_000)
-            stub.steps = [
-                lambda said: authenticated(server.challenge(said)),
-                lambda said: authenticated(server.verdict(said) or b""),
-            ]
-            here_s, everywhere_s = time.thread_time(), time.process_time()
-            await stub.connect("SCRAM-SHA-512")
-            here_s, everywhere_s = time.thread_time() - here_s, time.process_time() - everywhere_s
-            assert here_s < everywhere_s / 2, "the work is done beside the loop's thread"
-
-    run(main())
+async def test_scram_with_many_iterations_does_not_hold_up_the_loop() -> None:
+    async with broker() as stub:
+        server = ScramServer("SCRAM-SHA-512", PASSWORD, iterations=400_000)
+        stub.steps = [
+            lambda said: authenticated(server.challenge(said)),
+            lambda said: authenticated(server.verdict(said) or b""),
+        ]
+        here_s, everywhere_s = time.thread_time(), time.process_time()
+        await stub.connect("SCRAM-SHA-512")
+        here_s, everywhere_s = time.thread_time() - here_s, time.process_time() - everywhere_s
+        assert here_s < everywhere_s / 2, "the work is done beside the loop's thread"
 
 
-def test_frames_stay_small_until_a_broker_has_accepted_us(run: Run) -> None:
+async def test_frames_stay_small_until_a_broker_has_accepted_us() -> None:
     """S22."""
-
-    async def main() -> None:
-        async with broker() as stub:
-            stub.steps = [lambda _: struct.pack(">i", MAX_FIRST_FRAME_BYTES + 1)]
-            with pytest.raises(KafkaError):
-                await stub.connect()
-
-    run(main())
+    async with broker() as stub:
+        stub.steps = [lambda _: struct.pack(">i", MAX_FIRST_FRAME_BYTES + 1)]
+        with pytest.raises(KafkaError):
+            await stub.connect()
 
 
-def test_a_broker_that_turned_us_away_is_left_alone_for_a_while(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            stub.steps = [lambda _: authenticated(error=58, message="no")]
-            cluster = Cluster(
-                "A", [("127.0.0.1", stub.port)], rng=random.Random(1), client_id="t", access=Access("A", security())
-            )
-            for _ in range(20):
-                with pytest.raises(AuthenticationFailed):
-                    await cluster.send(ANY_BROKER, METADATA)
-            assert stub.connections == 1
-            turned_away = cluster._turned_away[("127.0.0.1", stub.port)]
-            assert 0.5 < turned_away.until_s - asyncio.get_running_loop().time() < 2
-            stub.steps = []
-            cluster._turned_away.clear()
-            await asyncio.sleep(0.01)  # those who ask within one tick of the clock share an outcome
-            await cluster.send(ANY_BROKER, METADATA)
-            await cluster.close()
-
-    run(main())
+async def test_a_broker_that_turned_us_away_is_left_alone_for_a_while() -> None:
+    async with broker() as stub:
+        stub.steps = [lambda _: authenticated(error=58, message="no")]
+        cluster = Cluster(
+            "A", [("127.0.0.1", stub.port)], rng=random.Random(1), client_id="t", access=Access("A", security())
+        )
+        for _ in range(20):
+            with pytest.raises(AuthenticationFailed):
+                await cluster.send(ANY_BROKER, METADATA)
+        assert stub.connections == 1
+        turned_away = cluster._turned_away[("127.0.0.1", stub.port)]
+        assert 0.5 < turned_away.until_s - asyncio.get_running_loop().time() < 2
+        stub.steps = []
+        cluster._turned_away.clear()
+        await asyncio.sleep(0.01)  # those who ask within one tick of the clock share an outcome
+        await cluster.send(ANY_BROKER, METADATA)
+        await cluster.close()
 
 
 # -- sessions that end (KIP-368) --------------------------------------------------------------------------------------
@@ -299,111 +263,93 @@ def at_end_of(connection: Connection) -> Iterator[None]:
     yield
 
 
-def test_a_session_is_renewed_between_requests_in_order_and_nothing_is_lost(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            stub.lifetime_ms, stub.hold = 60_000, asyncio.Event()
-            connection = await stub.connect()
-            under_way = asyncio.create_task(connection.request(METADATA, 5))
-            while "metadata" not in stub.log:
-                await asyncio.sleep(0)
-                await asyncio.sleep(0.001)
-            with at_end_of(connection):
-                later = [asyncio.create_task(connection.request(METADATA, 5)) for _ in range(3)]
-                await asyncio.sleep(0)
-                stub.hold.set()
-                await asyncio.gather(under_way, *later)
-            first = ["handshake", "authenticate", "metadata"]
-            assert stub.log == [*first, *first, "metadata", "metadata"], "once, and before those that came later"
-            assert stub.connections == 1
-            await connection.request(METADATA, 5)
-            assert stub.log.count("handshake") == 2
-
-    run(main())
+async def test_a_session_is_renewed_between_requests_in_order_and_nothing_is_lost() -> None:
+    async with broker() as stub:
+        stub.lifetime_ms, stub.hold = 60_000, asyncio.Event()
+        connection = await stub.connect()
+        under_way = asyncio.create_task(connection.request(METADATA, 5))
+        while "metadata" not in stub.log:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+        with at_end_of(connection):
+            later = [asyncio.create_task(connection.request(METADATA, 5)) for _ in range(3)]
+            await asyncio.sleep(0)
+            stub.hold.set()
+            await asyncio.gather(under_way, *later)
+        first = ["handshake", "authenticate", "metadata"]
+        assert stub.log == [*first, *first, "metadata", "metadata"], "once, and before those that came later"
+        assert stub.connections == 1
+        await connection.request(METADATA, 5)
+        assert stub.log.count("handshake") == 2
 
 
-def test_a_session_of_a_token_about_to_end_is_not_renewed_within_a_second() -> None:
+@pytest.mark.virtual_time
+async def test_a_session_of_a_token_about_to_end_is_not_renewed_within_a_second() -> None:
     """The story: a token had 0.4 s left, so the session had, too. The renewal after 0.34 s was answered by
     ILLEGAL_SASL_STATE, for brokers take two authentications within a second for a mistake, and the connection ended."""
+    clock = asyncio.get_running_loop()
+    renewed_at_s: list[float] = []
 
-    async def main() -> list[float]:
-        clock = asyncio.get_running_loop()
-        renewed_at_s: list[float] = []
+    async def again() -> float:
+        renewed_at_s.append(clock.time())
+        return 0.4
 
-        async def again() -> float:
-            renewed_at_s.append(clock.time())
-            return 0.4
-
-        session = Session(0.4, again, report=lambda _: None)
-        begun_s = clock.time()
-        for _ in range(30):
-            await session.ensure()
-            await asyncio.sleep(0.1)
-        return [at - before for before, at in itertools.pairwise([begun_s, *renewed_at_s])]
-
-    pauses_s = run_virtual(main())
+    session = Session(0.4, again, report=lambda _: None)
+    begun_s = clock.time()
+    for _ in range(30):
+        await session.ensure()
+        await asyncio.sleep(0.1)
+    pauses_s = [at - before for before, at in itertools.pairwise([begun_s, *renewed_at_s])]
     assert pauses_s
     assert min(pauses_s) > 1.0
 
 
-def test_a_session_without_an_end_is_not_renewed(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            connection = await stub.connect()
-            assert connection._session is None
-
-    run(main())
+async def test_a_session_without_an_end_is_not_renewed() -> None:
+    async with broker() as stub:
+        connection = await stub.connect()
+        assert connection._session is None
 
 
-def test_a_refused_renewal_ends_the_connection_with_its_reason(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            stub.lifetime_ms = 60_000
-            connection = await stub.connect()
-            stub.steps = [lambda _: authenticated(error=58, message="the password has changed")]
-            with at_end_of(connection), pytest.raises(AuthenticationFailed, match="the password has changed"):
-                await connection.request(METADATA, 5)
-            assert not connection.is_open
-            assert stub.log.count("metadata") == 0
-
-    run(main())
+async def test_a_refused_renewal_ends_the_connection_with_its_reason() -> None:
+    async with broker() as stub:
+        stub.lifetime_ms = 60_000
+        connection = await stub.connect()
+        stub.steps = [lambda _: authenticated(error=58, message="the password has changed")]
+        with at_end_of(connection), pytest.raises(AuthenticationFailed, match="the password has changed"):
+            await connection.request(METADATA, 5)
+        assert not connection.is_open
+        assert stub.log.count("metadata") == 0
 
 
-def test_a_renewal_that_is_cancelled_half_way_leaves_no_half_authenticated_connection(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            stub.lifetime_ms = 60_000
-            connection = await stub.connect()
-            stub.steps = [lambda _: b""]  # no answer
-            with at_end_of(connection):
-                asking = asyncio.create_task(connection.request(METADATA, 5))
-                while stub.log.count("authenticate") < 2:
-                    await asyncio.sleep(0.001)
-                asking.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await asking
-            assert not connection.is_open
-            with pytest.raises(BrokerUnreachable, match="given up"):
-                await connection.request(METADATA, 5)
-
-    run(main())
+async def test_a_renewal_that_is_cancelled_half_way_leaves_no_half_authenticated_connection() -> None:
+    async with broker() as stub:
+        stub.lifetime_ms = 60_000
+        connection = await stub.connect()
+        stub.steps = [lambda _: b""]  # no answer
+        with at_end_of(connection):
+            asking = asyncio.create_task(connection.request(METADATA, 5))
+            while stub.log.count("authenticate") < 2:
+                await asyncio.sleep(0.001)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+        assert not connection.is_open
+        with pytest.raises(BrokerUnreachable, match="given up"):
+            await connection.request(METADATA, 5)
 
 
-def test_while_nothing_can_be_prepared_the_session_is_used_to_its_end(run: Run) -> None:
-    async def main() -> None:
-        async with broker() as stub:
-            said: list[str] = []
-            stub.lifetime_ms = 60_000
-            access = Access("A", security(), report=said.append)
-            connection = await stub.connect(access=access)
+async def test_while_nothing_can_be_prepared_the_session_is_used_to_its_end() -> None:
+    async with broker() as stub:
+        said: list[str] = []
+        stub.lifetime_ms = 60_000
+        access = Access("A", security(), report=said.append)
+        connection = await stub.connect(access=access)
 
-            async def fails() -> Any:
-                raise BrokerUnreachable("The token server", "it is down")
+        async def fails() -> Any:
+            raise BrokerUnreachable("The token server", "it is down")
 
-            access.prepare = fails  # type: ignore[method-assign]
-            with at_end_of(connection):
-                await connection.request(METADATA, 5)
-            assert stub.log.count("handshake") == 1
-            assert "The session lasts a while yet." in said[0]
-
-    run(main())
+        access.prepare = fails  # type: ignore[method-assign]
+        with at_end_of(connection):
+            await connection.request(METADATA, 5)
+        assert stub.log.count("handshake") == 1
+        assert "The session lasts a while yet." in said[0]

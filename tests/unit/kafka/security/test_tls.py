@@ -11,10 +11,9 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-import uvloop
 
 from deploy.local.certificates import Authority, Certified, self_signed, write_private
 from mm2py.kafka.errors import KafkaError, KeyMaterialUnusable, TlsFailed
@@ -25,7 +24,8 @@ from mm2py.kafka.security.tls import Tls, make_context
 from mm2py.kafka.transport.opening import connect
 from mm2py.secret import Secret
 
-T = TypeVar("T")
+pytestmark = pytest.mark.both_loops
+
 AUTHORITY, OTHER = Authority("ours"), Authority("theirs")
 SERVER, CLIENT = AUTHORITY.issue("server"), AUTHORITY.issue("client")
 TRUST = TrustStore("PEM", certificates=Secret(AUTHORITY.pem().decode()))
@@ -37,17 +37,6 @@ def keys_of(certified: Certified) -> KeyStore:
         certificate_chain=Secret(certified.certificate_pem().decode()),
         key=Secret(certified.key_pem().decode()),
     )
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    def run_it(coroutine: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(asyncio.wait_for(coroutine, 30))
-
-    return run_it
 
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -141,18 +130,14 @@ FAILURES: dict[str, tuple[dict[str, Any], TlsSettings, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_each_failure_says_what_is_wrong(run: Run, tmp_path: Path, name: str) -> None:
+async def test_each_failure_says_what_is_wrong(tmp_path: Path, name: str) -> None:
     arguments, settings, host, why = FAILURES[name]
-
-    async def main() -> None:
-        with tls_server(tmp_path, **arguments) as port:
-            error = await failure(port, settings, host)
-            assert isinstance(error, TlsFailed), error
-            assert str(error).startswith(f"No TLS connection to {host}:{port} of A: ")
-            assert why in str(error)
-            assert error.retriable
-
-    run(main())
+    with tls_server(tmp_path, **arguments) as port:
+        error = await failure(port, settings, host)
+        assert isinstance(error, TlsFailed), error
+        assert str(error).startswith(f"No TLS connection to {host}:{port} of A: ")
+        assert why in str(error)
+        assert error.retriable
 
 
 @pytest.mark.parametrize(
@@ -166,43 +151,32 @@ def test_each_failure_says_what_is_wrong(run: Run, tmp_path: Path, name: str) ->
     ],
     ids=["trusts", "has a certificate", "TLS 1.2 with one suite", "TLS 1.3", "trusts the certificate itself"],
 )
-def test_a_handshake_that_should_succeed_gets_to_kafkas_protocol(
-    run: Run, tmp_path: Path, settings: TlsSettings
-) -> None:
-    async def main() -> None:
-        with tls_server(tmp_path, asks_for_certificate=settings.keys is not None, greeting=b"HTTP/1.1 ") as port:
-            assert "it begins with the text 'HTTP'" in str(await failure(port, settings))
-
-    run(main())
+async def test_a_handshake_that_should_succeed_gets_to_kafkas_protocol(tmp_path: Path, settings: TlsSettings) -> None:
+    with tls_server(tmp_path, asks_for_certificate=settings.keys is not None, greeting=b"HTTP/1.1 ") as port:
+        assert "it begins with the text 'HTTP'" in str(await failure(port, settings))
 
 
-def test_host_names_are_passed_over_only_when_that_is_set(run: Run, tmp_path: Path) -> None:
-    async def main() -> None:
-        with tls_server(tmp_path, AUTHORITY.issue("server", ["else.example"]), greeting=b"HTTP/1.1 ") as port:
-            open_minded = TlsSettings(TRUST, check_host_names=False)
-            assert "'HTTP'" in str(await failure(port, open_minded))
-            stranger = TlsSettings(TrustStore("PEM", certificates=Secret(OTHER.pem().decode())), check_host_names=False)
-            assert isinstance(await failure(port, stranger), TlsFailed)
-
-    run(main())
+async def test_host_names_are_passed_over_only_when_that_is_set(tmp_path: Path) -> None:
+    with tls_server(tmp_path, AUTHORITY.issue("server", ["else.example"]), greeting=b"HTTP/1.1 ") as port:
+        open_minded = TlsSettings(TRUST, check_host_names=False)
+        assert "'HTTP'" in str(await failure(port, open_minded))
+        stranger = TlsSettings(TrustStore("PEM", certificates=Secret(OTHER.pem().decode())), check_host_names=False)
+        assert isinstance(await failure(port, stranger), TlsFailed)
 
 
-def test_a_listener_without_tls_is_told(run: Run) -> None:
-    async def main() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(100)
-            writer.write(answers.pop())
-            writer.close()
+async def test_a_listener_without_tls_is_told() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answers.pop())
+        writer.close()
 
-        answers = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"]
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        assert "what listens there does not speak TLS" in str(await failure(port, TlsSettings(TRUST)))
-        assert "a listener that speaks plain text does that" in str(await failure(port, TlsSettings(TRUST)))
-        server.close()
-        assert "Connection refused" in str(await failure(port, TlsSettings(TRUST)))
-
-    run(main())
+    answers = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    assert "what listens there does not speak TLS" in str(await failure(port, TlsSettings(TRUST)))
+    assert "a listener that speaks plain text does that" in str(await failure(port, TlsSettings(TRUST)))
+    server.close()
+    assert "Connection refused" in str(await failure(port, TlsSettings(TRUST)))
 
 
 def test_a_connection_that_breaks_later_is_not_blamed_on_tls() -> None:
@@ -222,37 +196,33 @@ def test_certificates_are_always_checked_and_old_versions_never_spoken() -> None
         assert context.check_hostname is check
 
 
-def test_changed_files_count_and_unusable_ones_leave_the_old_content_in_force(run: Run, tmp_path: Path) -> None:
+async def test_changed_files_count_and_unusable_ones_leave_the_old_content_in_force(tmp_path: Path) -> None:
     trust, keys = tmp_path / "ca.pem", tmp_path / "client.p12"
     said: list[str] = []
-
-    async def main() -> None:
-        settings = TlsSettings(TrustStore("PEM", trust), KeyStore("PKCS12", keys, Secret("canary-password")))
-        tls = Tls(settings, said.append)
-        with pytest.raises(KeyMaterialUnusable, match="there is no such file"):
-            await tls.context()
-        write_private(trust, AUTHORITY.pem())
-        write_private(keys, CLIENT.pkcs12("canary-password"))
-        first = await tls.context()
-        assert await tls.context() is first
-        write_private(trust, OTHER.pem())
-        second = await tls.context()
-        assert second is not first
-        assert second.get_ca_certs()[0]["subject"] == ((("commonName", "theirs"),),)
-        for broken in (CLIENT.pkcs12("canary-other"), b"", None):
-            keys.unlink() if broken is None else write_private(keys, broken)
-            assert await tls.context() is second
-            assert await tls.context() is second
-        assert len(said) == 3, "each is told once"
-        assert all("stays in use" in text and "canary" not in text for text in said)
-        write_private(keys, AUTHORITY.issue("client").pkcs12("canary-password"))
-        assert await tls.context() is not second
-
-    run(main())
+    settings = TlsSettings(TrustStore("PEM", trust), KeyStore("PKCS12", keys, Secret("canary-password")))
+    tls = Tls(settings, said.append)
+    with pytest.raises(KeyMaterialUnusable, match="there is no such file"):
+        await tls.context()
+    write_private(trust, AUTHORITY.pem())
+    write_private(keys, CLIENT.pkcs12("canary-password"))
+    first = await tls.context()
+    assert await tls.context() is first
+    write_private(trust, OTHER.pem())
+    second = await tls.context()
+    assert second is not first
+    assert second.get_ca_certs()[0]["subject"] == ((("commonName", "theirs"),),)
+    for broken in (CLIENT.pkcs12("canary-other"), b"", None):
+        keys.unlink() if broken is None else write_private(keys, broken)
+        assert await tls.context() is second
+        assert await tls.context() is second
+    assert len(said) == 3, "each is told once"
+    assert all("stays in use" in text and "canary" not in text for text in said)
+    write_private(keys, AUTHORITY.issue("client").pkcs12("canary-password"))
+    assert await tls.context() is not second
 
 
-def test_repaired_rights_count_although_the_file_itself_has_not_changed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_repaired_rights_count_although_the_file_itself_has_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An authority was rotated in that mm2py may not read; its rights are repaired, and nothing else."""
     trust = tmp_path / "ca.pem"
@@ -266,29 +236,21 @@ def test_repaired_rights_count_although_the_file_itself_has_not_changed(
 
     read = tls_module._content
     monkeypatch.setattr(tls_module, "_content", may_read)
-
-    async def main() -> None:
-        nonlocal forbidden
-        write_private(trust, AUTHORITY.pem())
-        tls = Tls(TlsSettings(TrustStore("PEM", trust)), said.append)
-        first = await tls.context()
-        write_private(trust, OTHER.pem())
-        forbidden = True
-        assert await tls.context() is first
-        assert await tls.context() is first
-        assert len(said) == 1, "told once"
-        forbidden = False
-        renewed = await tls.context()
-        assert renewed.get_ca_certs()[0]["subject"] == ((("commonName", "theirs"),),)
-        forbidden = True
-        assert await tls.context() is renewed, "nothing has changed, so nothing is read"
-
-    run(main())
+    write_private(trust, AUTHORITY.pem())
+    tls = Tls(TlsSettings(TrustStore("PEM", trust)), said.append)
+    first = await tls.context()
+    write_private(trust, OTHER.pem())
+    forbidden = True
+    assert await tls.context() is first
+    assert await tls.context() is first
+    assert len(said) == 1, "told once"
+    forbidden = False
+    renewed = await tls.context()
+    assert renewed.get_ca_certs()[0]["subject"] == ((("commonName", "theirs"),),)
+    forbidden = True
+    assert await tls.context() is renewed, "nothing has changed, so nothing is read"
 
 
-def test_a_file_name_that_no_file_can_have_is_a_missing_file(run: Run) -> None:
-    async def main() -> None:
-        with pytest.raises(KeyMaterialUnusable, match="there is no such file"):
-            await Tls(TlsSettings(TrustStore("PEM", Path("/a\0b"))), lambda _: None).context()
-
-    run(main())
+async def test_a_file_name_that_no_file_can_have_is_a_missing_file() -> None:
+    with pytest.raises(KeyMaterialUnusable, match="there is no such file"):
+        await Tls(TlsSettings(TrustStore("PEM", Path("/a\0b"))), lambda _: None).context()

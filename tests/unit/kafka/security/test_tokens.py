@@ -23,6 +23,8 @@ from mm2py.kafka.security.tokens import EndpointTokens, FileTokens, expiry_of, r
 from mm2py.secret import Secret
 from tests.fakes.token_server import Answer, given_token, jwt, token_server
 
+pytestmark = pytest.mark.real_time
+
 AUTHORITY = Authority()
 TLS = TlsSettings(TrustStore("PEM", certificates=Secret(AUTHORITY.pem().decode())))
 
@@ -103,49 +105,39 @@ def source(settings: TokenEndpoint, said: list[str] | None = None) -> EndpointTo
     return EndpointTokens(settings, rng=random.Random(1), report=([] if said is None else said).append)
 
 
-def test_credentials_are_sent_as_kafka_sends_them_and_the_token_is_kept(tmp_path: Path) -> None:
+async def test_credentials_are_sent_as_kafka_sends_them_and_the_token_is_kept(tmp_path: Path) -> None:
     certificate = write_private(tmp_path / "server.pem", AUTHORITY.issue("server").pem())
-
-    async def main() -> None:
-        with token_server(lambda: given_token("token-1", expires_in=600), certificate) as server:
-            tokens = source(endpoint(server.url, scope="a b"))
-            first = await asyncio.gather(*(tokens.token() for _ in range(5)))
-            assert {token.secret.reveal() for token in first} == {"token-1"}
-            ((path, headers, body),) = server.asked
-            assert path == "/token?a=b"
-            assert headers["Authorization"] == "Basic " + base64.b64encode(b"cli ent:canary/secret").decode()
-            assert headers["Content-Type"] == "application/x-www-form-urlencoded"
-            assert body == "grant_type=client_credentials&scope=a+b"
-            encoded = source(endpoint(server.url, url_encode=True))
-            await encoded.token()
-            assert (
-                server.asked[1][1]["Authorization"] == "Basic " + base64.b64encode(b"cli+ent:canary%2Fsecret").decode()
-            )
-            assert server.asked[1][2] == "grant_type=client_credentials"
-
-    asyncio.run(main())
+    with token_server(lambda: given_token("token-1", expires_in=600), certificate) as server:
+        tokens = source(endpoint(server.url, scope="a b"))
+        first = await asyncio.gather(*(tokens.token() for _ in range(5)))
+        assert {token.secret.reveal() for token in first} == {"token-1"}
+        ((path, headers, body),) = server.asked
+        assert path == "/token?a=b"
+        assert headers["Authorization"] == "Basic " + base64.b64encode(b"cli ent:canary/secret").decode()
+        assert headers["Content-Type"] == "application/x-www-form-urlencoded"
+        assert body == "grant_type=client_credentials&scope=a+b"
+        encoded = source(endpoint(server.url, url_encode=True))
+        await encoded.token()
+        assert server.asked[1][1]["Authorization"] == "Basic " + base64.b64encode(b"cli+ent:canary%2Fsecret").decode()
+        assert server.asked[1][2] == "grant_type=client_credentials"
 
 
-def test_a_short_token_is_renewed_before_its_end_and_the_old_one_serves_while_that_fails() -> None:
+async def test_a_short_token_is_renewed_before_its_end_and_the_old_one_serves_while_that_fails() -> None:
     answers = [given_token("one", expires_in=1)]
     said: list[str] = []
-
-    async def main() -> None:
-        with token_server(lambda: answers[0]) as server:
-            tokens = source(endpoint(server.url), said)
-            assert (await tokens.token()).secret.reveal() == "one"
-            tokens._refresh_at_s = 0.0  # as if four fifths of its life were over
-            answers[0] = (503, {}, b"canary")
-            assert (await tokens.token()).secret.reveal() == "one"
-            assert (await tokens.token()).secret.reveal() == "one"
-            assert len(server.asked) == 2, "a server that fails is left alone for a while"
-            (text,) = said
-            assert "it answers 503. The old one stays in use." in text
-            answers[0] = given_token("two")
-            tokens._again_at_s = 0.0
-            assert (await tokens.token()).secret.reveal() == "two"
-
-    asyncio.run(main())
+    with token_server(lambda: answers[0]) as server:
+        tokens = source(endpoint(server.url), said)
+        assert (await tokens.token()).secret.reveal() == "one"
+        tokens._refresh_at_s = 0.0  # as if four fifths of its life were over
+        answers[0] = (503, {}, b"canary")
+        assert (await tokens.token()).secret.reveal() == "one"
+        assert (await tokens.token()).secret.reveal() == "one"
+        assert len(server.asked) == 2, "a server that fails is left alone for a while"
+        (text,) = said
+        assert "it answers 503. The old one stays in use." in text
+        answers[0] = given_token("two")
+        tokens._again_at_s = 0.0
+        assert (await tokens.token()).secret.reveal() == "two"
 
 
 @pytest.mark.parametrize(
@@ -160,59 +152,48 @@ def test_a_short_token_is_renewed_before_its_end_and_the_old_one_serves_while_th
         (given_token(jwt({"exp": 5})), "it gave a token that has expired"),
     ],
 )
-def test_what_the_server_refuses_is_told_once_and_asked_seldom(answer: Answer, why: str) -> None:
+async def test_what_the_server_refuses_is_told_once_and_asked_seldom(answer: Answer, why: str) -> None:
     """S11: among others it leads nowhere else."""
-
-    async def main() -> None:
-        with token_server(lambda: answer) as server:
-            tokens = source(endpoint(server.url))
-            for _ in range(3):
-                with pytest.raises(TokenUnavailable) as caught:
-                    await tokens.token()
-                assert why in str(caught.value)
-                assert "canary" not in str(caught.value)
-                assert "?a=b" not in str(caught.value)
-            assert len(server.asked) == 1, "no redirect is followed, and it is left alone for a while"
-
-    asyncio.run(main())
+    with token_server(lambda: answer) as server:
+        tokens = source(endpoint(server.url))
+        for _ in range(3):
+            with pytest.raises(TokenUnavailable) as caught:
+                await tokens.token()
+            assert why in str(caught.value)
+            assert "canary" not in str(caught.value)
+            assert "?a=b" not in str(caught.value)
+        assert len(server.asked) == 1, "no redirect is followed, and it is left alone for a while"
 
 
-def test_a_server_whose_certificate_is_not_trusted_gets_no_secret(tmp_path: Path) -> None:
+async def test_a_server_whose_certificate_is_not_trusted_gets_no_secret(tmp_path: Path) -> None:
     certificates = {
         "comes from an authority that is not trusted": Authority("other").issue("server"),
         "is not for 127.0.0.1": AUTHORITY.issue("server", ["token.example"]),
         "has expired": AUTHORITY.issue("server", valid_days=(-9, -1)),
     }
-
-    async def main() -> None:
-        for why, certified in certificates.items():
-            path = write_private(tmp_path / "server.pem", certified.pem())
-            with token_server(lambda: given_token("x"), path) as server:
-                with pytest.raises(TokenUnavailable, match=why):
-                    await source(endpoint(server.url)).token()
-                assert server.asked == []
-
-    asyncio.run(main())
+    for why, certified in certificates.items():
+        path = write_private(tmp_path / "server.pem", certified.pem())
+        with token_server(lambda: given_token("x"), path) as server:
+            with pytest.raises(TokenUnavailable, match=why):
+                await source(endpoint(server.url)).token()
+            assert server.asked == []
 
 
-def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     release = threading.Event()
 
     def silent() -> Answer:
         release.wait(20)
         return given_token("late")
 
-    async def main() -> None:
-        with token_server(silent) as server:
-            began_s = time.monotonic()
-            with pytest.raises(TokenUnavailable, match="did not answer in time"):
-                await source(endpoint(server.url, connect_timeout_s=0.2, read_timeout_s=0.2)).token()
-            assert time.monotonic() - began_s < 15
-            release.set()
-        with pytest.raises(TokenUnavailable, match="Connection refused"):
-            await source(endpoint("http://127.0.0.1:1/")).token()
-
-    asyncio.run(main())
+    with token_server(silent) as server:
+        began_s = time.monotonic()
+        with pytest.raises(TokenUnavailable, match="did not answer in time"):
+            await source(endpoint(server.url, connect_timeout_s=0.2, read_timeout_s=0.2)).token()
+        assert time.monotonic() - began_s < 15
+        release.set()
+    with pytest.raises(TokenUnavailable, match="Connection refused"):
+        await source(endpoint("http://127.0.0.1:1/")).token()
 
 
 # -- from a file ------------------------------------------------------------------------------------------------------
@@ -235,66 +216,54 @@ def put(path: Path, content: bytes | None) -> None:
     path.unlink() if content is None else write_private(path, content)
 
 
-def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+async def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "token"
-
-    async def main() -> None:
-        tokens = file_tokens(path)
-        for content, why in [(None, "No such file"), *UNUSABLE]:
-            if content is not None or path.exists():
-                put(path, content)
-            with pytest.raises(TokenUnavailable, match=why):
-                await tokens.token()
-        path.mkdir()
-        with pytest.raises(TokenUnavailable, match="it is not a file"):
-            await tokens.token()
-        path.rmdir()
-        write_private(path, b"first\n")
-        assert (await tokens.token()).secret.reveal() == "first"
-        write_private(path, jwt({"exp": time.time() + 60}).encode())
-        assert (await tokens.token()).expires_at_s is not None
-
-    asyncio.run(main())
-
-
-def test_a_token_that_is_still_good_stays_in_force_when_its_file_is_emptied_or_gone(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    said: list[str] = []
-
-    async def main() -> None:
-        tokens = file_tokens(path, said)
-        write_private(path, jwt({"exp": time.time() + 60}).encode())
-        good = await tokens.token()
-        for content, why in UNUSABLE:
+    tokens = file_tokens(path)
+    for content, why in [(None, "No such file"), *UNUSABLE]:
+        if content is not None or path.exists():
             put(path, content)
-            assert await tokens.token() == good
-            assert await tokens.token() == good
-            assert why in said[-1] and "The token it held before stays in use." in said[-1]
-        assert len(said) == 3, "each reason is told once"
-        assert "ary" not in "".join(said).replace(str(tmp_path), "")
-        write_private(path, b"next")
-        assert (await tokens.token()).secret.reveal() == "next"
+        with pytest.raises(TokenUnavailable, match=why):
+            await tokens.token()
+    path.mkdir()
+    with pytest.raises(TokenUnavailable, match="it is not a file"):
+        await tokens.token()
+    path.rmdir()
+    write_private(path, b"first\n")
+    assert (await tokens.token()).secret.reveal() == "first"
+    write_private(path, jwt({"exp": time.time() + 60}).encode())
+    assert (await tokens.token()).expires_at_s is not None
 
-    asyncio.run(main())
 
-
-def test_a_token_that_has_expired_does_not_stay_in_force(tmp_path: Path) -> None:
+async def test_a_token_that_is_still_good_stays_in_force_when_its_file_is_emptied_or_gone(tmp_path: Path) -> None:
     path = tmp_path / "token"
     said: list[str] = []
+    tokens = file_tokens(path, said)
+    write_private(path, jwt({"exp": time.time() + 60}).encode())
+    good = await tokens.token()
+    for content, why in UNUSABLE:
+        put(path, content)
+        assert await tokens.token() == good
+        assert await tokens.token() == good
+        assert why in said[-1] and "The token it held before stays in use." in said[-1]
+    assert len(said) == 3, "each reason is told once"
+    assert "ary" not in "".join(said).replace(str(tmp_path), "")
+    write_private(path, b"next")
+    assert (await tokens.token()).secret.reveal() == "next"
 
-    async def main() -> None:
-        tokens = file_tokens(path, said)
-        write_private(path, jwt({"exp": time.time() + 0.5}).encode())
-        await tokens.token()
-        path.unlink()
-        await tokens.token()
-        assert len(said) == 1
-        while True:
-            try:
-                await tokens.token()
-            except TokenUnavailable as error:
-                assert "No such file" in str(error)
-                return
-            await asyncio.sleep(0.05)
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+async def test_a_token_that_has_expired_does_not_stay_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    said: list[str] = []
+    tokens = file_tokens(path, said)
+    write_private(path, jwt({"exp": time.time() + 0.5}).encode())
+    await tokens.token()
+    path.unlink()
+    await tokens.token()
+    assert len(said) == 1
+    while True:
+        try:
+            await tokens.token()
+        except TokenUnavailable as error:
+            assert "No such file" in str(error)
+            return
+        await asyncio.sleep(0.05)

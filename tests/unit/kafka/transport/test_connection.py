@@ -10,12 +10,11 @@ import socket
 import struct
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
@@ -50,7 +49,8 @@ from mm2py.kafka.transport.connection import (
 )
 from mm2py.kafka.transport.opening import ConnectionOptions, connect
 
-T = TypeVar("T")
+pytestmark = pytest.mark.both_loops  # each has its own idea of a buffered protocol
+
 METADATA = messages.MetadataRequest(
     topics=(), allow_auto_topic_creation=False, include_topic_authorized_operations=False
 )
@@ -58,21 +58,6 @@ METADATA_KEY, FETCH_KEY, API_VERSIONS_KEY = 3, 1, 18
 RANGES = {0: (0, 13), FETCH_KEY: (4, 17), METADATA_KEY: (0, 13), API_VERSIONS_KEY: (0, 4)}
 
 Answer = Callable[["Request"], Awaitable[bytes | None] | bytes | None]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, T]], T]:
-    """Runs a test's coroutine on both event loops: each has its own idea of a buffered protocol."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else None
-
-    def run_it(coroutine: Coroutine[Any, Any, T]) -> T:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(asyncio.wait_for(coroutine, 20))
-
-    return run_it
-
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 # -- a server that does as it is told ----------------------------------------------------------------------------------
@@ -293,7 +278,7 @@ async def counted(port: int) -> Counted:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told when to wake the event loop")
-def test_a_large_frame_that_drips_wakes_the_event_loop_seldom(run: Run) -> None:
+async def test_a_large_frame_that_drips_wakes_the_event_loop_seldom() -> None:
     """Over a long link each packet came alone. What follows the frame comes at once, though it is small."""
     sizes = [WAKE_AT_ONCE_BYTES, 1 << 20, 10, (1 << 20) + 3, WAKE_BYTES + 1, 0]
 
@@ -305,20 +290,17 @@ def test_a_large_frame_that_drips_wakes_the_event_loop_seldom(run: Run) -> None:
                 await asyncio.sleep(0)
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with raw_server(drip) as port:
-            stream = await counted(port)
-            replies = [send(stream) for _ in sizes]
-            assert len(await replies[0]) == 5 + sizes[0]
-            before = stream.updates
-            assert [len(await reply) for reply in replies[1:]] == [5 + size for size in sizes[1:]]
-            assert stream.updates - before < 100  # 1,600 pieces
-
-    run(main())
+    async with raw_server(drip) as port:
+        stream = await counted(port)
+        replies = [send(stream) for _ in sizes]
+        assert len(await replies[0]) == 5 + sizes[0]
+        before = stream.updates
+        assert [len(await reply) for reply in replies[1:]] == [5 + size for size in sizes[1:]]
+        assert stream.updates - before < 100  # 1,600 pieces
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told when to wake the event loop")
-def test_the_first_bytes_of_a_connection_are_read_at_once_so_that_the_kernel_widens_its_window(run: Run) -> None:
+async def test_the_first_bytes_of_a_connection_are_read_at_once_so_that_the_kernel_widens_its_window() -> None:
     """A connection over 100 ms kept its first window of 64 KB for seconds: all of it had come before it was read."""
     sent = asyncio.Event()
 
@@ -329,20 +311,17 @@ def test_the_first_bytes_of_a_connection_are_read_at_once_so_that_the_kernel_wid
         writer.write(first[len(first) // 2 :] + frame(1, bytes(1 << 20))[: WAKE_BYTES // 2])
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with raw_server(stop_within) as port:
-            stream = await counted(port)
-            first, _ = send(stream), send(stream)
-            while not stream.updates:
-                await asyncio.sleep(0)
-            assert wakes_at(stream) == 1
-            sent.set()
-            await first
-            while wakes_at(stream) == 1:
-                await asyncio.sleep(0)
-            assert wakes_at(stream) == WAKE_BYTES
-
-    run(main())
+    async with raw_server(stop_within) as port:
+        stream = await counted(port)
+        first, _ = send(stream), send(stream)
+        while not stream.updates:
+            await asyncio.sleep(0)
+        assert wakes_at(stream) == 1
+        sent.set()
+        await first
+        while wakes_at(stream) == 1:
+            await asyncio.sleep(0)
+        assert wakes_at(stream) == WAKE_BYTES
 
 
 def wakes_at(stream: Counted) -> int:
@@ -351,191 +330,159 @@ def wakes_at(stream: Counted) -> int:
     return int(found.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
 
 
-def test_a_connection_that_ends_within_a_large_frame_is_noticed_at_once(run: Run) -> None:
+async def test_a_connection_that_ends_within_a_large_frame_is_noticed_at_once() -> None:
     async def break_off(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frame(0, bytes(1 << 20))[: WAKE_BYTES + 100])
         await writer.drain()
 
-    async def main() -> None:
-        async with raw_server(break_off) as port:
-            stream = await counted(port)
-            await refused(send(stream), BrokerUnreachable)
-
-    run(main())
+    async with raw_server(break_off) as port:
+        stream = await counted(port)
+        await refused(send(stream), BrokerUnreachable)
 
 
-def test_a_frame_may_come_byte_by_byte() -> None:
-    async def main() -> None:
-        stream, _ = open_stream()
-        reply = send(stream)
-        for byte in frame(0, b"a body"):
-            assert not reply.done()
-            feed(stream, bytes([byte]))
-        assert bytes(reply.result()) == b"\0\0\0\0\0a body"
-
-    asyncio.run(main())
+@pytest.mark.real_time
+async def test_a_frame_may_come_byte_by_byte() -> None:
+    stream, _ = open_stream()
+    reply = send(stream)
+    for byte in frame(0, b"a body"):
+        assert not reply.done()
+        feed(stream, bytes([byte]))
+    assert bytes(reply.result()) == b"\0\0\0\0\0a body"
 
 
 @pytest.mark.parametrize("limit", [MAX_FRAME_BYTES, MAX_MESSAGE_BYTES])
 @pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 2**31 - 1, 3, 0, -1, -(2**31)])
-def test_a_size_that_cannot_be_ends_the_connection_before_memory_is_taken(limit: int, size: int) -> None:
-    async def main() -> None:
-        stream, transport = open_stream()
-        reply = send(stream, max_reply_bytes=limit)
+@pytest.mark.real_time
+async def test_a_size_that_cannot_be_ends_the_connection_before_memory_is_taken(limit: int, size: int) -> None:
+    stream, transport = open_stream()
+    reply = send(stream, max_reply_bytes=limit)
+    feed(stream, struct.pack(">i", size))
+    assert transport.aborted
+    assert not stream.is_open
+    assert stream._frame is None
+    with pytest.raises(CorruptReply, match=rf"a frame of {size} bytes, the limit is {limit}"):
+        reply.result()
+
+
+@pytest.mark.real_time
+async def test_who_has_not_proved_to_be_a_broker_is_trusted_with_less() -> None:
+    for size, trusted in [(MAX_FIRST_FRAME_BYTES, True), (MAX_FIRST_FRAME_BYTES + 1, False)]:
+        stream, transport = open_stream(is_broker=False)
+        reply = send(stream)
         feed(stream, struct.pack(">i", size))
-        assert transport.aborted
-        assert not stream.is_open
-        assert stream._frame is None
-        with pytest.raises(CorruptReply, match=rf"a frame of {size} bytes, the limit is {limit}"):
-            reply.result()
-
-    asyncio.run(main())
-
-
-def test_who_has_not_proved_to_be_a_broker_is_trusted_with_less() -> None:
-    async def main() -> None:
-        for size, trusted in [(MAX_FIRST_FRAME_BYTES, True), (MAX_FIRST_FRAME_BYTES + 1, False)]:
-            stream, transport = open_stream(is_broker=False)
-            reply = send(stream)
-            feed(stream, struct.pack(">i", size))
-            assert transport.aborted is not trusted
-            if not trusted:
-                with pytest.raises(NotKafka, match="it begins with the bytes 00010001"):
-                    reply.result()
-
-    asyncio.run(main())
-
-
-def test_a_reply_to_another_request_ends_the_connection() -> None:
-    async def main() -> None:
-        stream, transport = open_stream()
-        first, second = send(stream), send(stream)
-        feed(stream, frame(1, b"too early"))
-        assert transport.aborted
-        for reply in (first, second):
-            with pytest.raises(CorruptReply, match="reply to request 1, which is not the oldest one open"):
+        assert transport.aborted is not trusted
+        if not trusted:
+            with pytest.raises(NotKafka, match="it begins with the bytes 00010001"):
                 reply.result()
-        with pytest.raises(CorruptReply):
-            send(stream)
-
-    asyncio.run(main())
 
 
-def test_a_reply_without_a_request_ends_the_connection() -> None:
-    async def main() -> None:
-        stream, transport = open_stream()
-        feed(stream, frame(0, b"hello"))
-        assert transport.aborted
-
-    asyncio.run(main())
-
-
-def test_a_request_says_who_asks_and_how_long_it_is() -> None:
-    async def main() -> None:
-        stream, transport = open_stream()
+@pytest.mark.real_time
+async def test_a_reply_to_another_request_ends_the_connection() -> None:
+    stream, transport = open_stream()
+    first, second = send(stream), send(stream)
+    feed(stream, frame(1, b"too early"))
+    assert transport.aborted
+    for reply in (first, second):
+        with pytest.raises(CorruptReply, match="reply to request 1, which is not the oldest one open"):
+            reply.result()
+    with pytest.raises(CorruptReply):
         send(stream)
-        assert transport.sent == (
-            struct.pack(">ihhih", 8 + 2 + 4 + 1 + 4, METADATA_KEY, 12, 0, 4) + b"test" + b"\0" + b"body"
-        )
-
-    asyncio.run(main())
 
 
-def test_correlation_ids_start_again_before_they_turn_negative() -> None:
-    async def main() -> None:
-        stream, _ = open_stream()
-        stream._next_correlation_id = 2**31 - 1
-        replies = [send(stream), send(stream)]
-        feed(stream, frame(2**31 - 1, b"") + frame(0, b""))
-        assert all(reply.done() for reply in replies)
-        assert stream.is_open
+@pytest.mark.real_time
+async def test_a_reply_without_a_request_ends_the_connection() -> None:
+    stream, transport = open_stream()
+    feed(stream, frame(0, b"hello"))
+    assert transport.aborted
 
-    asyncio.run(main())
+
+@pytest.mark.real_time
+async def test_a_request_says_who_asks_and_how_long_it_is() -> None:
+    stream, transport = open_stream()
+    send(stream)
+    assert transport.sent == (
+        struct.pack(">ihhih", 8 + 2 + 4 + 1 + 4, METADATA_KEY, 12, 0, 4) + b"test" + b"\0" + b"body"
+    )
+
+
+@pytest.mark.real_time
+async def test_correlation_ids_start_again_before_they_turn_negative() -> None:
+    stream, _ = open_stream()
+    stream._next_correlation_id = 2**31 - 1
+    replies = [send(stream), send(stream)]
+    feed(stream, frame(2**31 - 1, b"") + frame(0, b""))
+    assert all(reply.done() for reply in replies)
+    assert stream.is_open
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_broker_is_asked_and_answers(run: Run) -> None:
-    async def main() -> None:
-        async with server(lambda request: metadata_reply(request.correlation_id)) as broker:
-            connection = await broker.connect()
-            assert connection.is_open
-            assert [(await ask(connection)).cluster_id for _ in range(3)] == ["the cluster"] * 3
-            assert [(request.api_key, request.version) for request in broker.seen] == [(18, 3), *[(3, 12)] * 3]
-            connection.close()
-            assert "mm2py closed the connection" in await refused(ask(connection), BrokerUnreachable)
-
-    run(main())
+async def test_a_broker_is_asked_and_answers() -> None:
+    async with server(lambda request: metadata_reply(request.correlation_id)) as broker:
+        connection = await broker.connect()
+        assert connection.is_open
+        assert [(await ask(connection)).cluster_id for _ in range(3)] == ["the cluster"] * 3
+        assert [(request.api_key, request.version) for request in broker.seen] == [(18, 3), *[(3, 12)] * 3]
+        connection.close()
+        assert "mm2py closed the connection" in await refused(ask(connection), BrokerUnreachable)
 
 
-def test_the_reply_to_a_cancelled_request_is_dropped(run: Run) -> None:
-    async def main() -> None:
-        go = asyncio.Event()
+async def test_the_reply_to_a_cancelled_request_is_dropped() -> None:
+    go = asyncio.Event()
 
-        async def later(request: Request) -> bytes:
-            await go.wait()
-            return metadata_reply(request.correlation_id)
+    async def later(request: Request) -> bytes:
+        await go.wait()
+        return metadata_reply(request.correlation_id)
 
-        async with server(later) as broker:
-            connection = await broker.connect()
-            gone = asyncio.create_task(ask(connection))
-            patient = asyncio.create_task(ask(connection))
-            await asyncio.sleep(0)
-            gone.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await gone
-            go.set()
-            assert (await patient).cluster_id == "the cluster"
-            assert connection.is_open
-
-    run(main())
+    async with server(later) as broker:
+        connection = await broker.connect()
+        gone = asyncio.create_task(ask(connection))
+        patient = asyncio.create_task(ask(connection))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        go.set()
+        assert (await patient).cluster_id == "the cluster"
+        assert connection.is_open
 
 
-def test_a_reply_that_does_not_come_in_time_closes_the_connection(run: Run) -> None:
-    async def main() -> None:
-        async with server() as broker:
-            connection = await broker.connect()
-            other = asyncio.create_task(ask(connection))
-            text = await refused(ask(connection, 0.05), RequestTimedOut)
-            assert text.startswith(f"127.0.0.1:{broker.port} did not answer Metadata within 0.05 s.")
-            assert not connection.is_open
-            await refused(other, RequestTimedOut)  # the stream cannot be trusted any more: all that is open fails
-
-    run(main())
+async def test_a_reply_that_does_not_come_in_time_closes_the_connection() -> None:
+    async with server() as broker:
+        connection = await broker.connect()
+        other = asyncio.create_task(ask(connection))
+        text = await refused(ask(connection, 0.05), RequestTimedOut)
+        assert text.startswith(f"127.0.0.1:{broker.port} did not answer Metadata within 0.05 s.")
+        assert not connection.is_open
+        await refused(other, RequestTimedOut)  # the stream cannot be trusted any more: all that is open fails
 
 
-def test_a_broker_that_drips_is_timed_out_all_the_same(run: Run) -> None:
-    async def main() -> None:
-        async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1000)
-            writer.write(api_versions(0))
-            await reader.read(1000)
-            for byte in metadata_reply(1):
-                writer.write(bytes([byte]))
-                await asyncio.sleep(0.04)
+async def test_a_broker_that_drips_is_timed_out_all_the_same() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(api_versions(0))
+        await reader.read(1000)
+        for byte in metadata_reply(1):
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.04)
 
-        async with raw_server(drip) as port:
-            connection = await Server(port).connect()
-            await refused(ask(connection, 0.2), RequestTimedOut)
-
-    run(main())
+    async with raw_server(drip) as port:
+        connection = await Server(port).connect()
+        await refused(ask(connection, 0.2), RequestTimedOut)
 
 
-def test_a_long_poll_may_take_its_wait_on_top_of_the_time_out(run: Run) -> None:
-    async def main() -> None:
-        topic_id = uuid.uuid4()
+async def test_a_long_poll_may_take_its_wait_on_top_of_the_time_out() -> None:
+    topic_id = uuid.uuid4()
 
-        async def after_the_wait(request: Request) -> bytes:
-            await asyncio.sleep(0.3)
-            return frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0")
+    async def after_the_wait(request: Request) -> bytes:
+        await asyncio.sleep(0.3)
+        return frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0")
 
-        fetch = FetchRequest([TopicFetch("t", topic_id, [PartitionFetch(0, 0, 1)])], 600, 1, 1, read_committed=False)
-        async with server(after_the_wait) as broker:
-            connection = await broker.connect()
-            assert await connection.request(fetch, 0.1) == FetchReply([], size_bytes=17)
-
-    run(main())
+    fetch = FetchRequest([TopicFetch("t", topic_id, [PartitionFetch(0, 0, 1)])], 600, 1, 1, read_committed=False)
+    async with server(after_the_wait) as broker:
+        connection = await broker.connect()
+        assert await connection.request(fetch, 0.1) == FetchReply([], size_bytes=17)
 
 
 @pytest.mark.parametrize(
@@ -549,63 +496,51 @@ def test_a_long_poll_may_take_its_wait_on_top_of_the_time_out(run: Run) -> None:
     ],
     ids=["noise", "empty", "tags", "wrong number", "two gigabytes"],
 )
-def test_a_reply_that_cannot_be_read_says_so_and_closes(run: Run, reply: Callable[[int], bytes], why: str) -> None:
-    async def main() -> None:
-        async with server(lambda request: reply(request.correlation_id)) as broker:
-            connection = await broker.connect()
-            text = await refused(ask(connection), CorruptReply)
-            assert text.startswith(f"127.0.0.1:{broker.port} sent a reply that cannot be read")
-            assert why in text
-            assert not connection.is_open
-
-    run(main())
+async def test_a_reply_that_cannot_be_read_says_so_and_closes(reply: Callable[[int], bytes], why: str) -> None:
+    async with server(lambda request: reply(request.correlation_id)) as broker:
+        connection = await broker.connect()
+        text = await refused(ask(connection), CorruptReply)
+        assert text.startswith(f"127.0.0.1:{broker.port} sent a reply that cannot be read")
+        assert why in text
+        assert not connection.is_open
 
 
-def test_an_error_that_is_younger_than_mm2py_is_named_by_its_number(run: Run) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            return frame(request.correlation_id, struct.pack(">ihqh", 0, 999, -1, -1) + b"\0")
+async def test_an_error_that_is_younger_than_mm2py_is_named_by_its_number() -> None:
+    def answer(request: Request) -> bytes:
+        return frame(request.correlation_id, struct.pack(">ihqh", 0, 999, -1, -1) + b"\0")
 
-        async with server(answer, ranges={**RANGES, 22: (0, 5)}) as broker:
-            connection = await broker.connect()
-            asked = messages.InitProducerIdRequest(
-                transactional_id=None,
-                transaction_timeout=NO_TIME,
-                producer_id=cast("Any", i64(-1)),
-                producer_epoch=i16(-1),
-            )
-            with pytest.raises(BrokerRefused) as raised:
-                await connection.request(asked, 5)
-            assert raised.value.code == 999
-            assert str(raised.value) == (
-                f"InitProducerId on 127.0.0.1:{broker.port} was refused with an error code unknown to mm2py (999). "
-                "Kafka's list of protocol errors says what it means; a newer mm2py may know it."
-            )
-            assert connection.is_open  # the reply was whole, only its meaning is unknown
-
-    run(main())
+    async with server(answer, ranges={**RANGES, 22: (0, 5)}) as broker:
+        connection = await broker.connect()
+        asked = messages.InitProducerIdRequest(
+            transactional_id=None,
+            transaction_timeout=NO_TIME,
+            producer_id=cast("Any", i64(-1)),
+            producer_epoch=i16(-1),
+        )
+        with pytest.raises(BrokerRefused) as raised:
+            await connection.request(asked, 5)
+        assert raised.value.code == 999
+        assert str(raised.value) == (
+            f"InitProducerId on 127.0.0.1:{broker.port} was refused with an error code unknown to mm2py (999). "
+            "Kafka's list of protocol errors says what it means; a newer mm2py may know it."
+        )
+        assert connection.is_open  # the reply was whole, only its meaning is unknown
 
 
-def test_a_damaged_fetch_reply_says_so_and_closes(run: Run) -> None:
-    async def main() -> None:
-        async with server(lambda request: frame(request.correlation_id, b"\xff" * 12)) as broker:
-            connection = await broker.connect()
-            fetch = FetchRequest([], 0, 0, 0, read_committed=False)
-            assert "Fetch: bad varint" in await refused(connection.request(fetch, 1), CorruptReply)
-            assert not connection.is_open
-
-    run(main())
+async def test_a_damaged_fetch_reply_says_so_and_closes() -> None:
+    async with server(lambda request: frame(request.correlation_id, b"\xff" * 12)) as broker:
+        connection = await broker.connect()
+        fetch = FetchRequest([], 0, 0, 0, read_committed=False)
+        assert "Fetch: bad varint" in await refused(connection.request(fetch, 1), CorruptReply)
+        assert not connection.is_open
 
 
-def test_a_broker_that_hangs_up_fails_what_is_open(run: Run) -> None:
-    async def main() -> None:
-        async with server(lambda _: b"") as broker:
-            connection = await broker.connect()
-            text = await refused(ask(connection), BrokerUnreachable)
-            assert text.startswith(f"127.0.0.1:{broker.port} cannot be reached: the connection broke")
-            assert not connection.is_open
-
-    run(main())
+async def test_a_broker_that_hangs_up_fails_what_is_open() -> None:
+    async with server(lambda _: b"") as broker:
+        connection = await broker.connect()
+        text = await refused(ask(connection), BrokerUnreachable)
+        assert text.startswith(f"127.0.0.1:{broker.port} cannot be reached: the connection broke")
+        assert not connection.is_open
 
 
 # -- quotas ------------------------------------------------------------------------------------------------------------
@@ -621,78 +556,66 @@ def unsessioned_fetch() -> FetchRequest:
     return FetchRequest(wanted, 0, 1, 1, read_committed=False, answer_all=True)
 
 
-def test_a_request_on_its_way_when_a_quota_silences_the_broker_is_not_timed_out(run: Run) -> None:
+async def test_a_request_on_its_way_when_a_quota_silences_the_broker_is_not_timed_out() -> None:
     """It lies unread until the pause is over, and has the whole of its time then."""
 
-    async def main() -> None:
-        async def answer(request: Request) -> bytes:
-            if len(broker.seen) == 2:  # behind the question for versions
-                return throttled(request, 400)
-            await asyncio.sleep(0.4)
-            return throttled(request, 0)
+    async def answer(request: Request) -> bytes:
+        if len(broker.seen) == 2:  # behind the question for versions
+            return throttled(request, 400)
+        await asyncio.sleep(0.4)
+        return throttled(request, 0)
 
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            first = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
-            second = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
-            assert await first == FetchReply([], size_bytes=17, throttle_ms=400)
-            assert await second == FetchReply([], size_bytes=17)
-            assert connection.is_open
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        first = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
+        second = asyncio.create_task(connection.request(unsessioned_fetch(), 0.25))
+        assert await first == FetchReply([], size_bytes=17, throttle_ms=400)
+        assert await second == FetchReply([], size_bytes=17)
+        assert connection.is_open
 
 
-def test_what_comes_while_a_quota_silences_the_broker_is_sent_afterwards_and_in_order(run: Run) -> None:
-    async def main() -> None:
-        async with server(lambda request: throttled(request, 300 if len(broker.seen) == 2 else 0)) as broker:
-            connection = await broker.connect()
-            loop = asyncio.get_running_loop()
-            await connection.request(unsessioned_fetch(), 5)
-            begun_s = loop.time()
-            order: list[int] = []
+async def test_what_comes_while_a_quota_silences_the_broker_is_sent_afterwards_and_in_order() -> None:
+    async with server(lambda request: throttled(request, 300 if len(broker.seen) == 2 else 0)) as broker:
+        connection = await broker.connect()
+        loop = asyncio.get_running_loop()
+        await connection.request(unsessioned_fetch(), 5)
+        begun_s = loop.time()
+        order: list[int] = []
 
-            async def one(number: int) -> None:
-                await connection.request(unsessioned_fetch(), 0.2)
-                order.append(number)
+        async def one(number: int) -> None:
+            await connection.request(unsessioned_fetch(), 0.2)
+            order.append(number)
 
-            async with asyncio.TaskGroup() as later:
-                for number in range(4):
-                    later.create_task(one(number))
-                await asyncio.sleep(0.15)
-                assert len(broker.seen) == 2, "it was sent into the pause"
-            assert order == [0, 1, 2, 3]
-            assert loop.time() - begun_s >= 0.29
-
-    run(main())
+        async with asyncio.TaskGroup() as later:
+            for number in range(4):
+                later.create_task(one(number))
+            await asyncio.sleep(0.15)
+            assert len(broker.seen) == 2, "it was sent into the pause"
+        assert order == [0, 1, 2, 3]
+        assert loop.time() - begun_s >= 0.29
 
 
-def test_a_request_that_is_no_read_and_no_write_obeys_a_quota_as_well(run: Run) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            pause_ms = 300 if len(broker.seen) == 2 else 0
-            return metadata_reply(request.correlation_id, pause_ms)
+async def test_a_request_that_is_no_read_and_no_write_obeys_a_quota_as_well() -> None:
+    def answer(request: Request) -> bytes:
+        pause_ms = 300 if len(broker.seen) == 2 else 0
+        return metadata_reply(request.correlation_id, pause_ms)
 
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            await ask(connection)
-            begun_s = asyncio.get_running_loop().time()
-            await ask(connection, 0.2)
-            assert asyncio.get_running_loop().time() - begun_s >= 0.29
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        await ask(connection)
+        begun_s = asyncio.get_running_loop().time()
+        await ask(connection, 0.2)
+        assert asyncio.get_running_loop().time() - begun_s >= 0.29
 
 
-def test_closing_a_connection_ends_a_quota_pause(run: Run) -> None:
-    async def main() -> None:
-        async with server(lambda request: throttled(request, 60_000)) as broker:
-            connection = await broker.connect()
-            await connection.request(unsessioned_fetch(), 5)
-            waits = asyncio.create_task(connection.request(unsessioned_fetch(), 5))
-            await asyncio.sleep(0.05)
-            connection.close()
-            await refused(waits, BrokerUnreachable)
-
-    run(main())
+async def test_closing_a_connection_ends_a_quota_pause() -> None:
+    async with server(lambda request: throttled(request, 60_000)) as broker:
+        connection = await broker.connect()
+        await connection.request(unsessioned_fetch(), 5)
+        waits = asyncio.create_task(connection.request(unsessioned_fetch(), 5))
+        await asyncio.sleep(0.05)
+        connection.close()
+        await refused(waits, BrokerUnreachable)
 
 
 # -- fetch sessions ----------------------------------------------------------------------------------------------------
@@ -736,171 +659,145 @@ async def fetched(connection: Connection) -> tuple[int, list[int]]:
     return reply.error_code, [part.partition for part in reply.partitions]
 
 
-def test_what_a_broker_remembers_is_not_sent_again(run: Run) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            return fetch_answer(request, session_id=5, partitions=() if sent_as(request)[1] else [0, 1])
+async def test_what_a_broker_remembers_is_not_sent_again() -> None:
+    def answer(request: Request) -> bytes:
+        return fetch_answer(request, session_id=5, partitions=() if sent_as(request)[1] else [0, 1])
 
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            assert await fetched(connection) == (0, [0, 1])
-            before = connection.traffic_bytes
-            assert await fetched(connection) == (0, [])
-            assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, [])]
-            sent, received = (now - then for now, then in zip(connection.traffic_bytes, before, strict=True))
-            assert (sent, received) == (4 + 8 + 6 + 1 + 21 + 4, 4 + 4 + 1 + 10 + 2)
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        assert await fetched(connection) == (0, [0, 1])
+        before = connection.traffic_bytes
+        assert await fetched(connection) == (0, [])
+        assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, [])]
+        sent, received = (now - then for now, then in zip(connection.traffic_bytes, before, strict=True))
+        assert (sent, received) == (4 + 8 + 6 + 1 + 21 + 4, 4 + 4 + 1 + 10 + 2)
 
 
 @pytest.mark.parametrize("error", [70, 71, 106])
-def test_a_lost_fetch_session_is_reopened_within_the_same_call(run: Run, error: int) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            if sent_as(request)[1] > 0:
-                return fetch_answer(request, session_id=0, error=error)
-            return fetch_answer(request, session_id=5, partitions=[0, 1])
+async def test_a_lost_fetch_session_is_reopened_within_the_same_call(error: int) -> None:
+    def answer(request: Request) -> bytes:
+        if sent_as(request)[1] > 0:
+            return fetch_answer(request, session_id=0, error=error)
+        return fetch_answer(request, session_id=5, partitions=[0, 1])
 
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
+        epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
+        assert epochs == [(0, 0), (5, 1), (5, -1)]  # lost before it ever served: not asked for again at once
+        assert connection.is_open
+
+
+async def test_a_broker_that_grants_no_fetch_session_is_reported() -> None:
+    said: list[str] = []
+
+    def refuse(request: Request) -> bytes:
+        return fetch_answer(request, session_id=0, partitions=[0, 1])
+
+    def lose(request: Request) -> bytes:
+        if sent_as(request)[1] > 0:
+            return fetch_answer(request, session_id=0, error=70)
+        return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+    def grant(request: Request) -> bytes:
+        return fetch_answer(request, session_id=5, partitions=[0, 1])
+
+    for answer, reported in ((refuse, True), (lose, True), (grant, False)):
+        said.clear()
         async with server(answer) as broker:
-            connection = await broker.connect()
+            connection = await broker.connect(report_no_session=said.append)
             assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
-            epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
-            assert epochs == [(0, 0), (5, 1), (5, -1)]  # lost before it ever served: not asked for again at once
-            assert connection.is_open
-
-    run(main())
+            assert set(said) == ({f"127.0.0.1:{broker.port}"} if reported else set()), answer.__name__
 
 
-def test_a_broker_that_grants_no_fetch_session_is_reported(run: Run) -> None:
-    async def main() -> None:
-        said: list[str] = []
-
-        def refuse(request: Request) -> bytes:
-            return fetch_answer(request, session_id=0, partitions=[0, 1])
-
-        def lose(request: Request) -> bytes:
-            if sent_as(request)[1] > 0:
-                return fetch_answer(request, session_id=0, error=70)
-            return fetch_answer(request, session_id=5, partitions=[0, 1])
-
-        def grant(request: Request) -> bytes:
-            return fetch_answer(request, session_id=5, partitions=[0, 1])
-
-        for answer, reported in ((refuse, True), (lose, True), (grant, False)):
-            said.clear()
-            async with server(answer) as broker:
-                connection = await broker.connect(report_no_session=said.append)
-                assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
-                assert set(said) == ({f"127.0.0.1:{broker.port}"} if reported else set()), answer.__name__
-
-    run(main())
-
-
-def test_a_fetch_that_is_sent_again_waits_until_the_connection_is_authenticated_again(run: Run) -> None:
+async def test_a_fetch_that_is_sent_again_waits_until_the_connection_is_authenticated_again() -> None:
     """The story: the broker lost the fetch session while another request was renewing the authentication. The fetch
     went out again between handshake and proof, and the broker closed the connection."""
+    log: list[str] = []
 
-    async def main() -> None:
-        log: list[str] = []
+    class Authenticated:
+        async def ensure(self) -> None:
+            log.append("ensured")
+            await asyncio.sleep(0)
 
-        class Authenticated:
-            async def ensure(self) -> None:
-                log.append("ensured")
-                await asyncio.sleep(0)
+    def answer(request: Request) -> bytes:
+        log.append("fetch")
+        if sent_as(request)[1] > 0:
+            return fetch_answer(request, session_id=0, error=70)
+        return fetch_answer(request, session_id=5, partitions=[0, 1])
 
-        def answer(request: Request) -> bytes:
-            log.append("fetch")
-            if sent_as(request)[1] > 0:
-                return fetch_answer(request, session_id=0, error=70)
-            return fetch_answer(request, session_id=5, partitions=[0, 1])
-
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            connection._session = cast("Any", Authenticated())
-            await fetched(connection)
-            await fetched(connection)
-            sends = [at for at, what in enumerate(log) if what == "fetch"]
-            assert len(sends) == 3
-            assert all(log[at - 1] == "ensured" for at in sends), log
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        connection._session = cast("Any", Authenticated())
+        await fetched(connection)
+        await fetched(connection)
+        sends = [at for at, what in enumerate(log) if what == "fetch"]
+        assert len(sends) == 3
+        assert all(log[at - 1] == "ensured" for at in sends), log
 
 
-def test_an_error_of_the_whole_reply_is_handed_on_and_ends_the_session(run: Run) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            if sent_as(request)[1] > 0:
-                return fetch_answer(request, session_id=0, error=103)
-            return fetch_answer(request, session_id=5, partitions=[0, 1])
+async def test_an_error_of_the_whole_reply_is_handed_on_and_ends_the_session() -> None:
+    def answer(request: Request) -> bytes:
+        if sent_as(request)[1] > 0:
+            return fetch_answer(request, session_id=0, error=103)
+        return fetch_answer(request, session_id=5, partitions=[0, 1])
 
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            assert [await fetched(connection) for _ in range(3)] == [(0, [0, 1]), (103, []), (0, [0, 1])]
-            assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (5, 1), (5, 0)]
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        assert [await fetched(connection) for _ in range(3)] == [(0, [0, 1]), (103, []), (0, [0, 1])]
+        assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (5, 1), (5, 0)]
 
 
-def test_a_fetch_that_is_cancelled_ends_the_session(run: Run) -> None:
+async def test_a_fetch_that_is_cancelled_ends_the_session() -> None:
     """Its answer comes all the same, and told of news that nobody heard."""
+    go = asyncio.Event()
 
-    async def main() -> None:
-        go = asyncio.Event()
+    async def answer(request: Request) -> bytes:
+        if sent_as(request)[1] > 0:
+            await go.wait()
+        return fetch_answer(request, session_id=5, partitions=[0, 1])
 
-        async def answer(request: Request) -> bytes:
-            if sent_as(request)[1] > 0:
-                await go.wait()
-            return fetch_answer(request, session_id=5, partitions=[0, 1])
-
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            await fetched(connection)
-            gone = asyncio.create_task(fetched(connection))
-            while len(broker.seen) < 3:
-                await asyncio.sleep(0)
-            gone.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await gone
-            go.set()
-            assert await fetched(connection) == (0, [0, 1])
-            assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, []), (5, 0, [0, 1])]
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        await fetched(connection)
+        gone = asyncio.create_task(fetched(connection))
+        while len(broker.seen) < 3:
+            await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        go.set()
+        assert await fetched(connection) == (0, [0, 1])
+        assert [sent_as(request) for request in broker.seen[1:]] == [(0, 0, [0, 1]), (5, 1, []), (5, 0, [0, 1])]
 
 
-def test_two_fetches_at_once_do_not_share_the_session(run: Run) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            _, epoch, partitions = sent_as(request)
-            return fetch_answer(request, session_id=0 if epoch < 0 else 5, partitions=partitions)
+async def test_two_fetches_at_once_do_not_share_the_session() -> None:
+    def answer(request: Request) -> bytes:
+        _, epoch, partitions = sent_as(request)
+        return fetch_answer(request, session_id=0 if epoch < 0 else 5, partitions=partitions)
 
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            await fetched(connection)
-            answers = await asyncio.gather(fetched(connection), fetched(connection))
-            assert answers == [(0, []), (0, [0, 1])]
-            await fetched(connection)
-            epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
-            assert epochs == [(0, 0), (5, 1), (0, -1), (5, 2)]
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        await fetched(connection)
+        answers = await asyncio.gather(fetched(connection), fetched(connection))
+        assert answers == [(0, []), (0, [0, 1])]
+        await fetched(connection)
+        epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
+        assert epochs == [(0, 0), (5, 1), (0, -1), (5, 2)]
 
 
-def test_who_wants_every_partition_answered_reads_outside_the_session(run: Run) -> None:
-    async def main() -> None:
-        def answer(request: Request) -> bytes:
-            return fetch_answer(request, session_id=5, partitions=sent_as(request)[2])
+async def test_who_wants_every_partition_answered_reads_outside_the_session() -> None:
+    def answer(request: Request) -> bytes:
+        return fetch_answer(request, session_id=5, partitions=sent_as(request)[2])
 
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            await fetched(connection)
-            reply = await connection.request(replace(two_partitions(), answer_all=True), 5)
-            assert isinstance(reply, FetchReply)
-            assert len(reply.partitions) == 2
-            await fetched(connection)
-            assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (0, -1), (5, 1)]
-
-    run(main())
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        await fetched(connection)
+        reply = await connection.request(replace(two_partitions(), answer_all=True), 5)
+        assert isinstance(reply, FetchReply)
+        assert len(reply.partitions) == 2
+        await fetched(connection)
+        assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (0, -1), (5, 1)]
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------
@@ -918,21 +815,18 @@ def test_who_wants_every_partition_answered_reads_outside_the_session(run: Run) 
         ((4, 12), 20, None, 12),
     ],
 )
-def test_the_highest_version_is_used_that_both_speak_and_no_cap_forbids(
-    run: Run, offered: tuple[int, int], cap: int | None, topic_id: uuid.UUID | None, wanted: int
+async def test_the_highest_version_is_used_that_both_speak_and_no_cap_forbids(
+    offered: tuple[int, int], cap: int | None, topic_id: uuid.UUID | None, wanted: int
 ) -> None:
-    async def main() -> None:
-        async with server(
-            lambda request: frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0"),
-            ranges={**RANGES, FETCH_KEY: offered},
-        ) as broker:
-            connection = await broker.connect(version_caps={} if cap is None else {FETCH_KEY: cap})
-            fetch = FetchRequest([TopicFetch("t", topic_id, [])], 0, 0, 0, read_committed=False)
-            await connection.request(fetch, 5)
-            assert broker.seen[-1].version == wanted
-            assert connection.reads_topic_ids is (min(offered[1], cap or 99) >= 13)
-
-    run(main())
+    async with server(
+        lambda request: frame(request.correlation_id, struct.pack(">ihi", 0, 0, 0) + b"\1\0"),
+        ranges={**RANGES, FETCH_KEY: offered},
+    ) as broker:
+        connection = await broker.connect(version_caps={} if cap is None else {FETCH_KEY: cap})
+        fetch = FetchRequest([TopicFetch("t", topic_id, [])], 0, 0, 0, read_committed=False)
+        await connection.request(fetch, 5)
+        assert broker.seen[-1].version == wanted
+        assert connection.reads_topic_ids is (min(offered[1], cap or 99) >= 13)
 
 
 @pytest.mark.parametrize(
@@ -943,29 +837,23 @@ def test_the_highest_version_is_used_that_both_speak_and_no_cap_forbids(
         ({API_VERSIONS_KEY: (0, 4)}, "speaks Metadata in versions none, mm2py in 12-12."),
     ],
 )
-def test_no_common_version_names_api_and_versions(run: Run, ranges: Mapping[int, tuple[int, int]], wanted: str) -> None:
-    async def main() -> None:
-        async with server(ranges=ranges) as broker:
-            connection = await broker.connect()
-            text = await refused(ask(connection), UnsupportedVersion)
-            assert text == f"127.0.0.1:{broker.port} {wanted} mm2py works with brokers from 3.3 to 4.3."
-            assert connection.is_open
-
-    run(main())
+async def test_no_common_version_names_api_and_versions(ranges: Mapping[int, tuple[int, int]], wanted: str) -> None:
+    async with server(ranges=ranges) as broker:
+        connection = await broker.connect()
+        text = await refused(ask(connection), UnsupportedVersion)
+        assert text == f"127.0.0.1:{broker.port} {wanted} mm2py works with brokers from 3.3 to 4.3."
+        assert connection.is_open
 
 
-def test_a_broker_of_before_2_4_is_told_from_something_else(run: Run) -> None:
-    async def main() -> None:
-        async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1000)
-            writer.write(frame(0, struct.pack(">hi", 35, 0), header_tags=b""))
-            await reader.read()
+async def test_a_broker_of_before_2_4_is_told_from_something_else() -> None:
+    async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(frame(0, struct.pack(">hi", 35, 0), header_tags=b""))
+        await reader.read()
 
-        async with raw_server(old) as port:
-            text = await refused(Server(port).connect(), UnsupportedVersion)
-            assert "speaks ApiVersions in versions older ones only, mm2py in 3." in text
-
-    run(main())
+    async with raw_server(old) as port:
+        text = await refused(Server(port).connect(), UnsupportedVersion)
+        assert "speaks ApiVersions in versions older ones only, mm2py in 3." in text
 
 
 # -- what is no broker -------------------------------------------------------------------------------------------------
@@ -984,45 +872,35 @@ def test_a_broker_of_before_2_4_is_told_from_something_else(run: Run) -> None:
     ],
     ids=["HTTP", "SSH", "TLS", "two gigabytes", "zeros", "wrong number", "hangs up"],
 )
-def test_what_is_no_broker_is_named(run: Run, says: bytes, kind: type[KafkaError], why: str) -> None:
-    async def main() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1000)
-            writer.write(says)
-            if says:
-                await reader.read()
-
-        async with raw_server(serve) as port:
-            text = await refused(Server(port).connect(), kind)
-            assert text.startswith(f"127.0.0.1:{port} ")
-            assert why in text
-
-    run(main())
-
-
-def test_who_accepts_and_says_nothing_is_given_up(run: Run) -> None:
-    async def main() -> None:
-        async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+async def test_what_is_no_broker_is_named(says: bytes, kind: type[KafkaError], why: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(says)
+        if says:
             await reader.read()
 
-        async with raw_server(serve) as port:
-            silent = connect("127.0.0.1", port, client_id="test", timeout_s=0.1)
-            assert "it accepts connections but says nothing within 0.1 s" in await refused(silent, NotKafka)
+    async with raw_server(serve) as port:
+        text = await refused(Server(port).connect(), kind)
+        assert text.startswith(f"127.0.0.1:{port} ")
+        assert why in text
 
-    run(main())
+
+async def test_who_accepts_and_says_nothing_is_given_up() -> None:
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with raw_server(serve) as port:
+        silent = connect("127.0.0.1", port, client_id="test", timeout_s=0.1)
+        assert "it accepts connections but says nothing within 0.1 s" in await refused(silent, NotKafka)
 
 
-def test_a_port_without_a_listener_is_reported_in_the_words_of_the_system(run: Run) -> None:
-    async def main() -> None:
-        async with raw_server(lambda *_: asyncio.sleep(0)) as port:
-            pass
-        text = await refused(Server(port).connect(), BrokerUnreachable)
-        assert text == (
-            f"127.0.0.1:{port} cannot be reached: Connection refused. "
-            "Check address, port and network; mm2py keeps trying."
-        )
-
-    run(main())
+async def test_a_port_without_a_listener_is_reported_in_the_words_of_the_system() -> None:
+    async with raw_server(lambda *_: asyncio.sleep(0)) as port:
+        pass
+    text = await refused(Server(port).connect(), BrokerUnreachable)
+    assert text == (
+        f"127.0.0.1:{port} cannot be reached: Connection refused. Check address, port and network; mm2py keeps trying."
+    )
 
 
 @given(sizes=st.lists(st.sampled_from([0, 1, 7, 100, 65_535, 65_536, 65_537, 200_000]), max_size=6))
@@ -1046,27 +924,24 @@ class SlowWire(Wire):
             self.stream.pause_writing()
 
 
-def test_over_tls_no_more_is_encrypted_than_the_socket_takes() -> None:
+@pytest.mark.real_time
+async def test_over_tls_no_more_is_encrypted_than_the_socket_takes() -> None:
     """What is encrypted is a copy. Requests of 40 MB in flight were there twice, once of them in no account."""
-
-    async def main() -> None:
-        stream, transport = FrameStream("broker:9092", "test", "SSL"), SlowWire()
-        transport.stream = stream
-        stream.connection_made(transport)
-        bodies = [bytes([number]) * (5 * TLS_PIECE_BYTES) for number in (1, 2)]
-        replies = [stream.send(METADATA_KEY, 12, [body], flexible=True) for body in bodies]
-        assert len(transport.sent) == 3 * TLS_PIECE_BYTES
-        while len(transport.sent) < 10 * TLS_PIECE_BYTES:
-            before = len(transport.sent)
-            stream.resume_writing()
-            assert before < len(transport.sent) <= before + 3 * TLS_PIECE_BYTES
+    stream, transport = FrameStream("broker:9092", "test", "SSL"), SlowWire()
+    transport.stream = stream
+    stream.connection_made(transport)
+    bodies = [bytes([number]) * (5 * TLS_PIECE_BYTES) for number in (1, 2)]
+    replies = [stream.send(METADATA_KEY, 12, [body], flexible=True) for body in bodies]
+    assert len(transport.sent) == 3 * TLS_PIECE_BYTES
+    while len(transport.sent) < 10 * TLS_PIECE_BYTES:
+        before = len(transport.sent)
         stream.resume_writing()
-        sent = bytes(transport.sent)
-        first = 4 + int.from_bytes(sent[:4])
-        assert sent[:first].endswith(bodies[0])
-        assert sent[first:].endswith(bodies[1])
-        assert len(sent) == first + 4 + int.from_bytes(sent[first : first + 4])
-        stream.abort(BrokerUnreachable("broker:9092", "over"))
-        assert all(isinstance(reply.exception(), BrokerUnreachable) for reply in replies)
-
-    asyncio.run(main())
+        assert before < len(transport.sent) <= before + 3 * TLS_PIECE_BYTES
+    stream.resume_writing()
+    sent = bytes(transport.sent)
+    first = 4 + int.from_bytes(sent[:4])
+    assert sent[:first].endswith(bodies[0])
+    assert sent[first:].endswith(bodies[1])
+    assert len(sent) == first + 4 + int.from_bytes(sent[first : first + 4])
+    stream.abort(BrokerUnreachable("broker:9092", "over"))
+    assert all(isinstance(reply.exception(), BrokerUnreachable) for reply in replies)

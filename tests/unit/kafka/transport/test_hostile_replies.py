@@ -19,91 +19,75 @@ from mm2py.kafka.transport.connection import LARGE_REPLY_BYTES, MAX_FRAME_BYTES,
 from mm2py.kafka.transport.opening import connect
 from mm2py.kafka.transport.wire import Frame, FrameMemory
 from tests.unit.kafka.test_cluster import cluster_at
-from tests.unit.kafka.transport.test_connection import Request, Run, ask, frame, raw_server, refused, run, server
+from tests.unit.kafka.transport.test_connection import Request, ask, frame, raw_server, refused, server
 from tests.unit.kafka.transport.test_entities import ENDLESS, metadata
 
-__all__ = ("run",)
+pytestmark = pytest.mark.both_loops
+
 TOPIC_ID = uuid.UUID(int=7)
 FETCH = FetchRequest([TopicFetch("t", TOPIC_ID, [PartitionFetch(0, 0, 1)])], 0, 1, 1, read_committed=True)
 
 
-def test_thirty_five_bytes_at_the_port_are_no_broker(run: Run) -> None:
+async def test_thirty_five_bytes_at_the_port_are_no_broker() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8)
         writer.write(frame(0, ENDLESS, header_tags=b""))
         await reader.read()
 
-    async def main() -> None:
-        async with raw_server(serve) as port:
-            text = await refused(connect("127.0.0.1", port, client_id="test", timeout_s=5), NotKafka)
-            assert "its first reply cannot be read: 4294967295 announced" in text
-
-    run(main())
+    async with raw_server(serve) as port:
+        text = await refused(connect("127.0.0.1", port, client_id="test", timeout_s=5), NotKafka)
+        assert "its first reply cannot be read: 4294967295 announced" in text
 
 
-def test_a_broker_that_announces_more_than_it_sends_is_named_with_what_it_was_asked(run: Run) -> None:
-    async def main() -> None:
-        body = bytes(4) + b"\xff\xff\xff\xff\x07" + bytes(20)
-        async with server(lambda request: frame(request.correlation_id, body)) as broker:
-            connection = await broker.connect()
-            assert await refused(ask(connection), CorruptReply) == (
-                f"127.0.0.1:{broker.port} sent a reply that cannot be read: Metadata: 2147483646 elements announced in"
-                " 20 bytes. mm2py reconnects and asks again."
-            )
-            assert not connection.is_open
-
-    run(main())
+async def test_a_broker_that_announces_more_than_it_sends_is_named_with_what_it_was_asked() -> None:
+    body = bytes(4) + b"\xff\xff\xff\xff\x07" + bytes(20)
+    async with server(lambda request: frame(request.correlation_id, body)) as broker:
+        connection = await broker.connect()
+        assert await refused(ask(connection), CorruptReply) == (
+            f"127.0.0.1:{broker.port} sent a reply that cannot be read: Metadata: 2147483646 elements announced in"
+            " 20 bytes. mm2py reconnects and asks again."
+        )
+        assert not connection.is_open
 
 
-def test_a_reply_of_too_many_values_ends_its_connection_while_the_event_loop_goes_on(run: Run) -> None:
-    async def main() -> None:
-        reply = metadata(1, 600_000, replicas=0)
-        async with server(lambda request: frame(request.correlation_id, reply)) as broker:
-            connection = await broker.connect()
-            text = await refused(ask(connection, 20), ReplyTooLarge)
-            assert text.startswith(f"127.0.0.1:{broker.port} answered Metadata with more than 3,000,000 values.")
-            assert not connection.is_open
-
-    run(main())
+async def test_a_reply_of_too_many_values_ends_its_connection_while_the_event_loop_goes_on() -> None:
+    reply = metadata(1, 600_000, replicas=0)
+    async with server(lambda request: frame(request.correlation_id, reply)) as broker:
+        connection = await broker.connect()
+        text = await refused(ask(connection, 20), ReplyTooLarge)
+        assert text.startswith(f"127.0.0.1:{broker.port} answered Metadata with more than 3,000,000 values.")
+        assert not connection.is_open
 
 
-def test_other_tasks_run_while_a_large_reply_is_read(run: Run) -> None:
+async def test_other_tasks_run_while_a_large_reply_is_read() -> None:
     """Read on the event loop, it would leave others the few turns in which its bytes come."""
     reply = metadata(4_000, 20, replicas=3)
     assert len(reply) > LARGE_REPLY_BYTES
+    turns = 0
 
-    async def main() -> None:
-        turns = 0
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
 
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0.001)
-
-        async with server(lambda request: frame(request.correlation_id, reply)) as broker:
-            connection = await broker.connect()
-            assert len((await ask(connection)).topics) == 4_000  # its bytes have come once: what follows is reading
-            other = asyncio.create_task(count())
-            await ask(connection)
-            other.cancel()
-            assert turns > 5
-
-    run(main())
+    async with server(lambda request: frame(request.correlation_id, reply)) as broker:
+        connection = await broker.connect()
+        assert len((await ask(connection)).topics) == 4_000  # its bytes have come once: what follows is reading
+        other = asyncio.create_task(count())
+        await ask(connection)
+        other.cancel()
+        assert turns > 5
 
 
-def test_all_of_a_large_cluster_is_learnt_in_pieces(run: Run) -> None:
+async def test_all_of_a_large_cluster_is_learnt_in_pieces() -> None:
     reply = metadata(3, 2 * PARTITIONS_AT_ONCE, replicas=1)
-
-    async def main() -> None:
-        async with server(lambda request: frame(request.correlation_id, reply)) as broker:
-            cluster = cluster_at(broker)
-            found = await fetch_metadata(cluster, None)
-            (topic,) = found.topics.values()  # three entries of one name
-            assert topic.partitions[0].leader_epoch == 5
-            await cluster.close()
-
-    run(main())
+    async with server(lambda request: frame(request.correlation_id, reply)) as broker:
+        cluster = cluster_at(broker)
+        found = await fetch_metadata(cluster, None)
+        (topic,) = found.topics.values()  # three entries of one name
+        assert topic.partitions[0].leader_epoch == 5
+        await cluster.close()
 
 
 @pytest.mark.parametrize(
@@ -115,16 +99,13 @@ def test_all_of_a_large_cluster_is_learnt_in_pieces(run: Run) -> None:
     ],
     ids=["metadata", "fetch", "produce"],
 )
-def test_a_frame_has_a_limit_by_what_was_asked(
-    run: Run, size: int, request_: FetchRequest | ProduceRequest | None, limit: int
+async def test_a_frame_has_a_limit_by_what_was_asked(
+    size: int, request_: FetchRequest | ProduceRequest | None, limit: int
 ) -> None:
-    async def main() -> None:
-        async with server(lambda _: struct.pack(">i", size)) as broker:
-            connection = await broker.connect()
-            asked = ask(connection) if request_ is None else connection.request(request_, 5)
-            assert f"a frame of {size} bytes, the limit is {limit}" in await refused(asked, CorruptReply)
-
-    run(main())
+    async with server(lambda _: struct.pack(">i", size)) as broker:
+        connection = await broker.connect()
+        asked = ask(connection) if request_ is None else connection.request(request_, 5)
+        assert f"a frame of {size} bytes, the limit is {limit}" in await refused(asked, CorruptReply)
 
 
 def fetched(partitions: bytes, topics: bytes = b"\x02") -> Callable[[Request], bytes]:
@@ -145,30 +126,23 @@ PARTITION = struct.pack(">ihqqq", 0, 0, 1, 1, 0)
     ],
     ids=["partitions", "topics", "aborted transactions", "tags"],
 )
-def test_a_fetch_reply_has_no_more_than_was_asked_for(run: Run, answer: Callable[[Request], bytes], why: str) -> None:
-    async def main() -> None:
-        async with server(answer) as broker:
-            connection = await broker.connect()
-            assert f"Fetch: {why}" in await refused(connection.request(FETCH, 5), CorruptReply)
-            assert not connection.is_open
-
-    run(main())
+async def test_a_fetch_reply_has_no_more_than_was_asked_for(answer: Callable[[Request], bytes], why: str) -> None:
+    async with server(answer) as broker:
+        connection = await broker.connect()
+        assert f"Fetch: {why}" in await refused(connection.request(FETCH, 5), CorruptReply)
+        assert not connection.is_open
 
 
-def test_the_reply_to_what_was_not_asked_is_not_waited_for_in_memory(run: Run) -> None:
+async def test_the_reply_to_what_was_not_asked_is_not_waited_for_in_memory() -> None:
     """A frame that no request waits for may be as large as a first one, and no larger."""
-
-    async def main() -> None:
-        unasked = struct.pack(">i", 10**8)
-        async with server(lambda request: frame(request.correlation_id, metadata(1, 1, 1)) + unasked) as broker:
-            connection = await broker.connect()
+    unasked = struct.pack(">i", 10**8)
+    async with server(lambda request: frame(request.correlation_id, metadata(1, 1, 1)) + unasked) as broker:
+        connection = await broker.connect()
+        await ask(connection)
+        while connection.is_open:
+            await asyncio.sleep(0)
+        with pytest.raises(CorruptReply, match=f"a frame of 100000000 bytes, the limit is {LARGE_REPLY_BYTES}"):
             await ask(connection)
-            while connection.is_open:
-                await asyncio.sleep(0)
-            with pytest.raises(CorruptReply, match=f"a frame of 100000000 bytes, the limit is {LARGE_REPLY_BYTES}"):
-                await ask(connection)
-
-    run(main())
 
 
 class Kept(bytearray):
@@ -195,8 +169,8 @@ class WatchedFrames(FrameMemory):
     ],
     ids=["large", "small", "fetch"],
 )
-def test_the_error_about_a_reply_does_not_keep_the_reply(
-    run: Run, body: bytes | Callable[[Request], bytes], request_: FetchRequest | None, error: type[Exception]
+async def test_the_error_about_a_reply_does_not_keep_the_reply(
+    body: bytes | Callable[[Request], bytes], request_: FetchRequest | None, error: type[Exception]
 ) -> None:
     """The story: a source answered 12 MB again and again. Each error held its reply, in the frames of its traceback,
     until all garbage was looked for; the worker grew by 11 MB a second."""
@@ -215,7 +189,7 @@ def test_the_error_about_a_reply_does_not_keep_the_reply(
 
     gc.disable()
     try:
-        run(main())
+        await main()
     finally:
         gc.enable()
 

@@ -19,6 +19,8 @@ from mm2py.replication.reading.limits import (
     MemoryBudget,
 )
 
+pytestmark = pytest.mark.real_time
+
 MB = 1 << 20
 
 
@@ -32,119 +34,98 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(coroutine)
 
 
-def test_what_fits_is_taken_at_once_and_what_does_not_waits() -> None:
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(60)
-        waiting = asyncio.create_task(budget.reserve(50))
-        await turns()
-        assert not waiting.done()
-        budget.give_back(10)
-        await turns()
-        assert waiting.done()
-        assert budget.held_bytes == 100
-
-    run(main())
+async def test_what_fits_is_taken_at_once_and_what_does_not_waits() -> None:
+    budget = MemoryBudget(100).open()
+    await budget.reserve(60)
+    waiting = asyncio.create_task(budget.reserve(50))
+    await turns()
+    assert not waiting.done()
+    budget.give_back(10)
+    await turns()
+    assert waiting.done()
+    assert budget.held_bytes == 100
 
 
-def test_waiters_are_served_in_their_order_and_a_small_one_does_not_overtake() -> None:
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(100)
-        served: list[int] = []
+async def test_waiters_are_served_in_their_order_and_a_small_one_does_not_overtake() -> None:
+    budget = MemoryBudget(100).open()
+    await budget.reserve(100)
+    served: list[int] = []
 
-        async def take(size: int) -> None:
-            await budget.reserve(size)
-            served.append(size)
+    async def take(size: int) -> None:
+        await budget.reserve(size)
+        served.append(size)
 
-        tasks = [asyncio.create_task(take(size)) for size in (80, 1, 20)]
-        await turns()
-        budget.give_back(50)
-        await turns()
-        assert served == []
-        budget.give_back(50)
-        await turns()
-        assert served == [80, 1]
-        budget.give_back(1)
-        await turns()
-        assert served == [80, 1, 20]
-        await asyncio.gather(*tasks)
-
-    run(main())
+    tasks = [asyncio.create_task(take(size)) for size in (80, 1, 20)]
+    await turns()
+    budget.give_back(50)
+    await turns()
+    assert served == []
+    budget.give_back(50)
+    await turns()
+    assert served == [80, 1]
+    budget.give_back(1)
+    await turns()
+    assert served == [80, 1, 20]
+    await asyncio.gather(*tasks)
 
 
-def test_more_than_the_limit_is_served_alone() -> None:
+async def test_more_than_the_limit_is_served_alone() -> None:
     """A batch of 200 MB under a limit of 100 must be read, or its partition would stand still for ever."""
-
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(1)
-        large = asyncio.create_task(budget.reserve(200))
-        await turns()
-        assert not large.done()
-        budget.give_back(1)
-        await turns()
-        assert large.done()
-        small = asyncio.create_task(budget.reserve(1))
-        await turns()
-        assert not small.done()
-        budget.give_back(200)
-        await small
-
-    run(main())
+    budget = MemoryBudget(100).open()
+    await budget.reserve(1)
+    large = asyncio.create_task(budget.reserve(200))
+    await turns()
+    assert not large.done()
+    budget.give_back(1)
+    await turns()
+    assert large.done()
+    small = asyncio.create_task(budget.reserve(1))
+    await turns()
+    assert not small.done()
+    budget.give_back(200)
+    await small
 
 
-def test_a_cancelled_waiter_takes_nothing_and_lets_the_next_one_on() -> None:
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(90)
-        first = asyncio.create_task(budget.reserve(50))
-        second = asyncio.create_task(budget.reserve(10))
-        await turns()
-        first.cancel()
-        await turns()
-        assert second.done()
-        assert budget.held_bytes == 100
-
-    run(main())
+async def test_a_cancelled_waiter_takes_nothing_and_lets_the_next_one_on() -> None:
+    budget = MemoryBudget(100).open()
+    await budget.reserve(90)
+    first = asyncio.create_task(budget.reserve(50))
+    second = asyncio.create_task(budget.reserve(10))
+    await turns()
+    first.cancel()
+    await turns()
+    assert second.done()
+    assert budget.held_bytes == 100
 
 
-def test_a_waiter_cancelled_the_moment_it_is_served_gives_back() -> None:
+async def test_a_waiter_cancelled_the_moment_it_is_served_gives_back() -> None:
     """The reader of one flow is cancelled between being given memory and running again: nothing may leak."""
-
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(100)
-        served = asyncio.create_task(budget.reserve(100))
-        next_one = asyncio.create_task(budget.reserve(100))
-        await turns()
-        budget.give_back(100)
-        served.cancel()
-        await turns()
-        assert served.cancelled()
-        assert next_one.done()
-        budget.give_back(100)
-        assert budget.held_bytes == 0
-
-    run(main())
+    budget = MemoryBudget(100).open()
+    await budget.reserve(100)
+    served = asyncio.create_task(budget.reserve(100))
+    next_one = asyncio.create_task(budget.reserve(100))
+    await turns()
+    budget.give_back(100)
+    served.cancel()
+    await turns()
+    assert served.cancelled()
+    assert next_one.done()
+    budget.give_back(100)
+    assert budget.held_bytes == 0
 
 
-def test_a_waiter_passed_over_because_it_was_cancelled_gives_back_nothing() -> None:
+async def test_a_waiter_passed_over_because_it_was_cancelled_gives_back_nothing() -> None:
     """A lane is cancelled while it waits; before it runs again another lane gives memory back and passes it over."""
-
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(50)
-        await budget.reserve(30)
-        waiting = asyncio.create_task(budget.reserve(60))
-        await turns()
-        waiting.cancel()
-        budget.give_back(50)
-        await turns()
-        assert waiting.cancelled()
-        assert budget.held_bytes == 30
-
-    run(main())
+    budget = MemoryBudget(100).open()
+    await budget.reserve(50)
+    await budget.reserve(30)
+    waiting = asyncio.create_task(budget.reserve(60))
+    await turns()
+    waiting.cancel()
+    budget.give_back(50)
+    await turns()
+    assert waiting.cancelled()
+    assert budget.held_bytes == 30
 
 
 def test_giving_back_more_than_was_taken_is_a_loud_defect() -> None:
@@ -218,41 +199,34 @@ def test_a_frame_released_too_often_is_a_loud_defect() -> None:
         lease.release(0)
 
 
-def test_a_frame_larger_than_reserved_makes_others_wait_until_it_is_made_good() -> None:
-    async def main() -> None:
-        budget = MemoryBudget(100).open()
-        await budget.reserve(10)
-        lease = FrameLease(budget, reserved_bytes=10, size_bytes=500)
-        waiting = asyncio.create_task(budget.reserve(10))
-        await turns()
-        assert not waiting.done()
-        lease.release(0)
-        await waiting
-        assert budget.held_bytes == 10
-
-    run(main())
+async def test_a_frame_larger_than_reserved_makes_others_wait_until_it_is_made_good() -> None:
+    budget = MemoryBudget(100).open()
+    await budget.reserve(10)
+    lease = FrameLease(budget, reserved_bytes=10, size_bytes=500)
+    waiting = asyncio.create_task(budget.reserve(10))
+    await turns()
+    assert not waiting.done()
+    lease.release(0)
+    await waiting
+    assert budget.held_bytes == 10
 
 
-def test_an_account_that_takes_nothing_back_leaves_the_others_their_share() -> None:
+async def test_an_account_that_takes_nothing_back_leaves_the_others_their_share() -> None:
     """One target broker hangs: its batches fill the common half and its own share, and nobody waits for it."""
-
-    async def main() -> None:
-        budget = MemoryBudget(1200)
-        hanging, healthy, third = budget.open(), budget.open(), budget.open()
-        assert budget.share_bytes == 200
-        for _ in range(8):
-            await hanging.reserve(100)
-        stuck = asyncio.create_task(hanging.reserve(100))
-        await turns()
-        for _ in range(3):
-            await healthy.reserve(100)
-            await third.reserve(200)
-            healthy.give_back(100)
-            third.give_back(200)
-        assert not stuck.done()
-        assert budget.peak_bytes <= budget.limit_bytes
-        hanging.close()
-        await stuck
-        assert budget.held_bytes == 0, "what a closed account held, or still takes, counts no more"
-
-    run(main())
+    budget = MemoryBudget(1200)
+    hanging, healthy, third = budget.open(), budget.open(), budget.open()
+    assert budget.share_bytes == 200
+    for _ in range(8):
+        await hanging.reserve(100)
+    stuck = asyncio.create_task(hanging.reserve(100))
+    await turns()
+    for _ in range(3):
+        await healthy.reserve(100)
+        await third.reserve(200)
+        healthy.give_back(100)
+        third.give_back(200)
+    assert not stuck.done()
+    assert budget.peak_bytes <= budget.limit_bytes
+    hanging.close()
+    await stuck
+    assert budget.held_bytes == 0, "what a closed account held, or still takes, counts no more"

@@ -71,7 +71,8 @@ class _Brokers(NearBrokers):
 
 
 @pytest.mark.parametrize("refuses_holes", [True, False])
-def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as_soon_as_they_are_refused(
+@pytest.mark.real_time
+async def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as_soon_as_they_are_refused(
     refuses_holes: bool,
 ) -> None:
     """The story: retention overtook a hole while the target was slow. The same read was refused each round trip."""
@@ -80,47 +81,44 @@ def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as_soon_
     async def never(*_: object) -> None:
         raise AssertionError("no read is heavy")
 
-    async def run() -> None:
-        account = MemoryBudget(96 << 20).open()
-        port = PoolPort(
-            lambda: READ_SETTINGS,
-            lambda _: True,
-            lambda *_: None,
-            never,
-            lambda _: None,
-            lambda _: "",
-            lambda _: False,
-        )
-        limits = ReadLimits(lambda _: account, RateLimit(None))
-        problem = LaneProblem(lambda _: None)
-        pool = ReadPool(
-            BROKER,
-            brokers,
-            limits,
-            port,
-            clock=_Clock(),
-            rng=random.Random(0),
-            problem=problem,
-        )
-        copier = Copier("t-0", Position(0), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
-        copier.handle(PositionStored(copier.identity))
-        copier.end_offset = RECORDS
-        part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
-        part.source_leader_epoch, part.bytes_per_offset = 0, 220.0
-        pool.tuner.connections = 7
-        async with asyncio.TaskGroup() as tasks:
-            pool.start(tasks)
-            pool.add(part)
-            for _ in range(300):
-                await asyncio.sleep(0)
-            settled = len(brokers.holes)
-            for _ in range(300):
-                await asyncio.sleep(0)
-            assert len(brokers.holes) == settled
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-
-    asyncio.run(run())
+    account = MemoryBudget(96 << 20).open()
+    port = PoolPort(
+        lambda: READ_SETTINGS,
+        lambda _: True,
+        lambda *_: None,
+        never,
+        lambda _: None,
+        lambda _: "",
+        lambda _: False,
+    )
+    limits = ReadLimits(lambda _: account, RateLimit(None))
+    problem = LaneProblem(lambda _: None)
+    pool = ReadPool(
+        BROKER,
+        brokers,
+        limits,
+        port,
+        clock=_Clock(),
+        rng=random.Random(0),
+        problem=problem,
+    )
+    copier = Copier("t-0", Position(0), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
+    copier.handle(PositionStored(copier.identity))
+    copier.end_offset = RECORDS
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part.source_leader_epoch, part.bytes_per_offset = 0, 220.0
+    pool.tuner.connections = 7
+    async with asyncio.TaskGroup() as tasks:
+        pool.start(tasks)
+        pool.add(part)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        settled = len(brokers.holes)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert len(brokers.holes) == settled
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
     assert brokers.holes
     if not refuses_holes:
         assert len(brokers.holes) <= HOLES_A_CONNECTION

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import pytest
+
 from connectors.source.copying.ledger_keeper import LedgerKeeper
 from connectors.source.copying.position_keeper import HELD_UP_S, PositionKeeper
 from mm2py.kafka.internal_topic import TopicWriter
@@ -25,7 +27,7 @@ from mm2py.replication.copying.states import Copying
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import PER_SECOND_MAX, Position, PositionBudget, PositionStore
 from tests.fakes.flow_context import make_context
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 from tests.unit.replication.copying.test_copier import batches, fetched, send_all
 
 IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
@@ -157,23 +159,21 @@ def _written_within_a_second(writes: list[tuple[float, dict[tuple[str, int], int
     return max(sum(len(keys) for at_s, keys in writes if from_s <= at_s < from_s + 0.999) for from_s, _ in writes)
 
 
-def test_a_thousand_busy_partitions_are_at_most_a_second_behind() -> None:
-    async def scenario() -> Any:
-        rig = Rig(PER_SECOND_MAX)
-        for part in rig.parts.values():
-            rig.keeper.store_first(part)
-        async with _running(rig):
-            await _move_for(10.0, rig)
-            assert rig.keeper.age_s() <= 1.1
-        return rig
-
-    rig = run_virtual(scenario(), limit_s=100)
+@pytest.mark.virtual_time(limit_s=100)
+async def test_a_thousand_busy_partitions_are_at_most_a_second_behind() -> None:
+    rig = Rig(PER_SECOND_MAX)
+    for part in rig.parts.values():
+        rig.keeper.store_first(part)
+    async with _running(rig):
+        await _move_for(10.0, rig)
+        assert rig.keeper.age_s() <= 1.1
     assert all(type(part.copier.state) is Copying for part in rig.parts.values()), "first acts were acknowledged"
     times = [at_s for at_s, written in rig.store.writes if ("t", 0) in written]
     assert max(after - before for before, after in itertools.pairwise(times)) <= 1.1
 
 
-def test_with_more_busy_partitions_the_oldest_changes_are_stored_first_and_their_age_is_shown() -> None:
+@pytest.mark.virtual_time(limit_s=100)
+async def test_with_more_busy_partitions_the_oldest_changes_are_stored_first_and_their_age_is_shown() -> None:
     async def scenario() -> Any:
         rig = Rig(3 * PER_SECOND_MAX)
         async with _running(rig):
@@ -185,7 +185,7 @@ def test_with_more_busy_partitions_the_oldest_changes_are_stored_first_and_their
             assert 1.8 < max(ages_s) < 4.0
         return rig
 
-    rig = run_virtual(scenario(), limit_s=100)
+    rig = await scenario()
     assert _written_within_a_second(rig.store.writes) == PER_SECOND_MAX
     counts = dict.fromkeys(rig.parts, 0)
     for _, written in rig.store.writes:
@@ -194,64 +194,55 @@ def test_with_more_busy_partitions_the_oldest_changes_are_stored_first_and_their
     assert min(counts.values()) >= max(counts.values()) - 1, "by turns"
 
 
-def test_two_flows_of_a_worker_share_its_limit_of_positions_a_second() -> None:
-    async def scenario() -> tuple[Rig, Rig]:
-        budget = PositionBudget()
-        small, large = Rig(1_500, budget=budget), Rig(4_000, budget=budget)
-        async with _running(small, large):
-            await _move_for(20.0, small, large)
-        return small, large
-
-    small, large = run_virtual(scenario(), limit_s=100)
+@pytest.mark.virtual_time(limit_s=100)
+async def test_two_flows_of_a_worker_share_its_limit_of_positions_a_second() -> None:
+    budget = PositionBudget()
+    small, large = Rig(1_500, budget=budget), Rig(4_000, budget=budget)
+    async with _running(small, large):
+        await _move_for(20.0, small, large)
     assert _written_within_a_second([*small.store.writes, *large.store.writes]) <= PER_SECOND_MAX
     stored = [sum(len(keys) for _, keys in rig.store.writes) for rig in (small, large)]
     assert min(stored) > 0.9 * max(stored), "both want more than half of it"
 
 
-def test_first_and_final_positions_are_stored_at_once() -> None:
-    async def scenario() -> None:
-        rig = Rig(3 * PER_SECOND_MAX)
-        for part in rig.parts.values():
-            rig.keeper.store_first(part)
-        async with _running(rig):
-            await asyncio.sleep(0.1)
-            assert sum(len(written) for _, written in rig.store.writes) == 3 * PER_SECOND_MAX
-            rig.move_all()
-            rig.store.writes.clear()
-            rig.waits = 0
-            assert await rig.keeper.store_final(rig.parts.values()) == 0
-            assert sum(len(written) for _, written in rig.store.writes) == 3 * PER_SECOND_MAX
-            assert rig.waits == 3, "what they pass over is on record before, for each partition of the topic"
-            await asyncio.sleep(5)
-            assert len(rig.store.writes) == 3, "and nothing of it comes twice"
-
-    run_virtual(scenario(), limit_s=100)
+@pytest.mark.virtual_time(limit_s=100)
+async def test_first_and_final_positions_are_stored_at_once() -> None:
+    rig = Rig(3 * PER_SECOND_MAX)
+    for part in rig.parts.values():
+        rig.keeper.store_first(part)
+    async with _running(rig):
+        await asyncio.sleep(0.1)
+        assert sum(len(written) for _, written in rig.store.writes) == 3 * PER_SECOND_MAX
+        rig.move_all()
+        rig.store.writes.clear()
+        rig.waits = 0
+        assert await rig.keeper.store_final(rig.parts.values()) == 0
+        assert sum(len(written) for _, written in rig.store.writes) == 3 * PER_SECOND_MAX
+        assert rig.waits == 3, "what they pass over is on record before, for each partition of the topic"
+        await asyncio.sleep(5)
+        assert len(rig.store.writes) == 3, "and nothing of it comes twice"
 
 
-def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_the_previous_writer() -> None:
-    async def scenario() -> Any:
-        rig = Rig(1)
-        part = rig.parts["t", 0]
-        part.copier = Copier("t-0", Position(5), IDENTITY, CopySettings(1), lookup="it is looked up")
-        async with _running(rig):
-            await asyncio.sleep(3)
-            await rig.keeper.store_final([part])
-        return rig
-
-    assert run_virtual(scenario(), limit_s=100).store.writes == []
+@pytest.mark.virtual_time(limit_s=100)
+async def test_a_partition_that_is_not_ours_yet_keeps_the_position_of_the_previous_writer() -> None:
+    rig = Rig(1)
+    part = rig.parts["t", 0]
+    part.copier = Copier("t-0", Position(5), IDENTITY, CopySettings(1), lookup="it is looked up")
+    async with _running(rig):
+        await asyncio.sleep(3)
+        await rig.keeper.store_final([part])
+    assert rig.store.writes == []
 
 
-def test_a_topic_that_is_missing_for_a_moment_is_not_reported_as_deleted() -> None:
-    async def scenario() -> None:
-        rig = Rig(1)
-        async with _running(rig):
-            await _go_missing(rig, 5)
-            assert rig.log_text.getvalue().count("positions.topic_gone") == 0
-            await _go_missing(rig, 20)
-            assert rig.log_text.getvalue().count("positions.topic_gone") == 1
-            assert rig.log_text.getvalue().count("positions.back") == 1
-
-    run_virtual(scenario(), limit_s=60)
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_topic_that_is_missing_for_a_moment_is_not_reported_as_deleted() -> None:
+    rig = Rig(1)
+    async with _running(rig):
+        await _go_missing(rig, 5)
+        assert rig.log_text.getvalue().count("positions.topic_gone") == 0
+        await _go_missing(rig, 20)
+        assert rig.log_text.getvalue().count("positions.topic_gone") == 1
+        assert rig.log_text.getvalue().count("positions.back") == 1
 
 
 async def _go_missing(rig: Rig, seconds: int) -> None:
@@ -267,122 +258,111 @@ async def _go_missing(rig: Rig, seconds: int) -> None:
     rig.keeper.look()
 
 
-def test_a_topic_that_was_created_again_is_back_when_all_positions_are_stored_in_it() -> None:
+@pytest.mark.virtual_time(limit_s=100)
+async def test_a_topic_that_was_created_again_is_back_when_all_positions_are_stored_in_it() -> None:
     """One of the topic's partitions has no leader yet. A crash now would refuse topics without one."""
-
-    async def scenario() -> None:
-        rig = Rig(2)
-        async with _running(rig):
-            await _go_missing(rig, 5)
-            rig.store.is_missing = True
-            for _ in range(20):
-                rig.keeper.look()
-                await asyncio.sleep(1)
-            rig.store.stuck[1] = asyncio.Event()
-            rig.store.is_missing = False
-            rig.store.times_recreated += 1
+    rig = Rig(2)
+    async with _running(rig):
+        await _go_missing(rig, 5)
+        rig.store.is_missing = True
+        for _ in range(20):
             rig.keeper.look()
-            rig.move_all()
-            await asyncio.sleep(5)
-            rig.keeper.look()
-            assert "positions.back" not in rig.log_text.getvalue()
-            assert "without some positions" in rig.keeper.problem
-            rig.store.let_go()
-            await asyncio.sleep(3)
-            rig.keeper.look()
-            assert rig.log_text.getvalue().count("positions.back") == 1
-            assert not rig.keeper.problem
-
-    run_virtual(scenario(), limit_s=100)
-
-
-def test_a_topic_that_was_created_again_gets_the_positions_of_idle_partitions_as_well() -> None:
-    async def scenario() -> None:
-        rig = Rig(3)
-        async with _running(rig):
-            await asyncio.sleep(5)
-            assert len(rig.store.writes) == 3, "after the first time nothing has changed"
-            rig.store.times_recreated += 1
-            rig.parts["t", 0].copier.position = Position(1)
-            await asyncio.sleep(5)
-        later = [key for _, positions in rig.store.writes[3:] for key in positions]
-        assert sorted(later) == [("t", 0), ("t", 0), ("t", 1), ("t", 2)]
-
-    run_virtual(scenario(), limit_s=60)
-
-
-def test_a_partition_of_the_topic_that_accepts_nothing_delays_its_own_positions_only() -> None:
-    async def scenario() -> None:
-        rig = Rig(6)
-        rig.store.stuck[1] = asyncio.Event()
-        for part in rig.parts.values():
-            rig.keeper.store_first(part)
-        async with _running(rig):
-            for _ in range(20):
-                await _move_for(1.0, rig)
-                rig.keeper.look()
-            assert sorted(rig.acted) == [0, 2, 3, 5]
-            stored = [key[1] for at_s, keys in rig.store.writes if at_s > 15 for key in keys]
-            assert set(stored) == {0, 2, 3, 5} and len(stored) >= 16, "one a second of each"
-            assert rig.keeper.problem == "positions, partition(s) 1: it has no leader"
-            assert [part.position_problem for part in rig.parts.values()] == [
-                "",
-                "positions-1: it has no leader",
-                "",
-            ] * 2
-            (line,) = [line for line in rig.log_text.getvalue().splitlines() if "positions.held_up" in line]
-            assert 'partitions=1 why="it has no leader" effect="2 copied partitions wait' in line
-            rig.store.let_go()
-            await asyncio.sleep(2)
-            rig.keeper.look()
-            assert sorted(rig.acted) == list(range(6))
-            assert rig.keeper.problem == "" and not any(part.position_problem for part in rig.parts.values())
-            assert rig.log_text.getvalue().count("positions.stored_again") == 1
-
-    run_virtual(scenario(), limit_s=60)
-
-
-def test_a_stop_does_not_wait_for_final_positions_that_are_stuck_and_they_are_stored_later() -> None:
-    async def scenario() -> None:
-        rig = Rig(6)
-        async with _running(rig):
-            await asyncio.sleep(2)
-            rig.store.stuck[1] = asyncio.Event()
-            rig.move_all()
-            for number, left, waited_s in ((1, 1, HELD_UP_S), (4, 2, 0.0), (2, 2, 0.0)):
-                part, begun_s = rig.parts["t", number], rig.clock.monotonic()
-                assert await rig.keeper.store_final([part]) == left
-                assert waited_s <= rig.clock.monotonic() - begun_s < waited_s + 0.1
-                del rig.parts[part.key]
-                rig.keeper.forget(part)
-            begun_s = rig.clock.monotonic()
-            assert await rig.keeper.store_final([], patience_s=3.0) == 2, "a stop waits a little longer"
-            assert 3.0 <= rig.clock.monotonic() - begun_s < 4.1
-            rig.store.writes.clear()
-            rig.store.let_go()
             await asyncio.sleep(1)
-        assert {key: at for _, keys in rig.store.writes for key, at in keys.items()} == {("t", 1): 1, ("t", 4): 1}
-
-    run_virtual(scenario(), limit_s=60)
-
-
-def test_a_partition_that_starts_again_stores_its_first_position_instead_of_the_owed_one() -> None:
-    async def scenario() -> None:
-        rig = Rig(2)
         rig.store.stuck[1] = asyncio.Event()
-        async with _running(rig):
-            await asyncio.sleep(2)
-            await rig.keeper.store({("t", 1): StoredPosition(7)})
-            part = rig.parts["t", 1]
-            part.copier.position = Position(9)
-            rig.keeper.store_first(part)
-            rig.store.let_go()
-            await asyncio.sleep(2)
-        assert [keys["t", 1] for _, keys in rig.store.writes if ("t", 1) in keys][-1] == 9
-        assert 7 not in [keys.get(("t", 1)) for _, keys in rig.store.writes]
-        assert rig.acted == [1]
+        rig.store.is_missing = False
+        rig.store.times_recreated += 1
+        rig.keeper.look()
+        rig.move_all()
+        await asyncio.sleep(5)
+        rig.keeper.look()
+        assert "positions.back" not in rig.log_text.getvalue()
+        assert "without some positions" in rig.keeper.problem
+        rig.store.let_go()
+        await asyncio.sleep(3)
+        rig.keeper.look()
+        assert rig.log_text.getvalue().count("positions.back") == 1
+        assert not rig.keeper.problem
 
-    run_virtual(scenario(), limit_s=60)
+
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_topic_that_was_created_again_gets_the_positions_of_idle_partitions_as_well() -> None:
+    rig = Rig(3)
+    async with _running(rig):
+        await asyncio.sleep(5)
+        assert len(rig.store.writes) == 3, "after the first time nothing has changed"
+        rig.store.times_recreated += 1
+        rig.parts["t", 0].copier.position = Position(1)
+        await asyncio.sleep(5)
+    later = [key for _, positions in rig.store.writes[3:] for key in positions]
+    assert sorted(later) == [("t", 0), ("t", 0), ("t", 1), ("t", 2)]
+
+
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_partition_of_the_topic_that_accepts_nothing_delays_its_own_positions_only() -> None:
+    rig = Rig(6)
+    rig.store.stuck[1] = asyncio.Event()
+    for part in rig.parts.values():
+        rig.keeper.store_first(part)
+    async with _running(rig):
+        for _ in range(20):
+            await _move_for(1.0, rig)
+            rig.keeper.look()
+        assert sorted(rig.acted) == [0, 2, 3, 5]
+        stored = [key[1] for at_s, keys in rig.store.writes if at_s > 15 for key in keys]
+        assert set(stored) == {0, 2, 3, 5} and len(stored) >= 16, "one a second of each"
+        assert rig.keeper.problem == "positions, partition(s) 1: it has no leader"
+        assert [part.position_problem for part in rig.parts.values()] == [
+            "",
+            "positions-1: it has no leader",
+            "",
+        ] * 2
+        (line,) = [line for line in rig.log_text.getvalue().splitlines() if "positions.held_up" in line]
+        assert 'partitions=1 why="it has no leader" effect="2 copied partitions wait' in line
+        rig.store.let_go()
+        await asyncio.sleep(2)
+        rig.keeper.look()
+        assert sorted(rig.acted) == list(range(6))
+        assert rig.keeper.problem == "" and not any(part.position_problem for part in rig.parts.values())
+        assert rig.log_text.getvalue().count("positions.stored_again") == 1
+
+
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_stop_does_not_wait_for_final_positions_that_are_stuck_and_they_are_stored_later() -> None:
+    rig = Rig(6)
+    async with _running(rig):
+        await asyncio.sleep(2)
+        rig.store.stuck[1] = asyncio.Event()
+        rig.move_all()
+        for number, left, waited_s in ((1, 1, HELD_UP_S), (4, 2, 0.0), (2, 2, 0.0)):
+            part, begun_s = rig.parts["t", number], rig.clock.monotonic()
+            assert await rig.keeper.store_final([part]) == left
+            assert waited_s <= rig.clock.monotonic() - begun_s < waited_s + 0.1
+            del rig.parts[part.key]
+            rig.keeper.forget(part)
+        begun_s = rig.clock.monotonic()
+        assert await rig.keeper.store_final([], patience_s=3.0) == 2, "a stop waits a little longer"
+        assert 3.0 <= rig.clock.monotonic() - begun_s < 4.1
+        rig.store.writes.clear()
+        rig.store.let_go()
+        await asyncio.sleep(1)
+    assert {key: at for _, keys in rig.store.writes for key, at in keys.items()} == {("t", 1): 1, ("t", 4): 1}
+
+
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_partition_that_starts_again_stores_its_first_position_instead_of_the_owed_one() -> None:
+    rig = Rig(2)
+    rig.store.stuck[1] = asyncio.Event()
+    async with _running(rig):
+        await asyncio.sleep(2)
+        await rig.keeper.store({("t", 1): StoredPosition(7)})
+        part = rig.parts["t", 1]
+        part.copier.position = Position(9)
+        rig.keeper.store_first(part)
+        rig.store.let_go()
+        await asyncio.sleep(2)
+    assert [keys["t", 1] for _, keys in rig.store.writes if ("t", 1) in keys][-1] == 9
+    assert 7 not in [keys.get(("t", 1)) for _, keys in rig.store.writes]
+    assert rig.acted == [1]
 
 
 def _stop_with_a_batch_on_its_way(part: CopiedPartition) -> None:
@@ -393,96 +373,82 @@ def _stop_with_a_batch_on_its_way(part: CopiedPartition) -> None:
     assert part.copier.has_untold_gaps
 
 
-def test_a_gap_that_stops_a_partition_during_a_write_keeps_its_stored_position() -> None:
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_gap_that_stops_a_partition_during_a_write_keeps_its_stored_position() -> None:
     """Its position was chosen for storing, and it met the gap while the write waited for records of other gaps."""
-
-    async def scenario() -> None:
-        rig = Rig(6)
-        for part in rig.parts.values():
-            rig.keeper.store_first(part)
-        async with _running(rig):
-            await asyncio.sleep(3)
-            rig.store.writes.clear()
-            rig.gaps_written.clear()
-            rig.move_all()
-            rig.keeper.store_first(rig.parts["t", 3])
-            await asyncio.sleep(2)
-            assert rig.waits > 3, "the write waits that has the changed position of the first partition as well"
-            _stop_with_a_batch_on_its_way(rig.parts["t", 0])
-            rig.gaps_written.set()
-            await asyncio.sleep(2)
-        assert {key[1] for _, keys in rig.store.writes for key in keys} == {1, 2, 3, 4, 5}
-
-    run_virtual(scenario(), limit_s=60)
+    rig = Rig(6)
+    for part in rig.parts.values():
+        rig.keeper.store_first(part)
+    async with _running(rig):
+        await asyncio.sleep(3)
+        rig.store.writes.clear()
+        rig.gaps_written.clear()
+        rig.move_all()
+        rig.keeper.store_first(rig.parts["t", 3])
+        await asyncio.sleep(2)
+        assert rig.waits > 3, "the write waits that has the changed position of the first partition as well"
+        _stop_with_a_batch_on_its_way(rig.parts["t", 0])
+        rig.gaps_written.set()
+        await asyncio.sleep(2)
+    assert {key[1] for _, keys in rig.store.writes for key in keys} == {1, 2, 3, 4, 5}
 
 
-def test_a_drain_that_ends_before_a_gap_is_settled_stores_nothing_of_that_partition() -> None:
-    async def scenario() -> None:
-        rig = Rig(2)
-        for part in rig.parts.values():
-            rig.keeper.store_first(part)
-        async with _running(rig):
-            await asyncio.sleep(3)
-            rig.store.writes.clear()
-            _stop_with_a_batch_on_its_way(rig.parts["t", 0])
-            rig.move_all()
-            assert await rig.keeper.store_final(rig.parts.values()) == 0
-        assert [keys for _, keys in rig.store.writes] == [{("t", 1): 1}]
-
-    run_virtual(scenario(), limit_s=60)
+@pytest.mark.virtual_time(limit_s=60)
+async def test_a_drain_that_ends_before_a_gap_is_settled_stores_nothing_of_that_partition() -> None:
+    rig = Rig(2)
+    for part in rig.parts.values():
+        rig.keeper.store_first(part)
+    async with _running(rig):
+        await asyncio.sleep(3)
+        rig.store.writes.clear()
+        _stop_with_a_batch_on_its_way(rig.parts["t", 0])
+        rig.move_all()
+        assert await rig.keeper.store_final(rig.parts.values()) == 0
+    assert [keys for _, keys in rig.store.writes] == [{("t", 1): 1}]
 
 
-def test_a_position_is_stored_when_the_ledger_reaches_it_and_not_before() -> None:
-    async def run() -> None:
-        rig = Rig(1)
-        rig.ledger_topic.stuck = asyncio.Event()
-        part = rig.parts["t", 0]
-        async with _running(rig):
-            part.copier.new_runs.add(0, 0, 7)
-            part.copier.position = part.copier.position._replace(source_offset=7, target_offset=7)
-            await asyncio.sleep(20)
-            assert not rig.store.writes
-            rig.keeper.look()
-            assert "positions.held_up" in rig.log_text.getvalue()
-            rig.ledger_topic.stuck.set()
-            await asyncio.sleep(2)
-            (first, *_) = [at for at, _ in rig.store.writes]
-            assert rig.ledger_topic.copied_to(0) == 7
-            assert rig.ledger_topic.writes[0][0] <= first
-
-    run_virtual(run())
+async def test_a_position_is_stored_when_the_ledger_reaches_it_and_not_before() -> None:
+    rig = Rig(1)
+    rig.ledger_topic.stuck = asyncio.Event()
+    part = rig.parts["t", 0]
+    async with _running(rig):
+        part.copier.new_runs.add(0, 0, 7)
+        part.copier.position = part.copier.position._replace(source_offset=7, target_offset=7)
+        await asyncio.sleep(20)
+        assert not rig.store.writes
+        rig.keeper.look()
+        assert "positions.held_up" in rig.log_text.getvalue()
+        rig.ledger_topic.stuck.set()
+        await asyncio.sleep(2)
+        (first, *_) = [at for at, _ in rig.store.writes]
+        assert rig.ledger_topic.copied_to(0) == 7
+        assert rig.ledger_topic.writes[0][0] <= first
 
 
-def test_the_ledger_of_a_busy_partition_is_at_most_a_second_behind() -> None:
-    async def run() -> None:
-        rig = Rig(1)
-        part = rig.parts["t", 0]
-        async with _running(rig):
-            for at in range(200):
-                part.copier.new_runs.add(at * 2, at, 1)
-                part.copier.position = part.copier.position._replace(source_offset=at * 2 + 1, target_offset=at + 1)
-                await asyncio.sleep(0.05)
-                if at >= 30:
-                    assert rig.ledger_topic.copied_to(0) >= (at - 21) * 2
-
-    run_virtual(run())
+async def test_the_ledger_of_a_busy_partition_is_at_most_a_second_behind() -> None:
+    rig = Rig(1)
+    part = rig.parts["t", 0]
+    async with _running(rig):
+        for at in range(200):
+            part.copier.new_runs.add(at * 2, at, 1)
+            part.copier.position = part.copier.position._replace(source_offset=at * 2 + 1, target_offset=at + 1)
+            await asyncio.sleep(0.05)
+            if at >= 30:
+                assert rig.ledger_topic.copied_to(0) >= (at - 21) * 2
 
 
-def test_the_last_chunk_of_a_partition_that_leaves_is_stored_before_its_owed_position() -> None:
-    async def run() -> None:
-        rig = Rig(1)
-        part = rig.parts["t", 0]
-        async with _running(rig):
-            await asyncio.sleep(2)
-            rig.store.stuck[0] = asyncio.Event()
-            part.copier.new_runs.add(0, 0, 9)
-            part.copier.position = part.copier.position._replace(source_offset=9, target_offset=9)
-            assert await rig.keeper.store_final([part]) == 1
-            rig.keeper.forget(part)
-            rig.ledger.forget(part)
-            rig.store.let_go()
-            await asyncio.sleep(2)
-            assert rig.ledger_topic.copied_to(0) == 9
-            assert rig.store.writes[-1][1] == {("t", 0): 9}
-
-    run_virtual(run())
+async def test_the_last_chunk_of_a_partition_that_leaves_is_stored_before_its_owed_position() -> None:
+    rig = Rig(1)
+    part = rig.parts["t", 0]
+    async with _running(rig):
+        await asyncio.sleep(2)
+        rig.store.stuck[0] = asyncio.Event()
+        part.copier.new_runs.add(0, 0, 9)
+        part.copier.position = part.copier.position._replace(source_offset=9, target_offset=9)
+        assert await rig.keeper.store_final([part]) == 1
+        rig.keeper.forget(part)
+        rig.ledger.forget(part)
+        rig.store.let_go()
+        await asyncio.sleep(2)
+        assert rig.ledger_topic.copied_to(0) == 9
+        assert rig.store.writes[-1][1] == {("t", 0): 9}

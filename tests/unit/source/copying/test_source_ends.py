@@ -18,7 +18,7 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
-from tests.fakes.virtual_time import VirtualClock, run_virtual
+from tests.fakes.virtual_time import VirtualClock
 
 SILENT = BrokerId(1)
 
@@ -41,24 +41,21 @@ def copied(number: int, leader: BrokerId | None) -> CopiedPartition:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_leader_that_is_silent_does_not_delay_the_ends_of_the_others(order: tuple[int, int]) -> None:
-    async def scenario() -> None:
-        cluster = ClusterModel("A", VirtualClock(), random.Random(1), nodes=2)
-        cluster.create_topic("t", 2)
-        await asyncio.sleep(1)
-        topic = (await fetch_metadata(cluster, ["t"])).topics["t"]
-        leaders = [topic.partitions[number].leader for number in range(2)]
-        assert set(leaders) == {SILENT, BrokerId(2)}
-        silent = leaders.index(SILENT)
-        parts = [copied(number, leader) for number, leader in enumerate(leaders)]
-        context = make_context(source=OneIsSilent(cluster))
-        ends = SourceEnds(context, {parts[number].key: parts[number] for number in order})
-        running = asyncio.create_task(ends.run())
-        for count in (1, 2):
-            cluster.append("t", 1 - silent, [b"v"])
-            await asyncio.sleep(2 * LOOK_EVERY_S + 1)
-            assert [part.asked_end for part in parts] == [0 if number == silent else count for number in range(2)]
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    run_virtual(scenario())
+async def test_a_leader_that_is_silent_does_not_delay_the_ends_of_the_others(order: tuple[int, int]) -> None:
+    cluster = ClusterModel("A", VirtualClock(), random.Random(1), nodes=2)
+    cluster.create_topic("t", 2)
+    await asyncio.sleep(1)
+    topic = (await fetch_metadata(cluster, ["t"])).topics["t"]
+    leaders = [topic.partitions[number].leader for number in range(2)]
+    assert set(leaders) == {SILENT, BrokerId(2)}
+    silent = leaders.index(SILENT)
+    parts = [copied(number, leader) for number, leader in enumerate(leaders)]
+    context = make_context(source=OneIsSilent(cluster))
+    ends = SourceEnds(context, {parts[number].key: parts[number] for number in order})
+    running = asyncio.create_task(ends.run())
+    for count in (1, 2):
+        cluster.append("t", 1 - silent, [b"v"])
+        await asyncio.sleep(2 * LOOK_EVERY_S + 1)
+        assert [part.asked_end for part in parts] == [0 if number == silent else count for number in range(2)]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -13,7 +13,6 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
-from tests.fakes.virtual_time import run_virtual
 from tests.unit.kafka.producer.test_fencing import begin, make
 
 
@@ -32,63 +31,50 @@ def remember(incarnation: Incarnation, target: ClusterModel) -> RestartState:
     return RestartState(make_context(target=target, incarnation=incarnation))
 
 
-def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_written_under() -> None:
-    async def scenario() -> None:
-        incarnation, _ = await begin(make())
-        stopped = remember(incarnation, make())
-        first = incarnation.identity
-        second = await incarnation.next_identity(first)
-        stopped.add([copied(0, first), copied(1, second)])
-        third = await stopped.identity_for(["s"])
-        assert third == await incarnation.next_identity(second)
-        assert await stopped.identity_for(["other"]) == first
-        stopped.started([copied(0, third), copied(1, third)])
-        assert await stopped.identity_for(["s"]) == first
-
-    run_virtual(scenario())
+async def test_a_topic_begins_again_under_an_id_that_none_of_its_partitions_was_written_under() -> None:
+    incarnation, _ = await begin(make())
+    stopped = remember(incarnation, make())
+    first = incarnation.identity
+    second = await incarnation.next_identity(first)
+    stopped.add([copied(0, first), copied(1, second)])
+    third = await stopped.identity_for(["s"])
+    assert third == await incarnation.next_identity(second)
+    assert await stopped.identity_for(["other"]) == first
+    stopped.started([copied(0, third), copied(1, third)])
+    assert await stopped.identity_for(["s"]) == first
 
 
-def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconciled() -> None:
-    async def scenario() -> None:
-        cluster = make()
-        incarnation, _ = await begin(cluster)
-        stopped = remember(incarnation, cluster)
-        stopped.add([copied(0, incarnation.identity)])
-        remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
-        assert await stopped.fence_own({("s", 0): remote, ("s", 1): remote}) == set()
-        markers = [[batch.producer_epoch for batch in cluster.batches("t", number)] for number in range(2)]
-        assert markers == [[1], []]
-
-    run_virtual(scenario())
+async def test_what_may_still_be_on_its_way_is_shut_out_of_those_that_are_not_reconciled() -> None:
+    cluster = make()
+    incarnation, _ = await begin(cluster)
+    stopped = remember(incarnation, cluster)
+    stopped.add([copied(0, incarnation.identity)])
+    remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
+    assert await stopped.fence_own({("s", 0): remote, ("s", 1): remote}) == set()
+    markers = [[batch.producer_epoch for batch in cluster.batches("t", number)] for number in range(2)]
+    assert markers == [[1], []]
 
 
-def test_a_partition_without_a_marker_does_not_begin() -> None:
+async def test_a_partition_without_a_marker_does_not_begin() -> None:
     """Neither the coordinator's silence nor its answer tells that a marker was written (C3): here it has no leader."""
-
-    async def scenario() -> None:
-        cluster = make()
-        incarnation, _ = await begin(cluster)
-        stopped = remember(incarnation, cluster)
-        stopped.add([copied(0, incarnation.identity)])
-        remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
-        cluster.topics["t"].partitions[0].leader = -1
-        assert await stopped.fence_own({("s", 0): remote}) == {("s", 0)}
-
-    run_virtual(scenario())
+    cluster = make()
+    incarnation, _ = await begin(cluster)
+    stopped = remember(incarnation, cluster)
+    stopped.add([copied(0, incarnation.identity)])
+    remote = (await fetch_metadata(cluster, ["t"])).topics["t"]
+    cluster.topics["t"].partitions[0].leader = -1
+    assert await stopped.fence_own({("s", 0): remote}) == {("s", 0)}
 
 
-def test_one_that_stops_again_before_it_is_reconciled_remembers_both_ids() -> None:
-    async def scenario() -> None:
-        incarnation, _ = await begin(make())
-        stopped = remember(incarnation, make())
-        first = incarnation.identity
-        stopped.add([copied(0, first)])
-        second = await stopped.identity_for(["s"])
-        again = copied(0, second, reconciling=True)
-        stopped.started([again])
-        stopped.add([again])
-        assert await stopped.identity_for(["s"]) == await incarnation.next_identity(second)
-        stopped.started([copied(0, second)])
-        assert await stopped.identity_for(["s"]) == first
-
-    run_virtual(scenario())
+async def test_one_that_stops_again_before_it_is_reconciled_remembers_both_ids() -> None:
+    incarnation, _ = await begin(make())
+    stopped = remember(incarnation, make())
+    first = incarnation.identity
+    stopped.add([copied(0, first)])
+    second = await stopped.identity_for(["s"])
+    again = copied(0, second, reconciling=True)
+    stopped.started([again])
+    stopped.add([again])
+    assert await stopped.identity_for(["s"]) == await incarnation.next_identity(second)
+    stopped.started([copied(0, second)])
+    assert await stopped.identity_for(["s"]) == first
