@@ -251,8 +251,8 @@ class PoisonSearch:
             many = f"a batch of {batch.record_count} records, of source offset {first}"
             return None, f"the target refuses {many}, with {what}"
         poison = Poison(first, batch.next_offset, batch.leader_epoch, code, what, was_sent=True)
-        of_when = f", of {time_text(batch.max_timestamp_ms)}," if code == INVALID_TIMESTAMP else ""
-        return poison, f"the target refuses the record of source offset {first}{of_when} with {what}"
+        when = f" ({time_text(batch.max_timestamp_ms)})" if code == INVALID_TIMESTAMP else ""
+        return poison, f"the target refuses the record of source offset {first}{when} with {what}"
 
     def keep(self, poison: Poison) -> None:
         """Remember the record that the quarantine is asked to keep."""

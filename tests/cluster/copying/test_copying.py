@@ -360,6 +360,7 @@ class Poison:
     configs: Mapping[str, str]
     event: str
     why: str
+    remedy: str
 
 
 POISONS = {
@@ -368,15 +369,21 @@ POISONS = {
         {"max.message.bytes": "20000"},
         "source.too_large",
         "the target takes 20000",
+        "max.message.bytes",
     ),
     "a null key for a compacted topic": Poison(
         Planned(0, 1_000, None, b"x", ()),
         {"cleanup.policy": "compact", "segment.ms": str(2**62)},
         "source.null_key_on_compacted_target",
         "key",
+        "cleanup.policy",
     ),
     "a time in the future": Poison(
-        Planned(0, 4_000_000_000_000, b"key", b"x", ()), {}, "target.refuses", "INVALID_TIMESTAMP"
+        Planned(0, 4_000_000_000_000, b"key", b"x", ()),
+        {},
+        "target.refuses",
+        "INVALID_TIMESTAMP",
+        "message.timestamp.after.max.ms",
     ),
 }
 
@@ -396,6 +403,7 @@ def test_a_partition_that_cannot_go_on_says_where_and_the_others_do(
     said = run.wait_for_event(poison.event, topic=topic, partition=0)
     assert "offset 100 " in said["why"]
     assert poison.why in said["why"]
+    assert poison.remedy in said["remedy"]
     run.wait_until(lambda: bounds_of(target_cluster, remote, [1])[1].end == 200, "the other partition is complete")
     run.wait_until(lambda: bounds_of(target_cluster, remote, [0])[0].end == 100, "all before it is there")
     assert [record.value for record in dump(target_cluster, remote, [0])[0]] == [b"%d" % at for at in range(0, 200, 2)]

@@ -122,6 +122,7 @@ async def test_where_the_limit_may_not_be_raised_the_partition_names_it_and_goes
         assert why in line
         assert f"Set {AFTER}={1 << 62} on A.orders on B by hand, or {way_out}." in line
         (refused,) = [line for line in errors(world) if " target.refuses " in line]
+        assert "the record of source offset 1 (2096-10-02T07:06:40Z) with INVALID_TIMESTAMP" in refused
         waiting = [line for line in lines(world, "partitions.waiting") if "record-refused" in line]
         for line in (refused, *waiting[:1]):
             assert f"Raise {AFTER} (it refuses records of the future) or {BEFORE} (it refuses old ones)" in line
