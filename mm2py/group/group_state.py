@@ -42,6 +42,7 @@ from mm2py.records.control_record import (
     Joined,
     LinkUse,
     MemberId,
+    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -257,6 +258,8 @@ class Member:
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
     """Likewise."""
     troubles: Mapping[Flow, str] = field(default_factory=dict)
+    """Likewise."""
+    silent: Mapping[Flow, SourceSilence] = field(default_factory=dict)
     """Likewise."""
 
 
