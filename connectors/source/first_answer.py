@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from connectors.source.refusals import FlowRefused
 from mm2py.clock import Clock
 from mm2py.connector import Flow, Side
+from mm2py.errors import FirstErrorGroup
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka.cluster import WAITING_REPORT_S, reach
 from mm2py.kafka.errors import KafkaError
@@ -53,12 +54,16 @@ class FirstAnswers:
 
         Raises: FlowRefused, after an error that no retry mends.
         """
-        source_id, target_id = await asyncio.gather(self._of_source(source), self._of(target, "target", self._show))
-        return source_id, target_id
+        async with FirstErrorGroup() as tasks:
+            source_id = tasks.create_task(self._of_source(source), name=f"{self._flow} source")
+            target_id = tasks.create_task(self._of(target, "target", self._show), name=f"{self._flow} target")
+        return source_id.result(), target_id.result()
 
     async def _of_source(self, source: Side) -> str | None:
+        """Return its id; tell operators and the group while there is no answer, not only after a failure: a cluster
+        that accepts connections may say nothing for as long as a request may take."""
         begun_ms, is_logged = self._clock.wall_ms(), False
-        asking = asyncio.create_task(self._of(source, "source", self._note), name=f"{self._flow} first answer")
+        asking = asyncio.create_task(self._of(source, "source", self._note), name=f"{self._flow} asks its source")
         try:
             while not (await asyncio.wait([asking], timeout=WAITING_REPORT_S))[0]:
                 why = self._failure or NO_ANSWER
