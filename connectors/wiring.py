@@ -6,7 +6,6 @@ in, so that tests run whole workers between models of clusters.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import random
 from collections.abc import Callable, Collection, Mapping
@@ -20,6 +19,7 @@ from connectors.heartbeat.connector import HeartbeatConnector
 from connectors.heartbeat.path import PathConnector
 from connectors.source.connector import SourceConnector
 from connectors.source.context import FlowContext, FlowState
+from connectors.source.first_answer import FirstAnswers
 from connectors.source.refusals import FlowRefused, refuse_wrong_source
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
@@ -30,8 +30,6 @@ from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
-from mm2py.kafka.cluster import reach
-from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
@@ -226,11 +224,11 @@ class _Copying:
         )
         return self._running
 
-    async def source_answers(self, ownership: Ownership, show: Callable[[KafkaError], None]) -> None:
+    async def source_answers(self, ownership: Ownership, show: Callable[[str], None]) -> None:
         """Return when both clusters have answered. ``Preparation`` asks them once more for each attempt.
 
         Args:
-            show: takes each error that is logged meanwhile.
+            show: takes what the flow waits for meanwhile, in a sentence.
         Raises: FlowRefused, if the source is the target, or another cluster than for the group's other workers.
         """
         settings, context = self._settings, self._context
@@ -238,14 +236,8 @@ class _Copying:
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         log = context.log.bind(flow=str(settings.flow))
 
-        async def identify(side: Side, role: str) -> str | None:
-            bound = log.bind(cluster=side.alias, role=role)
-            try:
-                return await reach(side.identify, bound, clock=context.clock, rng=context.rng, on_error=show)
-            except KafkaError as error:
-                raise FlowRefused(error.what, remedy=error.remedy) from error
-
-        source_id, target_id = await asyncio.gather(identify(source, "source"), identify(target, "target"))
+        answers = FirstAnswers(settings.flow, ownership, show, clock=context.clock, rng=context.rng, log=log)
+        source_id, target_id = await answers.of_both(source, target)
         refuse_wrong_source(settings.flow, settings.group, source_id, target_id, there=ownership.source_cluster)
         self.source_id = source_id
 

@@ -120,7 +120,7 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
         return found
     for one in flow.not_copied:
         if one.is_problem:
-            found.setdefault(None, _Told()).lines.append(one.text)
+            found.setdefault(None, _Told()).lines.append(flow.told(one))
     gaps: dict[str, list[Gap]] = {}
     for gap in flow.open_gaps:
         gaps.setdefault(gap.topic, []).append(gap)
@@ -130,8 +130,8 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
             told = found.setdefault(owners.get(gap.partition), _Told())
             told.has_failed = True
             told.lines.append(_gap_told(gap))
-        for one in topic.not_copied:
-            if not one.is_problem or one.reason in {Reason.STOPPED, Reason.NOT_RUNNING}:
+        for one in flow.problems_of(topic):
+            if one.reason in {Reason.STOPPED, Reason.NOT_RUNNING}:
                 continue
             about = set(owners) if not one.partitions else set(numbers(one.partitions))
             for member in sorted({owners.get(number) for number in about} or {None}, key=str):

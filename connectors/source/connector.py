@@ -41,7 +41,7 @@ from mm2py.records.standstill import Cause
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.positions import PositionStore
 from mm2py.shared_settings.flow_config import Part
-from mm2py.status.not_copied import Reason
+from mm2py.status.not_copied import Reason, source_remedy
 from mm2py.topics.names import ledger_topic
 
 LEADERLESS_AGAIN_S: Final = 1.0
@@ -251,11 +251,13 @@ class SourceConnector:
         since_s, since_ms = self._waiting_since = self._waiting_since or (now_s, self._clock.wall_ms())
         if now_s - since_s < WAITING_REPORT_S:
             return None
-        remedy = f"Look whether {self._flow.source} runs, and whether its workers reach it."
-        return Cause(Reason.SOURCE_SILENT, self._state.reason, remedy, since_ms)
+        return Cause(Reason.SOURCE_SILENT, self._state.reason, source_remedy(self._flow), since_ms)
 
     def _guarantee(self) -> str:
-        """Return in words how often a record may be in the copy after crashes, and the reason if that is not once."""
+        """Return in words how often a record may be in the copy after crashes, and the reason if that is not once.
+        Empty: that is not known before the source has answered."""
+        if self._ownership.silence is not None:
+            return ""
         if self._context.settings.many_to_one:
             return "at-least-once, several flows in one topic"
         unfenced = (self._previous is not None and self._previous.unfenced) or self._ownership.known_producers.unfenced

@@ -26,7 +26,7 @@ from mm2py.records.gap_record import Answer, Command, Done, Gap
 from mm2py.records.standstill import Cause, Standstill, standstill_of
 from mm2py.replication.gap_log import GapLog
 from mm2py.replication.reading.internal_table import DamagedTopic
-from mm2py.status.not_copied import urgency_of
+from mm2py.status.not_copied import Reason, urgency_of
 from mm2py.topics.names import InternalTopic
 
 POLL_S: Final = 1.0
@@ -278,12 +278,16 @@ class StoredGaps:
             self._is_waited_for = False
 
     async def close(self) -> None:
-        """Write what is left, if the target takes it soon: all of it is in the log."""
+        """Write what is left, if the target takes it soon: all of it is in the log.
+
+        What a flow that leads back has made is left out as if by the settings, also while this flow is paused.
+        """
         with contextlib.suppress(KafkaError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self.flush()
                 if self._status is not None:
-                    self._standstills = {}
+                    kept = {key: _left_out(one) for key, one in self._standstills.items()}
+                    self._standstills = {key: one for key, one in kept.items() if one.causes}
                     await self._flush_standstills(self._status)
 
     async def open(self) -> GapLog:
@@ -323,6 +327,10 @@ class StoredGaps:
             records, first = len(status.malformed), status.malformed[0]
             status.malformed.clear()
             self._log.warning("status.malformed", topic=status.topic, records=records, first=first)
+
+
+def _left_out(one: Standstill) -> Standstill:
+    return replace(one, causes=tuple(cause for cause in one.causes if cause.reason == Reason.RING))
 
 
 def _says_the_same(before: object, gap: Gap) -> bool:

@@ -64,9 +64,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         prog="mm2py status",
         description="Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
         "asked, and none has to run. Exit codes: 0 all is well; 1 a cluster, or a part of one, did not answer; 2 wrong "
-        "file or arguments; 3 gaps are open, a topic is not copied and waits for an operator, a task has no worker, a "
-        "flow is refused, switched off or run by another group, the file differs from what is stored, or a worker has "
-        "not applied that. With --watch that of the last look."
+        "file or arguments; 3 gaps are open, a topic is not copied and waits for an operator, a source does not answer "
+        "its workers, a task has no worker, a flow is refused, switched off or run by another group, the file differs "
+        "from what is stored, or a worker has not applied that. With --watch that of the last look."
         " Flows are shown as their workers run them.",
         allow_abbrev=False,
     )

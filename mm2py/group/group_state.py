@@ -39,9 +39,11 @@ from mm2py.records.control_codec import (
 from mm2py.records.control_record import (
     UNDIVIDED,
     Assigned,
+    Beat,
     Joined,
     LinkUse,
     MemberId,
+    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -257,7 +259,9 @@ class Member:
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
     """Likewise."""
     troubles: Mapping[Flow, str] = field(default_factory=dict)
-    """Likewise."""
+    """As of its last heartbeat, and likewise the next one. Snapshots have both: a status that is read just behind one
+    would else be green."""
+    silent: Mapping[Flow, SourceSilence] = field(default_factory=dict)
 
 
 class GroupState:
@@ -408,6 +412,11 @@ class GroupState:
                 for flow, claims in self.topic_claims.by_flow.items()
             },
             "parts": [[part.member, fields_of(part)] for _, part in sorted(self.parts.items())],
+            "problems": [
+                [name, fields_of(Beat(name, troubles=member.troubles, silent=member.silent))]
+                for name, member in self.members.items()
+                if member.troubles or member.silent
+            ],
         }
         fields |= {name: write(getattr(self, name)) for name, (write, _) in _LAYOUT.items()}
         return json.dumps(fields, separators=(",", ":"))
@@ -451,6 +460,9 @@ class GroupState:
             heard_ms = {names[at]: self.log_time_ms - ago for at, ago in zip(heard[::2], heard[1::2], strict=True)}
             known = read_fields(Joined, name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
             self.members[name] = Member(*known, heard_ms, silent, outages)
+        for name, told in fields.get("problems", ()):  # earlier versions have none
+            beat = read_fields(Beat, name, told)
+            self.members[name].troubles, self.members[name].silent = beat.troubles, beat.silent
         self.index_flows()
         self.revocations = Revocations.from_json(fields["owners"])
         claims = {parse_flow(flow): kinds for flow, kinds in fields["topic_claims"].items()}

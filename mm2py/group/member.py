@@ -60,6 +60,7 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    SourceSilence,
     TaskName,
     Writes,
     shortened,
@@ -118,6 +119,8 @@ class Member:
         """See ``Beat.links``."""
         self.troubles: dict[Flow, str] = {}
         """See ``Beat.troubles``."""
+        self.silent: dict[Flow, SourceSilence] = {}
+        """See ``Beat.silent``."""
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -202,6 +205,12 @@ class Member:
         self.troubles = {one: text for one, text in self.troubles.items() if one != flow}
         if why:
             self.troubles[flow] = shortened(why)
+
+    def hears_nothing(self, flow: Flow, silence: SourceSilence | None) -> None:
+        """Tell that the source of a flow has not answered this worker yet; None: it has, or is not asked."""
+        self.silent = {one: told for one, told in self.silent.items() if one != flow}
+        if silence is not None:
+            self.silent[flow] = replace(silence, why=shortened(silence.why))
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
@@ -364,7 +373,14 @@ class Member:
             begun_s = self._clock.boottime()
             await self.say(
                 [
-                    Beat(self.id, dict(self.applied), dict(self.held), dict(self.links), dict(self.troubles)),
+                    Beat(
+                        self.id,
+                        dict(self.applied),
+                        dict(self.held),
+                        dict(self.links),
+                        dict(self.troubles),
+                        dict(self.silent),
+                    ),
                     *self._changed_loads(),
                 ]
             )

@@ -63,8 +63,8 @@ class View(GroupState):
             return
         self._hear(member, entry.offset)
         match record:
-            case Beat(applied=applied, held=held, links=links, troubles=troubles):
-                member.held, member.links, member.troubles = held, links, troubles
+            case Beat(applied=applied, held=held, links=links, troubles=troubles, silent=silent):
+                member.held, member.links, member.troubles, member.silent = held, links, troubles, silent
                 if applied != member.applied:
                     member.applied = dict(applied)
                     self.other_changes += 1

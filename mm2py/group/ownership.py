@@ -16,7 +16,16 @@ from mm2py.group.membership import View
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
-from mm2py.records.control_record import LinkUse, Listed, Released, TaskName, TopicClaim, Writer, Writes
+from mm2py.records.control_record import (
+    LinkUse,
+    Listed,
+    Released,
+    SourceSilence,
+    TaskName,
+    TopicClaim,
+    Writer,
+    Writes,
+)
 
 if TYPE_CHECKING:
     from mm2py.group.member import Member
@@ -74,6 +83,9 @@ class OwnershipView(Protocol):
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None: ...
     def uses(self, link: LinkUse | None) -> None: ...
     def cannot_store(self, why: str) -> None: ...
+    @property
+    def silence(self) -> SourceSilence | None: ...
+    def hears_nothing(self, silence: SourceSilence | None) -> None: ...
     def load_of(self, key: TopicPartition) -> float | None: ...
     async def list_partitions(
         self,
@@ -191,6 +203,15 @@ class Ownership:
     def cannot_store(self, why: str) -> None:
         """See ``Member.cannot_store``."""
         self._member.cannot_store(self._flow, why)
+
+    @property
+    def silence(self) -> SourceSilence | None:
+        """Return since when the source has not answered this worker; None: it has, or is not asked."""
+        return self._member.silent.get(self._flow)
+
+    def hears_nothing(self, silence: SourceSilence | None) -> None:
+        """See ``Member.hears_nothing``."""
+        self._member.hears_nothing(self._flow, silence)
 
     def load_of(self, key: TopicPartition) -> float | None:
         """Return what a partition carries, in bytes/s, as its owners have told last; None if none has."""

@@ -35,6 +35,7 @@ from mm2py.records.control_record import (
     Resigned,
     Skipped,
     Snapshot,
+    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -266,6 +267,12 @@ _LINKS: Final[Codec] = (
     },
 )
 _TEXT_BY_FLOW: Final[Codec] = by_flow, lambda fields: {parse_flow(name): _text(why) for name, why in fields.items()}
+_SILENT: Final[Codec] = (
+    lambda silent: {str(flow): [one.since_ms, one.why] for flow, one in silent.items()},
+    lambda fields: {
+        parse_flow(flow): SourceSilence(_count(since_ms), _text(why)) for flow, (since_ms, why) in fields.items()
+    },
+)
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
 _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     Joined: {
@@ -282,7 +289,13 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "refused": _TEXTS,
         "core": _TEXT,
     },
-    Beat: {"applied": _BY_FLOW, "held": _BY_FLOW, "links": _LINKS, "troubles": _TEXT_BY_FLOW},
+    Beat: {
+        "applied": _BY_FLOW,
+        "held": _BY_FLOW,
+        "links": _LINKS,
+        "troubles": _TEXT_BY_FLOW,
+        "silent": _SILENT,
+    },
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},
     Listed: {"flow": _FLOW, "partitions": _COUNTS, "widths": _COUNTS, "source_cluster": _TEXT_OR_NONE},

@@ -189,6 +189,16 @@ class LinkUse:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceSilence:
+    """The source of a flow has not answered a member since that began to ask it: nothing of the flow runs there."""
+
+    since_ms: int
+    """When it began, by its clock."""
+    why: str
+    """What went wrong last."""
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A heartbeat: a member is alive. It may write only while its heartbeats are acknowledged."""
 
@@ -202,6 +212,8 @@ class Beat:
     """Of flows that use several connections to one broker."""
     troubles: Mapping[Flow, str] = field(default_factory=dict)
     """Of flows of which it cannot store in the status topic what it does not copy: why, and what to do."""
+    silent: Mapping[Flow, SourceSilence] = field(default_factory=dict)
+    """Flows whose source has not answered it yet. One that falls silent later is told in the status topic."""
 
 
 @dataclass(frozen=True, slots=True)

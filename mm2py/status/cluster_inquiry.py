@@ -380,12 +380,16 @@ class SourceInquiry:
         self._copied: set[str] = set()
         """Topics with positions, at the look before."""
 
-    async def look(self, positions: Collection[TopicPartition], *, with_starts: bool) -> None:
-        """Ask where all selected partitions end, and where those without a position begin.
+    async def look(
+        self, positions: Collection[TopicPartition], *, with_starts: bool, told: Collection[str] = ()
+    ) -> None:
+        """Ask where all selected partitions end, and where those without a position begin. Where the source does not
+        tell which topics it has, what is stored of the copied ones is judged by the settings.
 
         Args:
             positions: the partitions that have a position.
             with_starts: False if ``positions`` could not be read.
+            told: the topics of which workers have stored that they are not copied.
         """
         self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
         copied = {topic for topic, _ in positions}
@@ -394,7 +398,10 @@ class SourceInquiry:
         self._copied = copied
         why = await self._source.why_not("listing its topics", self._list_topics)
         if why:
-            self.selected, self.left_out, self.unmatched = None, {}, []
+            self._listed_at_s = None
+            decided = {topic: self._decision(topic) for topic in copied.union(told)}
+            left_out = {topic: rule for topic, rule in decided.items() if rule is not None}
+            self.selected, self.left_out, self.unmatched = None, left_out, []
             self.unread.append(why)
             return
         self._select()
@@ -453,14 +460,15 @@ class SourceInquiry:
             self.unmatched = unmatched(settings.topic_filter.included, names, copy_of=copy_of)
 
     def _why_not(self, topic: TopicMetadata) -> LeftOut | None:
-        if topic.is_internal:
-            return WhyNot.INTERNAL
-        if topic.name not in self._decided:
+        return WhyNot.INTERNAL if topic.is_internal else self._decision(topic.name)
+
+    def _decision(self, topic: str) -> LeftOut | None:
+        if topic not in self._decided:
             try:
-                self._decided[topic.name] = self._settings.decision(topic.name).why_not
+                self._decided[topic] = self._settings.decision(topic).why_not
             except PatternTooSlow:
-                self._decided[topic.name] = UNDECIDED  # the worker says so in its log, and copies none of it
-        return self._decided[topic.name]
+                self._decided[topic] = UNDECIDED  # the worker says so in its log, and copies none of it
+        return self._decided[topic]
 
     def _select(self) -> None:
         self.selected = {topic.name: len(topic.partitions) for topic in self._topics}

@@ -56,7 +56,8 @@ class FlowFacts:
     selected: Mapping[str, int] | None = None
     """The partition counts of the source topics that are selected; None: the source does not tell."""
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
-    """The other topics of the source, and which rule leaves each out."""
+    """The other topics of the source, and which rule leaves each out; those that the target knows of, where the source
+    does not tell."""
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The first offsets of source partitions without a position."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)

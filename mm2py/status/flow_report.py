@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -31,7 +31,16 @@ from mm2py.status.connector_report import HeldReport, RefusalReport, held_of, re
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.left_out import why_left_out
-from mm2py.status.not_copied import NotCopied, Reason, TopicFacts, most_urgent_first, of_cause, why_not_copied
+from mm2py.status.not_copied import (
+    NotCopied,
+    Reason,
+    TopicFacts,
+    is_silence,
+    most_urgent_first,
+    of_cause,
+    source_remedy,
+    why_not_copied,
+)
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
 
@@ -192,11 +201,12 @@ class Guarantee:
     """Why it is no better. Under exactly-once: what else an operator should know."""
 
 
-def guarantee_of(facts: FlowFacts, state: GroupState | None) -> Guarantee:
+def guarantee_of(facts: FlowFacts, state: GroupState | None, unanswered: Unanswered | None = None) -> Guarantee:
     """Return what is known of a flow.
 
     Args:
         state: of the group on its target; None if that cannot be read, or no worker has joined one.
+        unanswered: the workers that its source has not answered yet.
     """
     reasons = list(_why_not_once(facts, state))
     if reasons:
@@ -204,6 +214,8 @@ def guarantee_of(facts: FlowFacts, state: GroupState | None) -> Guarantee:
     unread = tuple(filter(None, (facts.positions_unread, facts.status_unread)))
     if unread:
         return Guarantee(Level.UNKNOWN, unread)
+    if unanswered is not None and unanswered.is_whole:
+        return Guarantee(Level.UNKNOWN, (f"{facts.settings.flow.source} has not answered its workers yet",))
     flow = facts.settings.flow
     if not facts.positions and (state is None or flow not in state.flows):
         return Guarantee(Level.UNKNOWN, ("it has not run yet",))
@@ -331,6 +343,45 @@ class FlowCircumstances:
     """By topic: the backfill that the workers wait for, in words."""
     causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
     """By topic: what live workers have stored; the empty name means the flow."""
+    unanswered: Unanswered | None = None
+    """None: the source has answered all workers."""
+
+    def silent(self, owners: Mapping[MemberId, Sequence[int]], listed: int) -> Iterable[Cause]:
+        """Yield why the source does not answer, as of the flow, where that is about a topic.
+
+        Args:
+            owners: its partitions by owner, of the ``listed`` ones.
+        """
+        yield from filter(is_silence, self.causes.get("", ()))
+        if self.unanswered is not None:
+            about = sorted(number for one in self.unanswered.members for number in owners.get(one, ()))
+            if self.unanswered.is_whole or about:
+                is_all = self.unanswered.is_whole or len(about) == listed
+                yield replace(self.unanswered.cause, partitions="" if is_all else ranges(about))
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Live workers that the source has not answered yet: nothing of the flow runs there."""
+
+    members: frozenset[MemberId]
+    is_whole: bool
+    """It has answered none of those that run the flow."""
+    cause: Cause
+
+
+def unanswered_of(flow: Flow, state: GroupState) -> Unanswered | None:
+    """Return which workers of a flow its source has not answered, by their heartbeats; None: it has answered all."""
+    runners = {name: one for name, one in state.members.items() if not one.expired and flow in one.joined.flows}
+    silent = {name: one.silent[flow] for name, one in runners.items() if flow in one.silent}
+    if not silent:
+        return None
+    names = _some(sorted(runners[name].joined.name for name in silent))
+    latest = max(silent.values(), key=lambda one: one.since_ms)
+    why = f"{flow.source} has not answered {names} yet: {latest.why}"
+    since_ms = min(one.since_ms for one in silent.values())
+    cause = Cause(Reason.SOURCE_SILENT, why, source_remedy(flow), since_ms)
+    return Unanswered(frozenset(silent), silent.keys() == runners.keys(), cause)
 
 
 @dataclass(slots=True)
@@ -379,14 +430,17 @@ def topics_of(
         moved_ms.setdefault(topic, []).extend([] if at_ms is None else [at_ms])
     undecided = {topic for topic, why in facts.left_out.items() if why == UNDECIDED}
     names = {*listed, *gaps, *undecided, *seen.causes} - {""}
-    names |= stored.keys() if facts.selected is None else facts.selected.keys()
+    names |= (stored.keys() - facts.left_out.keys()) if facts.selected is None else facts.selected.keys()
     reports = []
     for topic in names:
         count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
+        is_left_out = topic in facts.left_out
         is_gone = facts.selected is not None and topic not in facts.selected
         has_causes = bool(seen.causes.get(topic))
         if any(cause.reason == Reason.RING for cause in seen.causes.get(topic, ())):
             lag = _Lag()  # it is left out, as if by the settings
+        elif is_left_out and topic not in undecided:
+            lag = _Lag()
         elif is_gone:  # or only the user who asks may not see it
             lag = _Lag(unknown=count if has_causes or (topic in listed and topic not in gaps) else 0)
         elif facts.selected is None and (has_causes or topic in gaps):
@@ -407,8 +461,8 @@ def topics_of(
         not_copied = why_not_copied(
             TopicFacts(
                 partitions=count,
-                selected=None if facts.selected is None else not is_gone,
-                left_out=left_out_of(facts, topic) if topic in facts.left_out else None,
+                selected=False if is_left_out else None if facts.selected is None else not is_gone,
+                left_out=left_out_of(facts, topic) if is_left_out else None,
                 has_positions=topic in stored,
                 listed=listed.get(topic, 0),
                 unowned=ranges(unowned),
@@ -425,7 +479,7 @@ def topics_of(
                 gaps=_gaps_told(gaps.get(topic, [])),
                 conflict="" if state is None else _conflict(facts, topic, state),
                 causes=seen.causes.get(topic, ()),
-                flow_silent=[one for one in seen.causes.get("", ()) if one.reason == Reason.SOURCE_SILENT],
+                flow_silent=tuple(seen.silent(owners, listed.get(topic, 0))),
             )
         )
         reports.append(
@@ -441,7 +495,7 @@ def topics_of(
                 len(unowned),
                 len(moving),
                 len(gaps.get(topic, [])),
-                is_gone and (topic in stored or topic in listed),
+                is_gone and not is_left_out and (topic in stored or topic in listed),
                 {member: ranges(numbers) for member, numbers in sorted(owners.items())},
                 not_copied,
                 newest_ms.get(topic, -1) if newest_ms.get(topic, -1) >= 0 else None,
@@ -614,6 +668,20 @@ class FlowReport:
     unread: tuple[str, ...]
     """What could not be found out, and why."""
 
+    def told(self, said: NotCopied) -> str:
+        """Return what is so for the flow as a whole; of a silent source also how many topics it is about."""
+        count = sum(any(one.reason is said.reason for one in topic.not_copied) for topic in self.topics)
+        if said.reason is not Reason.SOURCE_SILENT or not count:
+            return said.text
+        return f"{said.text} Not copied, or not all of it: {count} topic(s)."
+
+    def problems_of(self, topic: TopicReport) -> Iterable[NotCopied]:
+        """Yield the problems of a topic, without those that the flow tells of all its topics at once."""
+        is_silent = any(one.reason is Reason.SOURCE_SILENT for one in self.not_copied)
+        for one in topic.not_copied:
+            if one.is_problem and one not in self.not_copied and not (is_silent and one.reason is Reason.SOURCE_SILENT):
+                yield one
+
 
 class FlowTasks:
     """The tasks of a running group by flow. There may be 50,000: each is looked at once."""
@@ -663,8 +731,9 @@ def flow_report(
     copied = work is not None and work.runs(flow)
     settings, held = settings_of(facts, state if copied else None), held_of(facts.held)
     backfills = backfill_reports(flow, facts.backfills, facts.positions, now_ms)
-    causes = _causes(facts, state) if copied else {}
     source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
+    unanswered = None if state is None or not copied or source_held else unanswered_of(flow, state)
+    causes = _causes(facts, state if copied else None, unanswered, is_idle=not copied or source_held is not None)
     seen = FlowCircumstances(
         settings.enabled,
         "" if source_held is None else source_held.text,
@@ -672,9 +741,11 @@ def flow_report(
         "" if copied else facts.mm2_runs or not_running or "No worker runs the flow.",
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         causes,
+        unanswered,
     )
     topics = topics_of(facts, state if copied else None, seen, now_ms)
-    whole = most_urgent_first(of_cause(cause) for cause in causes.get("", ()))
+    told = causes.get("", ())
+    whole = most_urgent_first(map(of_cause, [*told, *([] if unanswered is None else [unanswered.cause])]))
     known = [topic.lag for topic in topics if topic.lag is not None]
     ages = [topic.lag_s for topic in topics if topic.lag_s is not None]
     is_partial = any(topic.unknown for topic in topics) or bool(facts.source_unread)
@@ -689,7 +760,7 @@ def flow_report(
         settings,
         held,
         () if work is None else refusals_of(flow, work.state),
-        guarantee_of(facts, state),
+        guarantee_of(facts, state, unanswered),
         owner_of(Kind.SOURCE),
         owner_of(Kind.HEARTBEAT),
         owner_of(Kind.CHECKPOINT),
@@ -699,7 +770,7 @@ def flow_report(
         sum(known) if known or not unread else None,
         max(ages, default=0.0) if len(ages) == len(topics) and not is_partial else None,
         is_partial,
-        _as_of_ms(facts, whole),
+        _as_of_ms(facts, told),
         tuple(whole),
         tuple(_notes(facts, topics, whole)),
         topics,
@@ -711,24 +782,38 @@ def flow_report(
     )
 
 
-def _causes(facts: FlowFacts, state: GroupState | None) -> Mapping[str, Sequence[Cause]]:
-    """Return by topic what members have stored that are alive; what the dead said may be over."""
+def _causes(
+    facts: FlowFacts, state: GroupState | None, unanswered: Unanswered | None, *, is_idle: bool
+) -> Mapping[str, Sequence[Cause]]:
+    """Return by topic what members have stored that run the flow; what others said may be over.
+
+    Args:
+        is_idle: no worker runs the flow, so none finds out what a flow that leads back has made: the last word counts.
+    """
     live = set() if state is None else {name for name, member in state.members.items() if not member.expired}
+    if unanswered is not None:
+        live -= unanswered.members  # that was a previous attempt
+        is_idle = is_idle or unanswered.is_whole
     found: dict[str, list[Cause]] = {}
     wanted = {entry for entry, _ in facts.settings.topic_filter.included.singles}
     for one in facts.standstills:
-        if one.member in live:
-            causes = [cause for cause in one.causes if cause.reason != Reason.MISSING or one.topic in wanted]
-            if causes:
-                found.setdefault(one.topic, []).extend(causes)
+        causes = [
+            cause
+            for cause in one.causes
+            if (one.member in live and (cause.reason != Reason.MISSING or one.topic in wanted))
+            or (is_idle and cause.reason == Reason.RING)
+        ]
+        if causes:
+            found.setdefault(one.topic, []).extend(cause for cause in causes if cause not in found.get(one.topic, ()))
     return found
 
 
-def _as_of_ms(facts: FlowFacts, whole: Iterable[NotCopied]) -> int | None:
-    """Return as of when the lag is known, where the source does not tell: the workers knew it until it was silent."""
+def _as_of_ms(facts: FlowFacts, told: Iterable[Cause]) -> int | None:
+    """Return as of when the lag is known, where the source does not tell: the workers knew it until it was silent. One
+    that it has not answered yet knew nothing."""
     if facts.selected is not None:
         return None
-    silent = [one.since_ms for one in whole if one.reason is Reason.SOURCE_SILENT and one.since_ms is not None]
+    silent = [one.since_ms for one in told if is_silence(one)]
     moved = [at.moved_ms for at in facts.positions.values() if at.moved_ms is not None]
     return min(silent, default=max(moved, default=None))
 

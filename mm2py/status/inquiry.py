@@ -201,8 +201,7 @@ class FlowInquiry:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._consumer_groups.look(), name=f"status: consumer groups of {self.flow}")
             await self._target.look()
-            # After the positions, so that no end is older than a position.
-            await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
+            await self._look_at_source()
             self._look_at_movement()
             await self._settle()
             standing = await self._standing()
@@ -233,6 +232,12 @@ class FlowInquiry:
             config_unread=self._stored.unread,
             config_unusable=self._unusable,
         )
+
+    async def _look_at_source(self) -> None:
+        """Ask it after the positions were read, so that no end is older than a position."""
+        target = self._target
+        told = {one.topic for one in target.standstills} - {""}
+        await self._source.look(target.positions, with_starts=not target.positions_unread, told=told)
 
     def _look_at_movement(self) -> None:
         positions = {} if self._target.positions_unread else self._target.positions
@@ -289,7 +294,7 @@ class FlowInquiry:
         while Kind.SOURCE not in self._stored.held and self._has_suspects() and not self._target.positions_unread:
             await asyncio.sleep(min(SETTLE_AGAIN_S, max(0.0, until_s - self._clock.monotonic())))
             await self._target.look()
-            await self._source.look(self._target.positions, with_starts=not self._target.positions_unread)
+            await self._look_at_source()
             self._look_at_movement()
             if self._clock.monotonic() >= until_s:
                 return

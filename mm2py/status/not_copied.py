@@ -56,7 +56,7 @@ class Reason(StrEnum):
     NOT_RUNNING = "not-running"
     """No worker runs the flow."""
     SOURCE_SILENT = "source-silent"
-    """The source does not answer the workers."""
+    """The source does not answer the workers, or has not answered one of them since that began to ask."""
     NO_LEADER = "no-leader"
     POSITION_UNSTORED = "position-unstored"
     """Its position must be stored before it is copied, and that is not possible."""
@@ -163,6 +163,11 @@ class NotCopied:
         return self.waits_for_operator or self.reason is Reason.SOURCE_SILENT
 
     @property
+    def is_left_out(self) -> bool:
+        """Nothing of it is to be copied, so nothing waits: it has no lag."""
+        return SORT_OF[self.reason] is Sort.CHOSEN or self.reason is Reason.DESELECTED
+
+    @property
     def text(self) -> str:
         """Everything but the time."""
         where = f"partition{'' if self.partitions.isdigit() else 's'} {self.partitions}: " if self.partitions else ""
@@ -261,11 +266,15 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
     if seen.position_problem:
         return Found(Reason.POSITION_UNSTORED, seen.position_problem)
     if seen.source_silent:
-        remedy = f"Look whether {flow.source} runs, and whether its workers reach it."
-        return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}", remedy)
+        return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}", source_remedy(flow))
     if seen.starting:
         return Found(Reason.STARTING, seen.starting)
     return Found(Reason.RETRYING, seen.failure) if seen.failure else None
+
+
+def source_remedy(flow: Flow) -> str:
+    """Return what an operator does about a source that does not answer."""
+    return f"Look whether {flow.source} runs, and whether its workers reach it."
 
 
 # -- what status and REST know of a topic ------------------------------------------------------------------------------
@@ -309,7 +318,7 @@ class TopicFacts:
     causes: Sequence[Cause] = ()
     """What live workers have stored of it."""
     flow_silent: Sequence[Cause] = ()
-    """That the source does not answer, if that is so for the whole flow."""
+    """That the source does not answer, where the flow as a whole says so; with the partitions that it is about."""
 
 
 def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
@@ -317,6 +326,12 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
 
     What keeps the whole topic from being copied hides the rest.
     """
+    is_silent = any(not cause.partitions for cause in seen.flow_silent)  # a problem of the flow: it is told once
+    stored = [of_cause(cause) for cause in seen.causes if not (is_silent and is_silence(cause))]
+    stored += map(of_cause, seen.flow_silent)
+    whole = most_urgent_first(one for one in stored if not one.partitions)
+    if ring := tuple(one for one in whole if one.reason is Reason.RING):
+        return ring  # it is left out, whatever becomes of the flow
     if seen.is_switched_off:
         return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off."),)
     if seen.held:
@@ -325,13 +340,9 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         return (not_copied(Reason.NOT_RUNNING, seen.not_running),)
     if seen.backfill:
         return (not_copied(Reason.BACKFILL, seen.backfill),)
-    stored = [of_cause(cause) for cause in (*seen.causes, *seen.flow_silent)]
-    whole = most_urgent_first(one for one in stored if not one.partitions)
     knows_better = seen.left_out is None and any(one.waits_for_operator for one in stored)
     if seen.selected is False and not knows_better:  # workers may have other rights
         return (_not_selected(seen),)
-    if ring := tuple(one for one in whole if one.reason is Reason.RING):
-        return ring
     if whole and not seen.listed:
         return tuple(whole)
     if seen.conflict and not seen.listed:
@@ -348,7 +359,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         )
     if seen.unowned:
         found.append(not_copied(Reason.UNOWNED, "No worker has it.", partitions=_some(seen, seen.unowned)))
-    if seen.standing and not any(one.waits_for_operator for one in found):
+    if seen.standing and not is_silent and not any(one.waits_for_operator for one in found):
         found.append(_standing(seen, most_urgent_first(found)))
     if seen.partitions > seen.listed and not found:
         text = "The flow coordinator has found it just now." if seen.listed == 0 else "Its new partitions begin."
@@ -357,6 +368,11 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         text = "Its previous worker has not released it yet."
         found.append(not_copied(Reason.MOVING, text, partitions=_some(seen, seen.moving)))
     return tuple(most_urgent_first(found))
+
+
+def is_silence(cause: Cause) -> bool:
+    """Whether it says that the source does not answer."""
+    return cause.reason == Reason.SOURCE_SILENT
 
 
 def of_cause(cause: Cause) -> NotCopied:
@@ -371,7 +387,7 @@ def _not_selected(seen: TopicFacts) -> NotCopied:
             return not_copied(Reason.NEW, "The workers have found it just now.")
         return not_copied(Reason.GONE, "The source does not have it any more. Its copy is kept.")
     reason, why = seen.left_out
-    if seen.listed:
+    if seen.listed and reason is not Reason.UNDECIDED:
         return not_copied(Reason.DESELECTED, f"It is not selected any more, and the workers end it: {why}")
     return not_copied(reason, why)
 

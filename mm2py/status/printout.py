@@ -96,7 +96,7 @@ class _Page:
         if flow.lag_as_of_ms is not None:
             self._say(f"the source does not answer: lag and positions are as of {time_text(flow.lag_as_of_ms)}")
         for said in flow.not_copied:
-            self._say(f"{said.reason}: {said.text}")
+            self._say(f"{said.reason}: {flow.told(said)}")
         for note in flow.notes:
             self._say(f"note: {note}")
         for held in flow.held:

@@ -312,11 +312,10 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
         yield Problem(ProblemKind.GAP, f"{where} {topic}", text)
     for said in flow.not_copied:
         if said.is_problem:
-            yield Problem(ProblemKind.NOT_COPIED, where, f"{said.text}{_since(said)}")
+            yield Problem(ProblemKind.NOT_COPIED, where, f"{flow.told(said)}{_since(said)}")
     for topic_report in flow.topics:
-        for said in topic_report.not_copied:
-            is_of_flow = said in flow.not_copied
-            if said.is_problem and said.reason not in _NAMED_OTHERWISE and not is_of_flow:
+        for said in flow.problems_of(topic_report):
+            if said.reason not in _NAMED_OTHERWISE:
                 yield Problem(ProblemKind.NOT_COPIED, f"{where} {topic_report.topic}", f"{said.text}{_since(said)}")
     for backfill in flow.backfills:
         if backfill.is_dead:

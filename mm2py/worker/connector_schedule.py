@@ -242,8 +242,8 @@ class StartConditions:
 
     no_mm2: Callable[[], Awaitable[None]]
     """Raises Mm2IsRunning if a live MirrorMaker 2 runs the flow, as it keeps its settings in the same topic."""
-    source_answers: Callable[[Ownership, Callable[[KafkaError], None]], Coroutine[Any, Any, None]]
-    """Returns when the source has answered, and passes errors on meanwhile. Raises one of ``refusals`` if it is the
+    source_answers: Callable[[Ownership, Callable[[str], None]], Coroutine[Any, Any, None]]
+    """Returns when the source has answered, and says meanwhile why it has not. Raises one of ``refusals`` if it is the
     wrong cluster."""
     refusals: tuple[type[Mm2Error], ...]
     """Errors after which the connector must not run."""
@@ -384,8 +384,8 @@ class SourceSchedule(MemberSchedule):
         Raises: IncarnationEnded, if this member ends before; as ``StartConditions``.
         """
 
-        def show(error: KafkaError) -> None:
-            self.waits_for = str(error)
+        def show(why: str) -> None:
+            self.waits_for = why
 
         answers = self._conditions.source_answers(member.ownership(self._flow), show)
         meanwhile = [self._release_meanwhile(member)] if releases else []

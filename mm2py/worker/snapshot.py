@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mm2py import __version__
-from mm2py.connector import ClusterAlias, Kind
+from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group import Group
 from mm2py.metrics.snapshot import (
     CHECKPOINT_ROWS,
@@ -21,6 +21,7 @@ from mm2py.metrics.snapshot import (
     SnapshotPart,
     WorkerSnapshot,
 )
+from mm2py.status.not_copied import Reason
 from mm2py.worker.herder import Herder, RunningConnector
 
 _CONNECTORS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
@@ -53,10 +54,12 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
     )
     for running in herder.connectors:
         if running.copies and not running.is_up and running.plan.schedule.waits_for:  # before its first attempt
-            yield FlowSnapshot(running.flow.source, running.flow.target, "waiting", "", 0.0)
+            yield _with_silence(FlowSnapshot(running.flow.source, running.flow.target, "waiting", "", 0.0), herder)
     for connector in up:
         for part in connector.measure():
-            if isinstance(part, Rows) and part.field == CHECKPOINT_ROWS:
+            if isinstance(part, FlowSnapshot):
+                yield _with_silence(part, herder)
+            elif isinstance(part, Rows) and part.field == CHECKPOINT_ROWS:
                 if not checkpoints_max:
                     break
                 told = replace(part, rows=part.rows[:checkpoints_max])
@@ -64,6 +67,15 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
                 yield told
             else:
                 yield part
+
+
+def _with_silence(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
+    """Return it with what is not copied because the source has not answered yet: the flow counts as one topic."""
+    group = herder.groups.get(ClusterAlias(part.target))
+    member = None if group is None else group.member
+    if member is None or (flow := Flow(ClusterAlias(part.source), ClusterAlias(part.target))) not in member.silent:
+        return part
+    return replace(part, not_copied=((str(Reason.SOURCE_SILENT), 1, len(member.ownership(flow).mine())),))
 
 
 def _connector(running: RunningConnector) -> ConnectorState:

@@ -112,11 +112,11 @@ def _topic_metrics() -> Iterable[AnyMetric]:
 
 
 def _flow_metrics() -> Iterable[AnyMetric]:
-    numbers: Sequence[tuple[str, str, Callable[[FlowValues], float]]] = (
+    numbers: Sequence[tuple[str, str, Callable[[FlowValues], float | None]]] = (
         (
             "exactly_once",
-            "1 if each record is in the copy once, also after crashes; 0 if some may be there twice.",
-            lambda one: one.snapshot.guarantee.startswith("exactly-once"),
+            "1 if each record is in the copy once, also after a crash; 0 if not surely; none until the source answers.",
+            lambda one: one.snapshot.guarantee.startswith("exactly-once") if one.snapshot.guarantee else None,
         ),
         (
             "stalled_partitions",
@@ -177,7 +177,9 @@ def _flow_metrics() -> Iterable[AnyMetric]:
     yield Metric("mm2py_flow_state", "gauge", "1 for the state of a flow on this worker.", ("flow", "state"), states)
     text = "Partitions that this worker owns of a flow, by state; docs/internals/copier-states.md tells them."
     yield Metric("mm2py_flow_partitions", "gauge", text, ("flow", "state"), partitions)
-    text = "Topics that this worker does not copy as a whole, by reason: docs/status.md has the reasons."
+    text = (
+        "Topics that this worker copies nothing of, by reason (docs/status.md); a flow without a first answer is one."
+    )
     yield Metric("mm2py_flow_not_copied_topics", "gauge", text, ("flow", "reason"), topics_not_copied)
     text = "Partitions that this worker owns and does not copy, by reason."
     yield Metric("mm2py_flow_not_copied_partitions", "gauge", text, ("flow", "reason"), partitions_not_copied)

@@ -64,7 +64,7 @@ def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks) -
     if topic.is_copied:
         return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, topic)
     first = topic.not_copied[0]
-    if first.reason is Reason.RING:
+    if first.is_left_out:
         lag = Lag(None, None, None, "")
     return TopicCopy(
         topic.topic,

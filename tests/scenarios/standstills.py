@@ -9,11 +9,11 @@ from tests.fakes.broker.broker_model import ClusterModel
 STATUS = "mm2-status.A.internal"
 
 
-def standstills(target: ClusterModel) -> list[Standstill]:
+def standstills(target: ClusterModel, status: str = STATUS) -> list[Standstill]:
     """Return the records of the status topic."""
     table: dict[bytes, Standstill] = {}
-    for number in range(len(target.topics[STATUS].partitions) if STATUS in target.topics else 0):
-        for record in target.records(STATUS, number):
+    for number in range(len(target.topics[status].partitions) if status in target.topics else 0):
+        for record in target.records(status, number):
             table.pop(record.key or b"", None)
             if record.value is not None and isinstance(found := decode(record.key or b"", record.value), Standstill):
                 table[record.key or b""] = found

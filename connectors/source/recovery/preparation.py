@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from connectors.source.context import FlowContext
+from connectors.source.first_answer import FirstAnswers
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.refusals import (
     ExactlyOnceImpossible,
-    FlowRefused,
     TableUnusable,
     refuse_wrong_source,
 )
 from connectors.source.stored_gaps import StoredGaps
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
-from mm2py.connector import Side, TopicName
+from mm2py.connector import TopicName
 from mm2py.errors import FirstErrorGroup
-from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata, reach
-from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
@@ -80,9 +80,15 @@ class Preparation:
             Mm2Error: it cannot go on as it is, but may when it is started again.
         """
         context, settings, target = self._context, self._context.settings, self._brokers
-        source_id, target_id = await asyncio.gather(
-            self._reach(context.source, "source"), self._reach(context.target, "target")
+        answers = FirstAnswers(
+            self._flow,
+            self._ownership,
+            context.state.show_waiting,
+            clock=context.clock,
+            rng=context.rng,
+            log=self._log,
         )
+        source_id, target_id = await answers.of_both(context.source, context.target)
         refuse_wrong_source(self._flow, settings.group, source_id, target_id, there=self._ownership.source_cluster)
         await context.until_answered(
             lambda: refuse_running_mm2(settings, target, self._log), "looking for a live MirrorMaker 2"
@@ -125,19 +131,6 @@ class Preparation:
             lambda: context.make_table(topic, factor, setting, keeps="the ledger of offsets"),
             "creating the ledger topic",
         )
-
-    async def _reach(self, side: Side, role: str) -> str | None:
-        """Wait until a cluster answers; log every few seconds that it does not."""
-        context = self._context
-        log = self._log.bind(cluster=side.alias, role=role)
-
-        def show(error: KafkaError) -> None:
-            context.state.show_waiting(str(error))
-
-        try:
-            return await reach(side.identify, log, clock=context.clock, rng=context.rng, on_error=show)
-        except KafkaError as error:
-            raise FlowRefused(error.what, remedy=error.remedy) from error
 
     async def _fence_previous(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:
         """Fence the producers that may still write, and return the positions, which they cannot change any more."""

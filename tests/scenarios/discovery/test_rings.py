@@ -12,9 +12,11 @@ import pytest
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Entry, Properties
+from mm2py.connector import ClusterAlias, Kind
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
+from mm2py.records.operator_request import TargetState
 from mm2py.records.source_offset import SourcePartition, encode_key, encode_value, partition_for
 from mm2py.replication.positions import operators_position
 from mm2py.shared_settings.config_log import ConfigTable
@@ -24,9 +26,11 @@ from mm2py.topics.names import is_own_topic
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.near_brokers import NearBrokers
+from tests.scenarios.config_world import log_of
 from tests.scenarios.gate import Request
 from tests.scenarios.process import Process, Wire
 from tests.scenarios.settings.test_status_command import Link
+from tests.scenarios.standstills import standstills
 from tests.scenarios.world import World
 from tests.simulation.incarnation import SimulationLoop
 
@@ -130,6 +134,14 @@ class Ring(World):
         assert table.records.owner.current is not None
         return table.records.owner.current.source_cluster
 
+    async def ask(self, back: Process, state: TargetState) -> None:
+        """Pause a flow into A, or let it go on, as an operator."""
+        (settings,) = back.file.configuration().flows
+        name = f"operator-{self.rng.random()}"
+        await (await log_of(self, name, lambda _: self.source, settings.flow)).write_target(
+            Kind.SOURCE, state, by="ann"
+        )
+
     def put_position(self, alias: str, topic: str, offset: int) -> None:
         """Set where a flow into A goes on, as REST does for a stopped connector."""
         partition = SourcePartition(alias, topic, 0)
@@ -207,6 +219,43 @@ async def test_a_ring_of_two_files_ends_where_it_began_and_both_sides_name_it(at
     for one in left_out.values():
         assert [str(reason.reason) for reason in one.not_copied] == ["ring"] and one.lag is None
         assert one.not_copied[0].why == "Flow a->B2 of group group-a has made it from a topic of x."
+
+
+async def test_what_a_ring_leaves_out_is_no_lag_of_the_flow_while_it_is_paused_or_does_not_run() -> None:
+    """A paused worker drains, and deleted what it had stored. Copies of the other flow were then counted as lag."""
+    world = Ring(1)
+    world.make(world.source, "orders", "o1", "o2", "o3")
+    world.make(world.target, "payments", "p1", "p2")
+    world.flow("a", "B2")
+    back = world.flow("y", "x", back=True)
+    await world.until(lambda: values(world.target, "a.orders") == ["o1", "o2", "o3"])
+    await world.until(lambda: values(world.source, "y.payments") == ["p1", "p2"])
+    await asyncio.sleep(60)
+    await world.ask(back, TargetState.PAUSED)
+    await asyncio.sleep(10)
+    assert {one.state for one in back.herder.status()} == {"paused"}
+    world.make(world.target, "payments", "p3")
+    for _ in range(2):
+        report = await world.report(back)
+        (flow,) = report.flows
+        topics = {topic.topic: ([str(one.reason) for one in topic.not_copied], topic.lag) for topic in flow.topics}
+        assert topics["a.orders"] == (["ring"], None)
+        assert topics["payments"] == (["held"], 1)
+        assert {topic for topic, (why, _) in topics.items() if why != ["held"]} == {"a.orders", "a.heartbeats"}
+        assert flow.lag == sum(lag for why, lag in topics.values() if why == ["held"] and lag is not None)
+        assert report.summary.startswith("copied except y->x (paused by ann") or not back.is_up, report.summary
+        assert f", lag {flow.lag})" in report.summary
+        back.herder.stop()
+        await asyncio.sleep(10)
+    back = world.flow("y", "x", back=True)
+    await asyncio.sleep(10)
+    await world.ask(back, TargetState.STARTED)
+    await world.until(lambda: values(world.source, "y.payments") == ["p1", "p2", "p3"])
+    await asyncio.sleep(60)
+    stored = {one.member for one in standstills(world.source, "mm2-status.y.internal")}
+    member = back.herder.groups[ClusterAlias("x")].member
+    assert member is not None and stored == {member.id}, "what the worker before had left is deleted"
+    assert (await world.report(back)).problems == ()
 
 
 async def test_files_with_the_same_aliases_see_the_ring_in_names_and_it_is_not_named() -> None:

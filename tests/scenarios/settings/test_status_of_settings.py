@@ -40,12 +40,14 @@ async def store(scene: Scene, settings: Mapping[str, str], *, by: Writer = Write
     assert isinstance(await log.write(FlowConfig(properties, by, version), instead_of=log.config), Written)
 
 
-async def looked_at(world: SharedWorld, **extra: str) -> Report:
+async def looked_at(world: SharedWorld, *, source_answers: bool = True, **extra: str) -> Report:
     """Return the command's report with a worker's file that has the lines ``extra``."""
     file = world.file(extra)
     inquiry = Inquiry(
         file,
-        lambda _, cluster, __, ___: Link(world.source if cluster.alias == "A" else world.target, lambda *_: True),
+        lambda _, cluster, __, ___: Link(
+            world.source if cluster.alias == "A" else world.target, lambda *_: source_answers or cluster.alias != "A"
+        ),
         clock=world.clock,
         rng=random.Random(1),
     )
@@ -80,6 +82,24 @@ async def test_after_a_change_an_old_file_shows_what_is_copied_now_and_that_it_d
     same = await looked_at(world, topics="t1, t0")
     assert [one.kind for one in same.problems] == ["drift"], "the order of a list is not its spelling"
     assert exit_code_of(await looked_at(world, topics=" t0 , t1")) == EXIT_DONE
+
+
+@pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
+async def test_a_topic_that_was_deselected_does_not_come_back_beside_a_source_that_does_not_answer() -> None:
+    """Its position is kept, and shows nothing of that: what is stored of the settings does."""
+    world = world_of()
+    world.make_topics(2, 2)
+    await started(world, 2, topics="t0,t1")
+    await world.until(world.is_copied)
+    version = await apply(world, topics="t0")
+    await reach_all(world, version)
+    await asyncio.sleep(60)
+    assert [topic.topic for topic in (await looked_at(world, topics="t0")).flows[0].topics] == ["t0"]
+    for file in ("t0", "t0,t1"):  # the file has no say
+        report = await looked_at(world, source_answers=False, topics=file)
+        (flow,) = report.flows
+        assert [(topic.topic, topic.not_copied, topic.lag) for topic in flow.topics] == [("t0", (), 0)]
+        assert [one.kind for one in report.problems if one.kind != "drift"] == ["unreachable"]
 
 
 @pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)

@@ -34,6 +34,7 @@ from mm2py.records.control_record import (
     Resigned,
     Skipped,
     Snapshot,
+    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -144,6 +145,16 @@ def test_a_beat_of_a_version_before_pauses_holds_no_flow() -> None:
     assert decode(encode(Beat(MEMBER, {})), where=WHERE) == Beat(MEMBER, {}, {})
     using = Beat(MEMBER, links={Flow(ClusterAlias("A"), ClusterAlias("B")): LinkUse(14, 23_400_000, 92, "the link")})
     assert decode(encode(using), where=WHERE) == using
+
+
+def test_a_beat_says_of_which_flows_the_source_has_not_answered_and_older_versions_pass_that_over() -> None:
+    flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
+    beat = Beat(MEMBER, {flow: 3}, silent={flow: SourceSilence(1_700_000_000_000, "connection refused")})
+    assert decode(encode(beat), where=WHERE) == beat
+    fields = json.loads(encode(beat))
+    assert (fields["format"], fields["skippable"]) == (1, True), "unknown fields are ignored"
+    del fields["silent"]
+    assert decode(json.dumps(fields).encode(), where=WHERE) == Beat(MEMBER, {flow: 3})
 
 
 def test_a_beat_is_small() -> None:

@@ -143,6 +143,7 @@ def test_a_flow_says_whether_it_is_exactly_once() -> None:
         "mm2py_flow_exactly_once"
     )
     assert Page(worker(flow(guarantee=degraded))).value("mm2py_flow_exactly_once") == 0
+    assert "mm2py_flow_exactly_once{" not in Page(worker(flow(guarantee=""))).text, "before the source has answered"
 
 
 def test_how_batches_travel_is_told_with_the_reason() -> None:

@@ -31,6 +31,7 @@ from mm2py.records.control_record import (
     Loads,
     MemberId,
     Released,
+    SourceSilence,
     TaskName,
     Writer,
     Writes,
@@ -38,13 +39,15 @@ from mm2py.records.control_record import (
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
-from mm2py.status.facts import Facts, FlowFacts, GroupFacts
+from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
 from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of, ranges
 from mm2py.status.printout import ROWS_MOST, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
+from mm2py.topics.filters import WhyNot
 from tests.scenarios.world import flow_settings
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
@@ -397,6 +400,110 @@ def test_a_topic_that_the_file_selects_no_more_is_left_out_and_one_with_an_open_
     (topic,) = flow.topics
     assert (topic.topic, topic.is_gone, topic.open_gaps) == ("deleted", True, 1)
     assert (topic.unknown, flow.lag, flow.lag_is_partial) == (0, 0, False), "there is nothing to copy any more"
+
+
+SILENT = SourceSilence(NOW_MS - 9_000, "connection refused")
+ORDERS = {share("orders", number): member for number, member in enumerate((W1, W1, W2))}
+
+
+def silent_facts(*members: MemberId, **extra: Any) -> tuple[FlowFacts, GroupFacts]:
+    """Return a flow of two workers and one topic that is copied to its end; the source has not answered ``members``."""
+    log = two_members(ORDERS, {"orders": 3}).take(*[Beat(one, silent={A_TO_B: SILENT}) for one in members])
+    positions = {("orders", number): StoredPosition(5, source_end=5, moved_ms=NOW_MS - 60_000) for number in range(3)}
+    ends = dict.fromkeys(positions, 5)
+    return of_flow(**({"selected": {"orders": 3}, "positions": positions, "ends": ends} | extra)), log.facts()
+
+
+def test_a_source_that_has_answered_no_worker_is_a_problem_of_the_flow_and_its_guarantee_is_not_known() -> None:
+    """All was copied, so nothing waited: the status was green, exactly-once, lag 0."""
+    facts, group = silent_facts(W1, W2)
+    report = reported(facts, group=group)
+    (flow,) = report.flows
+    (why,) = flow.not_copied
+    assert (why.reason, why.since_ms, why.is_problem) == ("source-silent", SILENT.since_ms, True)
+    assert why.why == "A has not answered host-0000000a, host-0000000b yet: connection refused."
+    assert flow.guarantee == Guarantee(Level.UNKNOWN, ("A has not answered its workers yet",))
+    assert exit_code_of(report) == EXIT_WAITS
+    (said,) = topic_of(report).not_copied
+    assert (said.reason, said.partitions) == ("source-silent", "")
+
+
+def test_a_silent_source_is_told_once_and_its_topics_are_counted_beneath() -> None:
+    """Each topic was a problem of its own beside that of the flow."""
+    facts, group = silent_facts(W1, W2, standing={("orders", 0): NOW_MS - 9_000})
+    report = reported(facts, group=group)
+    (problem,) = report.problems
+    assert (problem.kind, problem.where) == ("not-copied", "A->B")
+    assert "Not copied, or not all of it: 1 topic(s)." in problem.text
+    assert text_of(report).count("has not answered host-") == 2, "as a problem, and with its flow"
+
+    own = Cause("source-silent", "the source does not answer: no answer.", "", 9, "0-1")
+    stored = [Standstill(W1, "", (replace(own, why="no answer", partitions=""),)), Standstill(W1, "orders", (own,))]
+    facts, group = silent_facts(standstills=stored)
+    report = reported(facts, group=group)
+    (problem,) = report.problems
+    assert (problem.where, report.flows[0].guarantee.level) == ("A->B", Level.EXACTLY_ONCE), "it has answered before"
+    assert "1 topic(s)" in problem.text
+
+
+def test_a_source_that_has_not_answered_one_worker_is_told_with_its_partitions_and_the_others_copy() -> None:
+    facts, group = silent_facts(W2)
+    report = reported(facts, group=group)
+    assert report.flows[0].guarantee.level is Level.EXACTLY_ONCE
+    (said,) = topic_of(report).not_copied
+    assert (said.reason, said.partitions, exit_code_of(report)) == ("source-silent", "2", EXIT_WAITS)
+    facts, group = silent_facts(W2, held={Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS)})
+    assert reported(facts, group=group).problems == (), "it is paused, and asks nothing"
+
+
+def test_what_a_worker_stored_before_its_source_fell_silent_is_not_told_beside_it() -> None:
+    old = [Standstill(W2, "orders", (Cause("retrying", "It failed.", "", 9, "2"),))]
+    facts, group = silent_facts(W1, W2, standstills=old)
+    assert [one.reason for one in topic_of(reported(facts, group=group)).not_copied] == ["source-silent"]
+
+
+def test_lag_beside_a_source_that_never_answered_is_as_of_the_last_position() -> None:
+    facts, group = silent_facts(W1, W2, selected=None, ends={}, source_unread=("away",))
+    (flow,) = reported(facts, group=group, clusters={A: "away", B: ""}).flows
+    assert (flow.lag, flow.lag_is_partial, flow.lag_as_of_ms) == (0, True, NOW_MS - 60_000)
+
+
+def test_beside_a_silent_source_a_deselected_topic_stays_deselected_and_an_undecided_one_is_told() -> None:
+    positions = {(topic, 0): StoredPosition(5, source_end=9) for topic in ("orders", "old", "slow")}
+    left_out: dict[str, LeftOut] = {"old": WhyNot.EXCLUDED, "slow": UNDECIDED}
+    facts = of_flow(selected=None, positions=positions, left_out=left_out, source_unread=("away",))
+    log = two_members({share("orders", 0): W1}, {"orders": 1})
+    (flow,) = reported(facts, group=log.facts()).flows
+    assert {topic.topic: [str(one.reason) for one in topic.not_copied] for topic in flow.topics} == {
+        "orders": [],
+        "slow": ["undecided"],
+    }
+    log = two_members({share("old", 0): W1}, {"old": 1})
+    facts = replace(facts, positions={("old", 0): StoredPosition(5, source_end=9)}, left_out={"old": WhyNot.EXCLUDED})
+    (flow,) = reported(facts, group=log.facts()).flows
+    (old,) = [topic for topic in flow.topics if topic.topic == "old"]
+    assert [str(one.reason) for one in old.not_copied] == ["deselected"], "its workers have listed it still"
+    assert (old.lag, old.unknown, old.is_gone, flow.lag) == (None, 0, False, None)
+
+
+def test_a_topic_that_a_ring_leaves_out_is_no_lag_of_a_paused_flow() -> None:
+    ring = Standstill(W1, "a.orders", (Cause("ring", "Flow b->a has made it.", "", 9),))
+    denied = Standstill(W1, "orders", (Cause("source-denied", "It may not be read.", "", 9),))
+    held = {Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS)}
+    keys = {("orders", 0), ("a.orders", 0)}
+    facts = of_flow(
+        selected={"orders": 1, "a.orders": 1},
+        starts=dict.fromkeys(keys, 0),
+        ends=dict.fromkeys(keys, 7),
+        held=held,
+        standstills=[ring, denied],
+    )
+    for group in (two_members({}, {}).facts(), None):  # also when the worker that has said it is gone
+        report = reported(facts, group=group)
+        assert (topic_of(report, "a.orders").lag, topic_of(report).lag) == (None, 7)
+        assert "A->B (paused by ann" in report.summary and ", lag 7)" in report.summary
+        assert [str(one.reason) for one in topic_of(report, "a.orders").not_copied] == ["ring"]
+        assert [str(one.reason) for one in topic_of(report).not_copied] == ["held"]
 
 
 def test_topics_stand_in_the_order_of_their_need() -> None:
