@@ -8,6 +8,7 @@ for a whole session time-out while the log can be read, none of them may write. 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow
+from mm2py.connector import Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
@@ -53,6 +54,9 @@ class GroupLook:
 def runners(state: GroupState, flow: Flow) -> dict[MemberId, Member]:
     """Return the members that run a flow, or have to drain it yet, unless their session has expired.
 
+    Who only emits its heartbeats does not run it: they belong to a pair of clusters, and are emitted also while the
+    flow is switched off, as by the worker of the way back.
+
     The story: a worker stops. It leaves the flow to others first (its ``Joined`` names it no more), and then drains it.
     """
     return {
@@ -72,7 +76,8 @@ def has_begun(member: Member, flow: Flow) -> bool:
 
 
 def _has_tasks(state: GroupState, name: MemberId, flow: Flow) -> bool:
-    return any(task.flow == flow for tasks in (state.owned_by(name), state.awaited_of(name)) for task in tasks)
+    tasks = itertools.chain(state.owned_by(name), state.awaited_of(name))
+    return any(task.flow == flow and task.kind is not Kind.HEARTBEAT for task in tasks)
 
 
 def unfenced_writers(state: GroupState, flow: Flow) -> tuple[Writer, ...]:

@@ -414,6 +414,21 @@ def test_a_worker_of_the_owner_that_is_cut_off_from_the_target_and_comes_back_go
     run(scenario())
 
 
+def test_an_owner_whose_worker_only_emits_the_heartbeats_of_the_flow_is_replaced() -> None:
+    async def scenario() -> None:
+        world = world_of()
+        world.make_topics(1, 3)
+        (worker,) = await started(world, 1)
+        assert await worker.stop() == 0
+        world.start({"A->B.enabled": "false", "B->A.enabled": "true", "emit.heartbeats.enabled": "true"})
+        await world.until(lambda: len(world.target.records("heartbeats", 0)) > 2)
+        laptop = world.start(LAPTOP)
+        await world.until(lambda: bool(laptop.said("flow.claimed")) or bool(laptop.said("flow.refused")))
+        assert not laptop.said("flow.refused") and await owner_group(world) == "laptop"
+
+    run(scenario())
+
+
 def test_a_flow_that_an_older_version_runs_in_another_group_is_not_taken() -> None:
     async def scenario() -> None:
         world = world_of()
