@@ -327,7 +327,10 @@ def test_under_the_identity_policy_the_way_back_is_refused_until_it_begins_behin
         (refused,) = back.said("topic.refused")
         assert "flow a->b of group group-a copies it from x to y under the same name" in refused["why"]
         assert "stop the workers of flow a->b of group group-a. Then: Go on behind what is there" in refused["why"]
-        assert "mm2py translate FILE 'a->b' --topic orders --partition 0 --offset END answers" in refused["why"]
+        assert (
+            "mm2py translate OTHER.properties 'a->b' --topic orders --partition 0 --offset END answers"
+            in refused["why"]
+        )
         await world.until(lambda: bool(there.said("ring.found")))
         world.make(world.source, "orders", "o3")
         await world.until(lambda: values(world.target, "orders") == ["o1", "o2", "o3"])
