@@ -160,21 +160,22 @@ class GroupLooks:
         self._view, self._silent_to = None, 0
 
     async def _read(self) -> View:
-        """Return the group as of now."""
+        """Return the group as of now. What may come soon is not waited for: a start takes that long."""
         if self._view is None:
             opening = await self._log.open()
             self._view = View() if opening.state is None else View.from_json(opening.state, where=self._log.topic)
             for entry in opening.entries:
                 self._view.take(entry)
         self._since = self._view.next_offset
-        while True:
-            before = self._log.next_offset
-            for entry in await self._log.read():
-                self._view.take(entry)
+        end: int | None = None
+        while end is None or self._log.next_offset < end or self._log.trouble:
+            end = await self._log.end() if end is None else end
+            if self._log.denied is None:  # also at the end: only that shows whether the log was cut back
+                for entry in await self._log.read(waits=False):
+                    self._view.take(entry)
             if self._log.denied is not None:
                 raise self._log.denied
-            if self._log.next_offset == before and not self._log.trouble:
-                return self._view
+        return self._view
 
     async def _watch(self, view: View) -> None:
         """Read on until a member that runs the flow writes, or none has for a whole session time-out."""
