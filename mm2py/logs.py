@@ -17,6 +17,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from mm2py.clock import Clock
+from mm2py.command_lines import FILE, with_file
 from mm2py.errors import Mm2Error
 
 LogFormat = Literal["text", "json"]
@@ -88,8 +89,23 @@ def _quoted(value: Any) -> str:
     return '"' + text.replace('"', r"\"") + '"'
 
 
-def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Return the process's logger; each flow binds its name to it. ``NO_COLOR`` in the environment is heeded."""
+def _naming(file: str) -> Processor:
+    """Return what puts the file of this process into the commands that its lines advise."""
+
+    def name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        return {key: with_file(value, file) if isinstance(value, str) else value for key, value in event.items()}
+
+    return name
+
+
+def make_logger(
+    level: str, log_format: LogFormat, stream: TextIO | None = None, *, file: str = FILE
+) -> FilteringBoundLogger:
+    """Return the process's logger; each flow binds its name to it. ``NO_COLOR`` in the environment is heeded.
+
+    Args:
+        file: the settings file of the process, as a command line takes it.
+    """
     stream = stream or sys.stderr
     text = _terminal_lines(coloured=not os.environ.get("NO_COLOR")) if stream.isatty() else _text_line
     rendering: list[Processor] = (
@@ -104,6 +120,7 @@ def make_logger(level: str, log_format: LogFormat, stream: TextIO | None = None)
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _naming(file),
             *rendering,
         ],
         wrapper_class=leveled,

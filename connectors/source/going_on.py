@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from mm2py.command_lines import FILE, OTHER_FILE
 from mm2py.connector import Flow, Kind
 
 DOCS = "docs/offsets.md, 'Going on behind what is there'"
@@ -28,6 +29,11 @@ def requests(flow: Flow, topic: str, partition: int, next_offset: int | None = N
     return f"PUT {connector}/stop, PATCH {connector}/offsets with {body}, PUT {connector}/resume"
 
 
+def file_that_knows(flow: Flow, other: Flow) -> str:
+    """Return the file for a command about ``other``: that of ``flow``, if it has both clusters by these names."""
+    return FILE if {other.source, other.target} == {flow.source, flow.target} else OTHER_FILE
+
+
 def behind_what_is_there(
     flow: Flow, topic: str, remote: str, partition: int, target_end: int | None = None, *, came_by: Flow | None = None
 ) -> str:
@@ -40,13 +46,14 @@ def behind_what_is_there(
     """
     # Under one name on both sides, what is there may have gone from here to the source: that flow's ledger tells.
     is_same = remote == topic
-    asked = f"'{came_by or Flow(flow.target, flow.source)}'" if is_same else f"'{flow}'"
+    reverse = Flow(flow.target, flow.source)
+    asked = f"{file_that_knows(flow, came_by or reverse)} '{came_by or reverse}'" if is_same else f"{FILE} '{flow}'"
     back = "" if is_same else " --reverse"
     end = "END" if target_end is None else target_end
     return (
         f"Go on behind what is there: {requests(flow, topic, partition)}; likewise for each partition. Then mm2py"
-        f" rebuild-ledger FILE '{flow}' --topic {topic}. N is the offset of the last record on {flow.source} that is"
-        f" there: one less than what mm2py translate FILE {asked} --topic {topic} --partition {partition} --offset"
+        f" rebuild-ledger {FILE} '{flow}' --topic {topic}. N is the offset of the last record on {flow.source} that is"
+        f" there: one less than what mm2py translate {asked} --topic {topic} --partition {partition} --offset"
         f" {end}{back} answers, or as GET /connectors/NAME/offsets says at the Kafka Connect that has copied it."
         f" See {DOCS}."
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from connectors.source.going_on import DOCS, behind_what_is_there, requests
+from connectors.source.going_on import DOCS, behind_what_is_there, file_that_knows, requests
+from mm2py.command_lines import FILE, OTHER_FILE
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 
@@ -224,10 +225,11 @@ class WouldComeBack(TopicRefused):
         if not has_begun:
             what = f"flow {reverse} selects it too, and leads from {flow.target} to {flow.source} under the same name"
         exclude = "Exclude it from one of the two flows."
+        is_known = file_that_knows(flow, came_by) == FILE
         turn = (
             f" To turn the direction round, stop the workers of flow {reverse}. Then:"
             f" {behind_what_is_there(flow, topic, topic, 0, came_by=came_by)} END is where partition 0 of {topic} on"
-            f" {flow.target} ends. Ask with a FILE that has {came_by}."
+            f" {flow.target} ends." + ("" if is_known else f" {OTHER_FILE} is the file of flow {reverse}.")
         )
         super().__init__(
             f"Topic {topic} of {flow} is refused: {what}. Its records would come back"

@@ -142,7 +142,7 @@ class Survey:
             if not self._settings.replicates(name):
                 raise ConfigError(
                     f"{self._settings.flow} does not copy {name!r}, so the live flow would not go on after a backfill.",
-                    remedy=f"Add it to {self._settings.flow}.topics in FILE: this command then selects it for the"
+                    remedy=f"Add it to {self._settings.flow}.topics in this file: this command then selects it for the"
                     " workers behind its hold.",
                 )
         metadata: ClusterMetadata = await fetch_metadata(self._source, names)

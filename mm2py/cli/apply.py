@@ -31,6 +31,7 @@ from mm2py.cli.command import (
     write_out,
 )
 from mm2py.clock import Clock, SystemClock
+from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import is_enabled
 from mm2py.config.settings import FlowSettings
@@ -170,7 +171,7 @@ async def apply(
                     f"reading {settings.configs_topic}",
                 )
             except Mm2Error as error:
-                warn(f"{settings.flow}: {error}")
+                warn(with_file(f"{settings.flow}: {error}", file.argument))
                 code = EXIT_FAILED
                 continue
             write(plan_text(plan))

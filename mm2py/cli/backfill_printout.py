@@ -27,7 +27,7 @@ def selection_lines(flow: str, selection: Selection) -> list[str]:
     """Return what will be stored for the workers, and how the file differs besides."""
     lines = [f"{flow}: stored for all workers, behind the hold:", *(f"  {change}" for change in selection.added)]
     if selection.left:
-        lines += ["  not stored, though FILE says it:", *(f"    {change}" for change in selection.left)]
+        lines += ["  not stored, though the file says it:", *(f"    {change}" for change in selection.left)]
     return [printable(line) for line in lines]
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, TopicName, parse_flow
@@ -172,7 +173,7 @@ async def as_workers_run_by(
         stored = config.previous if config is not None and config.by is Writer.MM2 else config
         return merged_or_file(file, settings, stored), stored
     except Mm2Error as error:
-        say(f"{error} The settings of the file are used.")
+        say(with_file(f"{error} The settings of the file are used.", file.argument))
         return settings, None
 
 

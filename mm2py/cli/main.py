@@ -37,7 +37,7 @@ from mm2py.cli.command import (
 from mm2py.cli.rest_process import Bound, RestProcess
 from mm2py.clock import SystemClock
 from mm2py.compiled_core import CHOICE
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
 from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings, Configuration
 from mm2py.connector import ClusterAlias, Flow, Side, check_quoted, parse_flow
@@ -319,6 +319,7 @@ def run(arguments: Sequence[str]) -> int:
         options.log_level,
         "json" if options.log_format == "json" else "text",
         cast("TextIO", LineFile(STDERR)),
+        file=as_argument(options.file),
     )
     if options.worker_number is not None:
         log = log.bind(worker=options.worker_number)

@@ -13,7 +13,8 @@ from typing import IO, Final
 
 from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, CommandParser, connect, write_out
 from mm2py.clock import Clock, SystemClock
-from mm2py.config.configuration import load_configuration
+from mm2py.command_lines import FILE, with_file
+from mm2py.config.configuration import as_argument, load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import check_quoted, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
@@ -95,6 +96,7 @@ def run(arguments: Sequence[str]) -> int:
                 selection,
                 yes=options.yes,
                 stop_partitions=options.stop_partitions,
+                file=as_argument(options.file),
                 clock=SystemClock(),
                 rng=rng,
             )
@@ -152,6 +154,7 @@ async def append_to(
     *,
     yes: bool,
     stop_partitions: bool = False,
+    file: str = FILE,
     clock: Clock,
     rng: random.Random,
 ) -> int:
@@ -159,6 +162,7 @@ async def append_to(
 
     Args:
         stop_partitions: append also where the flow stops its partitions for it.
+        file: that of the flow, as a command line takes it.
     """
     quarantine = _quarantine(settings)
     remote = settings.remote_topic(selection.topic)
@@ -183,7 +187,7 @@ async def append_to(
         _say(
             f"{settings.flow} runs with exactly.once.source.support=enabled: as after any foreign writer it stops "
             f"partition(s) {', '.join(map(str, numbers))} of {selection.topic}, with the next record or at its next "
-            "start, until mm2py gaps FILE accept lets them go on."
+            f"start, until {with_file('mm2py gaps FILE accept', file)} lets them go on."
         )
     if not yes or (is_stopped and not stop_partitions):
         passing = "--yes --stop-partitions" if is_stopped else "--yes"

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import random
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from mm2py.cli.command import (
     write_out,
 )
 from mm2py.clock import Clock, SystemClock
-from mm2py.config.configuration import read_settings_file
+from mm2py.config.configuration import as_argument, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
 from mm2py.status.bodies import StatusBody, json_of
@@ -173,7 +172,7 @@ def _rendered(options: Arguments, report: Report, code: int, *, styled: bool, sc
     watches = options.watch is not None
     if options.json:
         return json_of(StatusBody.of(report, exit_code=code), indent=None if watches else 2)
-    text = text_of(report, everything=options.all, styled=styled, file=shlex.quote(str(options.file.absolute())))
+    text = text_of(report, everything=options.all, styled=styled, file=as_argument(options.file))
     if not watches:
         return text
     if screen is None:

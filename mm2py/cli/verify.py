@@ -35,7 +35,8 @@ from mm2py.cli.command import (
     write_out,
 )
 from mm2py.clock import Clock, SystemClock
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.command_lines import with_file
+from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.port import TopicPartition
@@ -196,7 +197,7 @@ def show(found: Verification, options: Arguments) -> int:
     if options.json:
         write_out(json.dumps(body(found, code), indent=2) + "\n")
     else:
-        write_out(_lines(table(found)))
+        write_out(with_file(_lines(table(found)), as_argument(options.file)))
     return code
 
 

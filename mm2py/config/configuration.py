@@ -62,6 +62,11 @@ def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configurat
     return read_settings_file(path, clusters).configuration()
 
 
+def as_argument(path: Path) -> str:
+    """Return a file as a command line takes it, from any directory."""
+    return shlex.quote(str(path.absolute()))
+
+
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
     """A settings file as it was read once; what stands on the disk may change meanwhile."""
@@ -74,7 +79,7 @@ class SettingsFile:
     @property
     def argument(self) -> str:
         """The file as a command line takes it, from any directory."""
-        return shlex.quote(str(self.path.absolute()))
+        return as_argument(self.path)
 
     def configuration(self, stored: Mapping[Flow, FlowProperties] | None = None) -> Configuration:
         """Return the flows that the file enables, with their addresses and credentials.

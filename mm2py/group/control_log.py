@@ -206,9 +206,11 @@ class ControlLog:
             items += [self._item(read) for read in reads]
         return items, place
 
-    async def read(self) -> list[Entry]:
+    async def read(self, *, waits: bool = True) -> list[Entry]:
         """Return the next records, without a gap; none if there are none soon, or if the target does not answer.
 
+        Args:
+            waits: for records to come. False: if there are none, that was so when the target answered.
         Raises:
             ControlLogLost: the log was cut back or recreated.
             ControlLogUnusable: its settings were changed, or it is damaged.
@@ -220,16 +222,9 @@ class ControlLog:
         if self._stopped is not None:
             raise self._stopped.with_traceback(None)
         try:
-            reads, after = await leader.fetch(place, wait_ms=self._poll_ms, was_read=True)
-        except ControlLogLost as error:
-            self._lost = error
-            raise
-        except KafkaError as error:
-            if not _passes(error):
-                raise
-            self.denied = error if _is_denied(error) else None
-            _note(error, self._reading, leader)
-            await asyncio.sleep(self._read_backoff.next_s())
+            reads, after = await leader.fetch(place, wait_ms=self._poll_ms if waits else 0, was_read=True)
+        except (ControlLogLost, KafkaError) as error:
+            await self._not_read(error, leader)
             return []
         self.denied = None
         self._reading.over()
@@ -241,6 +236,31 @@ class ControlLog:
             leader.forget()
             self._heard_s = now_s
         return self._take(reads, after)
+
+    async def end(self) -> int | None:
+        """Return where the log ends; None if the target does not tell.
+
+        An elected leader may show less than was acknowledged, until its followers have fetched. It does not tell the
+        end before that.
+        Raises: as ``read``.
+        """
+        leader, _ = self._here()
+        try:
+            return await leader.end()
+        except (ControlLogLost, KafkaError) as error:
+            await self._not_read(error, leader)
+            return None
+
+    async def _not_read(self, error: ControlLogLost | KafkaError, leader: ControlLeader) -> None:
+        """Wait before the next try. Raises: what it does not mend."""
+        if isinstance(error, ControlLogLost):
+            self._lost = error
+            raise error
+        if not _passes(error):
+            raise error
+        self.denied = error if _is_denied(error) else None
+        _note(error, self._reading, leader)
+        await asyncio.sleep(self._read_backoff.next_s())
 
     def _take(self, reads: Sequence[Read], after: Place) -> list[Entry]:
         """Go on to ``after``, or to the record that ends the reading: after an error nothing more comes."""

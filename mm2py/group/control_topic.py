@@ -95,10 +95,15 @@ class ControlLeader:
 
     async def ends(self) -> tuple[int, int]:
         """Return the log start and where the log ends. Raises: as ``fetch``."""
+        return await self._bound(EARLIEST), await self.end()
+
+    async def end(self) -> int:
+        """Return where the log ends. Raises: as ``fetch``."""
+        return await self._bound(LATEST)
+
+    async def _bound(self, which: int) -> int:
         leader, epoch = await self._who_leads()
-        key = (self.topic, PARTITION)
-        first = await end_of(self._brokers, leader, key, EARLIEST, leader_epoch=epoch)
-        return first, await end_of(self._brokers, leader, key, LATEST, leader_epoch=epoch)
+        return await end_of(self._brokers, leader, (self.topic, PARTITION), which, leader_epoch=epoch)
 
     async def fetch(self, place: Place, *, wait_ms: int, was_read: bool) -> tuple[list[Read], Place]:
         """Read once from a place on, and return the place behind that.

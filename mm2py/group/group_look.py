@@ -8,6 +8,7 @@ for a whole session time-out while the log can be read, none of them may write. 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow
+from mm2py.connector import Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
@@ -53,6 +54,9 @@ class GroupLook:
 def runners(state: GroupState, flow: Flow) -> dict[MemberId, Member]:
     """Return the members that run a flow, or have to drain it yet, unless their session has expired.
 
+    Who only emits its heartbeats does not run it: they belong to a pair of clusters, and are emitted also while the
+    flow is switched off, as by the worker of the way back.
+
     The story: a worker stops. It leaves the flow to others first (its ``Joined`` names it no more), and then drains it.
     """
     return {
@@ -72,7 +76,8 @@ def has_begun(member: Member, flow: Flow) -> bool:
 
 
 def _has_tasks(state: GroupState, name: MemberId, flow: Flow) -> bool:
-    return any(task.flow == flow for tasks in (state.owned_by(name), state.awaited_of(name)) for task in tasks)
+    tasks = itertools.chain(state.owned_by(name), state.awaited_of(name))
+    return any(task.flow == flow and task.kind is not Kind.HEARTBEAT for task in tasks)
 
 
 def unfenced_writers(state: GroupState, flow: Flow) -> tuple[Writer, ...]:
@@ -155,21 +160,22 @@ class GroupLooks:
         self._view, self._silent_to = None, 0
 
     async def _read(self) -> View:
-        """Return the group as of now."""
+        """Return the group as of now. What may come soon is not waited for: a start takes that long."""
         if self._view is None:
             opening = await self._log.open()
             self._view = View() if opening.state is None else View.from_json(opening.state, where=self._log.topic)
             for entry in opening.entries:
                 self._view.take(entry)
         self._since = self._view.next_offset
-        while True:
-            before = self._log.next_offset
-            for entry in await self._log.read():
-                self._view.take(entry)
+        end: int | None = None
+        while end is None or self._log.next_offset < end or self._log.trouble:
+            end = await self._log.end() if end is None else end
+            if self._log.denied is None:  # also at the end: only that shows whether the log was cut back
+                for entry in await self._log.read(waits=False):
+                    self._view.take(entry)
             if self._log.denied is not None:
                 raise self._log.denied
-            if self._log.next_offset == before and not self._log.trouble:
-                return self._view
+        return self._view
 
     async def _watch(self, view: View) -> None:
         """Read on until a member that runs the flow writes, or none has for a whole session time-out."""

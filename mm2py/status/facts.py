@@ -95,6 +95,11 @@ class FlowFacts:
     owner_group: str = ""
     """The group that runs the flow, as it is written with it; empty if none is."""
 
+    @property
+    def other_group(self) -> str:
+        """The same, if it is another one than the file's; else empty."""
+        return "" if self.owner_group == self.settings.group else self.owner_group
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -111,3 +116,5 @@ class Facts:
     """The stored settings of flows that the file switches off."""
     off_unread: Mapping[Flow, str] = field(default_factory=dict)
     """Why those cannot be read."""
+    off_owners: Mapping[Flow, str] = field(default_factory=dict)
+    """Of those, which another group than the file's runs, and which that is."""

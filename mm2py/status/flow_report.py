@@ -154,14 +154,19 @@ def why_off(report: SettingsReport) -> str:
     return f"it is switched off {_origin_of(report.stored)}: nothing is copied. mm2py apply FILE switches it on again."
 
 
-def why_drift(report: SettingsReport) -> str:
-    """Return what to say of a file that differs in more than that; empty if it does not."""
+def why_drift(report: SettingsReport, *, is_others: bool) -> str:
+    """Return what to say of a file that differs in more than that; empty if it does not.
+
+    Args:
+        is_others: another group than the file's runs the flow. It does not take this file.
+    """
     names = [change.setting for change in report.drift if change.setting != ENABLED]
     if report.stored is None or not names:
         return ""
     return (
         f"its workers run by what is stored {_origin_of(report.stored)}, NOT by this file, which differs in"
-        f" {_some(names, SETTINGS_NAMED_MOST)}. To make them run by the file: mm2py apply FILE"
+        f" {_some(names, SETTINGS_NAMED_MOST)}. To {'change that' if is_others else 'make them run by the file'}:"
+        " mm2py apply FILE"
     )
 
 
@@ -630,6 +635,8 @@ class FlowReport:
 
     flow: Flow
     """The flow."""
+    owner_group: str
+    """The group that runs it, as it is written with the flow. Empty: none has claimed it."""
     settings: SettingsReport
     held: tuple[HeldReport, ...]
     refused: tuple[RefusalReport, ...]
@@ -757,6 +764,7 @@ def flow_report(
 
     return FlowReport(
         flow,
+        facts.owner_group,
         settings,
         held,
         () if work is None else refusals_of(flow, work.state),

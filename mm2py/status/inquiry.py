@@ -107,6 +107,7 @@ class StoredInquiry:
         self.unread = ""
         """Why they cannot be read. Then ``config`` has those that were read last."""
         self._target = target
+        self._group = settings.group
         self._table = ConfigTable(target.brokers, settings.configs_topic)
 
     @property
@@ -120,6 +121,11 @@ class StoredInquiry:
         """Which group runs the flow; empty if that is not written."""
         owner = self._table.records.owner.current
         return "" if owner is None else owner.group
+
+    @property
+    def other_group(self) -> str:
+        """The same, if it is another one than the file's; else empty."""
+        return "" if self.owner_group == self._group else self.owner_group
 
     @property
     def held(self) -> Mapping[Kind, Target]:
@@ -408,6 +414,7 @@ class Inquiry:
             self._refused,
             {flow: off.config for flow, off in self._off.items() if off.config is not None},
             {flow: off.unread for flow, off in self._off.items() if off.unread},
+            {flow: off.other_group for flow, off in self._off.items() if off.other_group},
         )
 
     async def close(self) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from mm2py.command_lines import FILE, for_group, with_file
 from mm2py.connector import Kind
 from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
-from mm2py.status.flow_report import AppliedReport, FlowReport, SettingsReport, TopicReport
+from mm2py.status.flow_report import AppliedReport, FlowReport, TopicReport
 from mm2py.status.not_copied import Reason
 from mm2py.status.report import GroupReport, MemberState, Report, ago
 
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
 NAMES_MOST: Final = 3
-_COMMAND_FOR_FILE: Final = re.compile(r"(mm2py(?: [a-z-]+)?) FILE\b")
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
-def text_of(report: Report, *, everything: bool = False, styled: bool = False, file: str = "FILE") -> str:
+def text_of(report: Report, *, everything: bool = False, styled: bool = False, file: str = FILE) -> str:
     """Return what people read: problems first, then groups, then flows.
 
     Args:
@@ -92,7 +91,7 @@ class _Page:
         off += "".join(f"{held.text}, " for held in flow.held if held.connector is Kind.SOURCE)
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(", ".join(_facts_of(flow, group)))
-        self._settings(flow.settings, group)
+        self._settings(flow, group)
         if flow.lag_as_of_ms is not None:
             self._say(f"the source does not answer: lag and positions are as of {time_text(flow.lag_as_of_ms)}")
         for said in flow.not_copied:
@@ -115,7 +114,8 @@ class _Page:
         rows = [_topic_row(topic, group, is_silent=is_silent) for topic in flow.topics]
         self._table(("TOPIC", "PARTITIONS", "LAG", "OWNERS", "NOTE"), rows, right=(1, 2))
 
-    def _settings(self, settings: SettingsReport, group: GroupReport | None) -> None:
+    def _settings(self, flow: FlowReport, group: GroupReport | None) -> None:
+        settings = flow.settings
         if settings.stored is None:
             return
         told = [f"{_name(one.member, group)} {_version(one)}" for one in settings.applied]
@@ -127,7 +127,11 @@ class _Page:
             + (f"; applied: {', '.join(shown)}{more}" if told else "")
         )
         if settings.drift:
-            self._say("the file differs from what is stored, by which the workers run (to apply it: mm2py apply FILE):")
+            whose, to_do = "the workers run", "to apply it: mm2py apply FILE"
+            if flow.owner_group and group is not None and flow.owner_group != group.name:
+                whose = f"the workers of group {flow.owner_group} run"
+                to_do = for_group("to change it: mm2py apply FILE", flow.owner_group)
+            self._say(f"the file differs from what is stored, by which {whose} ({to_do}):")
             self._cut([f"  {change.text}" for change in settings.drift], "")
 
     def _consumer_groups(self, flow: FlowReport) -> None:
@@ -157,7 +161,7 @@ class _Page:
             self._say(_more_told(count, shown_by))
 
     def _say(self, line: str, style: str = "") -> None:
-        text = printable(_COMMAND_FOR_FILE.sub(lambda found: f"{found[1]} {self._file}", line))
+        text = printable(with_file(line, self._file))
         self._lines.append(f"{style}{text}{_PLAIN}" if style and self._styled else text)
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
+from mm2py.command_lines import for_group
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group_state import GroupState
 from mm2py.moments import time_text
@@ -173,23 +174,26 @@ def report_of(facts: Facts) -> Report:
         for each in facts.flows
     ]
     flows.sort(key=lambda flow: (-len(flow.open_gaps), -flow.unowned, -(flow.lag or 0), flow.flow))
+    others = {each.settings.flow: each.other_group for each in facts.flows}
     problems = [*_cluster_problems(facts), *_group_problems(facts, groups)]
     for flow in flows:
         problems += _flow_problems(flow, work.get(flow.flow.target), facts.clusters)
         problems += _unstored(flow.flow, work.get(flow.flow.target))
-        problems += _settings_problems(flow, groups, facts.at_ms)
+        problems += _settings_problems(flow, groups, facts.at_ms, others[flow.flow])
     for each in facts.flows:
         if each.mm2_runs:
             problems.append(Problem(ProblemKind.NOT_RUNNING, str(each.settings.flow), each.mm2_runs))
         if each.config_unusable:
-            problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), each.config_unusable))
+            text = for_group(each.config_unusable, each.other_group)
+            problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), text))
         problems += _owner_problems(each)
     for off, why in facts.off_unread.items():
         if why not in facts.clusters.values():  # that is a problem of its own already
             problems.append(Problem(ProblemKind.UNREACHABLE, str(off), why))
     for off, stored in facts.off.items():
         if why := why_running(off, stored):
-            problems.append(Problem(ProblemKind.DRIFT, str(off), why))
+            text = for_group(why, facts.off_owners.get(off, ""))
+            problems.append(Problem(ProblemKind.DRIFT, str(off), text))
     order = list(ProblemKind)
     problems.sort(key=lambda problem: order.index(problem.kind))
     return Report(facts.at_ms, facts.clusters, groups, tuple(flows), tuple(dict.fromkeys(problems)))
@@ -281,7 +285,7 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
         if group.runs is False:
             last_ms = group.last_append_ms_ago
             since = "" if last_ms is None else f", the last record is {ago(last_ms)} old"
-            yield Problem(ProblemKind.NOT_RUNNING, where, f"no worker runs{since}. Start one: mm2py FILE.")
+            yield Problem(ProblemKind.NOT_RUNNING, where, f"no worker runs{since}. {_how_to_start(facts, group)}")
         if group.runs and group.leader is None:
             yield Problem(ProblemKind.MEMBER, where, "no member is leader at the moment.")
         for member in group.members:
@@ -290,6 +294,18 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
                 yield Problem(ProblemKind.MEMBER, where, text)
         for name in group.being_fenced:
             yield Problem(ProblemKind.MEMBER, where, f"{name} was evicted and is not fenced yet; its tasks wait.")
+
+
+def _how_to_start(facts: Facts, group: GroupReport) -> str:
+    """Return how to start a worker. With a file of which other groups run all flows, it would be refused."""
+    others = [flow.other_group for flow in facts.flows if flow.settings.flow.target == group.target]
+    if not others or not all(others):
+        return "Start one: mm2py FILE."
+    commands = ", ".join(for_group("mm2py FILE", other) for other in sorted(set(others)))
+    return (
+        f"Others have its flows: {commands} starts a worker of theirs. If none of them runs, one of this group takes"
+        " over: mm2py FILE."
+    )
 
 
 def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:
@@ -373,12 +389,14 @@ def _why_not_running(group: GroupReport) -> str:
     return f"No worker of group {group.name} runs."
 
 
-def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: int) -> Iterable[Problem]:
+def _settings_problems(
+    flow: FlowReport, groups: Sequence[GroupReport], now_ms: int, other_group: str
+) -> Iterable[Problem]:
     where, settings = str(flow.flow), flow.settings
     if why := why_off(settings):
-        yield Problem(ProblemKind.SWITCHED_OFF, where, why)
-    if why := why_drift(settings):
-        yield Problem(ProblemKind.DRIFT, where, why)
+        yield Problem(ProblemKind.SWITCHED_OFF, where, for_group(why, other_group))
+    if why := why_drift(settings, is_others=bool(other_group)):
+        yield Problem(ProblemKind.DRIFT, where, for_group(why, other_group))
     names = {member.member: member.name for group in groups for member in group.members}
     for late in late_members(settings, now_ms):
         assert settings.stored is not None  # noqa: S101
@@ -389,11 +407,10 @@ def _settings_problems(flow: FlowReport, groups: Sequence[GroupReport], now_ms: 
 
 def _owner_problems(flow: FlowFacts) -> Iterable[Problem]:
     """A flow that another group runs than the file names: its workers are in another control log."""
-    owner, named = flow.owner_group, flow.settings.group
-    if owner and owner != named:
+    if owner := flow.other_group:
         text = (
-            f"run by group {owner}, and this file names group {named}. Set mm2py.group = {owner} in it to see the"
-            " workers that run the flow."
+            f"run by group {owner}, and this file names group {flow.settings.group}. Set mm2py.group = {owner} in it to"
+            " see the workers that run the flow."
         )
         yield Problem(ProblemKind.REFUSED, str(flow.settings.flow), text)
 

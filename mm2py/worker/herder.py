@@ -154,7 +154,7 @@ class Herder:
                     "flow.not_switched_off",
                     flow=str(running.flow),
                     why="this worker ends before that could be stored",
-                    remedy="Run mm2py apply with this file once the target cluster answers.",
+                    remedy="Run mm2py apply FILE once the target cluster answers.",
                 )
 
     def stop(self) -> None:

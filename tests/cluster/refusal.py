@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tests.cluster.rest.serving import Asked
@@ -19,15 +18,14 @@ from tests.cluster.running import COMMAND_S, OWN_PATH, wait_until
 class Refusal:
     """The text of a refused topic."""
 
-    def __init__(self, text: str, file: Path, client: Asked) -> None:
-        """``file`` stands in the place of FILE; ``client`` asks a worker of the flow."""
+    def __init__(self, text: str, client: Asked) -> None:
+        """``client`` asks a worker of the flow."""
         self.text = text
-        self._file = file
         self._client = client
 
     def next_offset(self, partition: int, target_end: int) -> int:
         """Run the question that the text names, for any partition, and return its answer."""
-        (words,) = re.findall(r"mm2py (translate FILE .*?) answers", self.text)
+        (words,) = re.findall(r"mm2py (translate .*?) answers", self.text)
         words = re.sub(r"--partition \d+", f"--partition {partition}", words)
         line = self._run(re.sub(r"--offset (\d+|END)", f"--offset {target_end}", words))
         (found,) = re.findall(r"-> \S+ offset (\d+), exact", line)
@@ -57,13 +55,12 @@ class Refusal:
 
     def rebuild(self) -> str:
         """Run the other command that the text names."""
-        (words,) = re.findall(r"mm2py (rebuild-ledger FILE .*?)\. ", self.text)
+        (words,) = re.findall(r"mm2py (rebuild-ledger .*?)\. ", self.text)
         return self._run(words)
 
     def _run(self, words: str) -> str:
-        command = [str(self._file) if word == "FILE" else word for word in shlex.split(words)]
         ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", *command],
+            [sys.executable, "-m", "mm2py", *shlex.split(words)],
             capture_output=True,
             timeout=COMMAND_S,
             check=False,

@@ -126,7 +126,7 @@ def test_the_positions_of_a_connector_with_a_name_of_its_own_are_brought_as_the_
         why = run.wait_for_event("topic.refused", flow=flow, topic=topic)["why"]
         assert "GET /connectors/NAME/offsets" in why
         assert "Delete" not in why
-        refusal = Refusal(why, file, asked(run, flow))
+        refusal = Refusal(why, asked(run, flow))
         refusal.send(positions)
         for number in PARTITIONS:
             write(source_cluster, topic, ["later"], partition=number)

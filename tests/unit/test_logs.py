@@ -63,6 +63,15 @@ def test_a_json_line_has_the_same_fields_with_their_types() -> None:
     }
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_commands_that_a_line_advises_name_the_file_of_the_worker(log_format: LogFormat) -> None:
+    out = io.StringIO()
+    log = make_logger("info", log_format, out, file="/etc/mm2.properties")
+    log.warning("gap", why="Let it go on with mm2py gaps FILE accept t.", remedy="mm2py apply FILE", partitions=3)
+    assert "mm2py gaps /etc/mm2.properties accept t." in out.getvalue()
+    assert "mm2py apply /etc/mm2.properties" in out.getvalue()
+
+
 def test_a_flow_bound_once_stands_in_every_line() -> None:
     out = io.StringIO()
     log = make_logger("info", "json", out).bind(flow="A->B")

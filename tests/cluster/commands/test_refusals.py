@@ -95,13 +95,13 @@ def test_topics_are_refused_one_by_one_now_and_later_and_a_recopy_works_once(
             f"position means nothing. If A.{names['remade']} on B holds its records already, go on behind them: "
         )
         assert why.endswith(
-            f"Otherwise mm2py gaps FILE accept 'A->B:{names['remade']}' copies it from its first record on."
+            f"Otherwise mm2py gaps {mm2py.file} accept 'A->B:{names['remade']}' copies it from its first record on."
         )
         delete_topic(target_cluster, f"A.{names['lost']}")
         write(source_cluster, names["lost"], [b"3"])
         why = mm2py.wait_for_event("topic.refused", topic=names["lost"])["why"]
         assert f"A.{names['lost']} on B was deleted" in why
-        assert f"mm2py gaps FILE accept 'A->B:{names['lost']}'" in why
+        assert f"mm2py gaps {mm2py.file} accept 'A->B:{names['lost']}'" in why
 
         # and nothing else has stopped
         write(source_cluster, names["steady"], [b"3"])

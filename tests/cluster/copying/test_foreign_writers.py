@@ -139,7 +139,7 @@ def test_under_exactly_once_a_foreign_writer_stops_the_partition_until_an_operat
             copying.assert_named(met, offsets)
             assert met["done"] == "stopped"
             assert "let only mm2py write there, or set B.exactly.once.source.support=disabled" in met["why"]
-            assert f"mm2py gaps FILE accept '{at}'." in met["remedy"]
+            assert f"mm2py gaps {run.file} accept '{at}'." in met["remedy"]
             stood_at = copying.copied(0)
             copying.copy_more(1)
             assert copying.copied(0) == stood_at, "it goes on by itself"

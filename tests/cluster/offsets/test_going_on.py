@@ -72,7 +72,7 @@ def test_a_failback_under_the_identity_policy_goes_on_behind_what_is_there_as_it
         assert f"copies it from {a} to {b} under the same name. Its records would come back" in why
         assert "recopy" not in why and "elete" not in why
         client = asked(run, f"{b}->{a}")
-        refusal = Refusal(why, file, client)
+        refusal = Refusal(why, client)
         ends = {number: offsets(source_cluster, topic, number)[1] for number in PARTITIONS}
         before = {number: there(source_cluster, number) for number in PARTITIONS}
         refusal.go_on_behind({number: refusal.next_offset(number, end) - 1 for number, end in ends.items()})

@@ -364,7 +364,7 @@ def test_a_topic_that_only_the_file_selects_is_held_first_and_then_selected_alon
         with backfill(file, "--topics", late, "--master", "local[2]") as process:
             output = finished(process, 2)
         assert f"  topics: '{live}' -> '{live},{late}'" in output
-        assert "not stored, though FILE says it:\n    offset.lag.max: (default) -> '77'" in output
+        assert "not stored, though the file says it:\n    offset.lag.max: (default) -> '77'" in output
         assert "Nothing was stored: " in output
         assert not run.events("config.changed")
         with backfill(file, "--topics", late, "--master", "local[2]", "--yes") as process:

@@ -356,7 +356,7 @@ async def test_under_the_identity_policy_the_way_back_is_refused_until_it_begins
     (refused,) = back.said("topic.refused")
     assert "flow a->b of group group-a copies it from x to y under the same name" in refused["why"]
     assert "stop the workers of flow a->b of group group-a. Then: Go on behind what is there" in refused["why"]
-    assert "mm2py translate FILE 'a->b' --topic orders --partition 0 --offset END answers" in refused["why"]
+    assert "mm2py translate OTHER.properties 'a->b' --topic orders --partition 0 --offset END answers" in refused["why"]
     await world.until(lambda: bool(there.said("ring.found")))
     world.make(world.source, "orders", "o3")
     await world.until(lambda: values(world.target, "orders") == ["o1", "o2", "o3"])
@@ -378,6 +378,28 @@ async def test_under_the_identity_policy_the_way_back_is_refused_until_it_begins
     await world.until(lambda: values(world.source, "orders")[3:] == ["n1", "n2"])
     await asyncio.sleep(60)
     assert values(world.source, "orders") == values(world.target, "orders") == ["o1", "o2", "o3", "n1", "n2"]
+
+
+async def test_the_worker_of_the_way_back_does_not_stand_in_its_own_way_with_the_heartbeats_of_the_first_flow() -> None:
+    """The story: the one file of the operator has both directions, ``a->b.enabled=false`` and ``b->a.enabled=true``. As
+    in MirrorMaker 2, a flow that is switched off emits heartbeats. So the worker of the way back was a member that runs
+    the first flow, and each topic was refused with the advice to stop it."""
+    world = Ring(1)
+    world.make(world.source, "orders", "o1", "o2")
+    group = {"mm2py.group": "g"}
+    there = world.flow("a", "b", **IDENTITY, **group)
+    await world.until(lambda: values(world.target, "orders") == ["o1", "o2"])
+    await asyncio.sleep(2)
+    assert await there.stop() == 0
+    back = world.flow("b", "a", back=True, **IDENTITY, **group, **{"a->b.enabled": "false"})
+    await world.until(lambda: bool(back.said("topic.refused")))
+    assert ", and its workers run" not in back.said("topic.refused")[0]["why"]
+    world.put_position("b", "orders", 2)
+    assert await back.stop() == 0
+    world.make(world.target, "orders", "n1")
+    back = world.flow("b", "a", back=True, **IDENTITY, **group, **{"a->b.enabled": "false"})
+    await world.until(lambda: values(world.source, "orders") == ["o1", "o2", "n1"])
+    assert not back.said("topic.refused")
 
 
 async def test_under_the_identity_policy_both_flows_refuse_what_both_select_and_none_has_begun() -> None:

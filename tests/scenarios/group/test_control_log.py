@@ -153,6 +153,26 @@ async def test_a_reader_hears_of_a_record_at_once_and_of_silence_after_its_poll(
     assert scene.clock.monotonic() - begun_s < 0.05
 
 
+async def test_a_reader_that_only_wants_to_know_what_is_there_waits_for_nothing() -> None:
+    scene = Scene()
+    log, _ = await scene.opened()
+    other, _ = await scene.opened()
+    assert await other.append(beats(1, 2)) == 1
+    begun_s = scene.clock.monotonic()
+    assert await log.end() == 2
+    assert [entry.record for entry in await log.read(waits=False)] == beats(1, 2)
+    assert await log.read(waits=False) == [] and await log.end() == 2
+    assert scene.clock.monotonic() - begun_s < 0.1
+    scene.cluster.deny(NAME)
+    assert await log.end() is None and log.denied is not None
+    scene.cluster.allow(NAME)
+    scene.cluster.delete_topic(NAME)
+    with pytest.raises(ControlLogLost):
+        async with asyncio.timeout(60):
+            while True:
+                await log.end()
+
+
 async def test_append_returns_the_last_offset_and_splits_large_lists_into_batches_that_any_broker_takes() -> None:
     scene = Scene()
     log, _ = await scene.opened()

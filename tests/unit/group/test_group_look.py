@@ -45,6 +45,14 @@ def test_a_member_that_has_left_the_flow_to_others_runs_it_until_it_has_drained_
     assert not runners(state, FLOW)
 
 
+def test_a_member_that_only_emits_the_heartbeats_of_a_flow_does_not_run_it() -> None:
+    state = view(member(W1, OTHER))
+    state.revocations.give(TaskName(FLOW, Kind.HEARTBEAT), W1, 1)
+    assert not runners(state, FLOW)
+    state.revocations.give(TaskName(FLOW, Kind.CHECKPOINT), W1, 1)
+    assert list(runners(state, FLOW)) == [W1]
+
+
 def test_a_member_that_has_only_joined_has_not_begun() -> None:
     one = member(W1, FLOW)
     assert not has_begun(one, FLOW)

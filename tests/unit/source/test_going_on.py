@@ -8,7 +8,7 @@ import re
 import pytest
 
 from connectors.source.going_on import requests
-from connectors.source.refusals import Recreated, TargetNotEmpty, TopicRefused
+from connectors.source.refusals import Recreated, TargetNotEmpty, TopicRefused, WouldComeBack
 from mm2py.connector import Kind, parse_flow
 from mm2py.connector_offsets.offsets_body import read_offsets
 
@@ -41,6 +41,16 @@ def test_a_copy_can_be_told_by_its_name_and_copying_again_is_offered_last() -> N
     assert "mm2py translate FILE 'B->A' --topic orders --partition 2 --offset 12 --reverse answers" in error.remedy
     assert error.remedy.index("/connectors/B->A.MirrorSourceConnector/offsets") < error.remedy.index("--allow-recopy")
     assert "If none of the records there came from orders, pass --allow-recopy 'B->A:orders'" in error.remedy
+
+
+def test_who_turns_a_direction_round_asks_the_first_flow_with_a_file_that_knows_it() -> None:
+    """The story: two files call the clusters otherwise. The refusal named one that has no clusters of these names."""
+    same = WouldComeBack(FLOW, "idt", parse_flow("A->B"), "g", has_begun=True)
+    assert "mm2py translate FILE 'A->B' --topic idt" in same.remedy and "OTHER" not in same.remedy
+    other = WouldComeBack(FLOW, "idt", parse_flow("x->y"), "g", has_begun=True)
+    assert "mm2py translate OTHER.properties 'x->y' --topic idt" in other.remedy
+    assert "mm2py rebuild-ledger FILE 'B->A' --topic idt" in other.remedy
+    assert other.remedy.endswith(" OTHER.properties is the file of flow x->y of group g.")
 
 
 @pytest.mark.parametrize("remote", ["idt", "B.idt"])

@@ -158,10 +158,13 @@ def reported(
     at_ms: int = NOW_MS + 1000,
     clusters: Mapping[ClusterAlias, str] | None = None,
     refused: Mapping[Flow, str] | None = None,
+    **extra: Any,
 ) -> Report:
-    return report_of(
-        Facts(at_ms, clusters or {A: "", B: ""}, [] if group is None else [group], flows or [of_flow()], refused or {})
-    )
+    groups = [] if group is None else [group]
+    return report_of(Facts(at_ms, clusters or {A: "", B: ""}, groups, flows or [of_flow()], refused or {}, **extra))
+
+
+NO_WORKER = GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", None)
 
 
 def topic_of(report: Report, name: str = "orders") -> TopicReport:
@@ -722,6 +725,38 @@ def test_a_backfill_is_shown_with_its_progress_and_one_without_a_driver_is_a_pro
     assert ProblemKind.BACKFILL not in kinds(reported(of_flow(backfills=[over]), at_ms=NOW_MS + 60_000))
 
 
+def test_advice_about_a_flow_of_another_group_names_the_file_of_that_group() -> None:
+    """The story: ``mm2py status`` with a file of group laptop advised ``mm2py apply`` with that file, which is refused
+    as long as group mm2py runs the flow."""
+    facts = of_flow(
+        stored=replace(STORED, properties={"topics": "orders", "enabled": "false"}),
+        file={"topics": ".*", "enabled": "true"},
+        owner_group="g",
+        config_unusable="Apply a file that can: mm2py apply FILE; --previous takes the last one back.",
+    )
+    off = FlowConfig({"topics": "c"}, ConfigWriter.APPLY, 3, at_ms=NOW_MS)
+    report = reported(facts, group=NO_WORKER, off={C_TO_B: off}, off_owners={C_TO_B: "h"})
+    texts = "\n".join(problem.text for problem in report.problems)
+    assert report.flows[0].owner_group == "g"
+    other = "OTHER.properties (the file of group g)"
+    assert f"nothing is copied. mm2py apply {other} switches it on again." in texts
+    assert f"which differs in topics. To change that: mm2py apply {other}" in texts
+    assert f"Apply a file that can: mm2py apply {other}; --previous" in texts
+    assert f"no worker runs. Others have its flows: mm2py {other} starts a worker of theirs." in texts
+    assert "If none of them runs, one of this group takes over: mm2py FILE." in texts
+    assert "mm2py apply OTHER.properties (the file of group h) switches it off." in texts
+    page = text_of(report, file="mm2.properties")
+    assert "mm2py apply mm2.properties" not in page and "mm2py apply FILE" not in page
+    assert f"by which the workers of group g run (to change it: mm2py apply {other}):" in page
+
+
+def test_advice_about_a_flow_of_the_files_group_names_the_file() -> None:
+    facts = of_flow(stored=STORED, file={"topics": ".*"}, owner_group="mm2py")
+    page = text_of(reported(facts, group=NO_WORKER), file="mm2.properties")
+    assert "To make them run by the file: mm2py apply mm2.properties" in page
+    assert "no worker runs. Start one: mm2py mm2.properties." in page and "OTHER" not in page
+
+
 def test_only_a_terminal_gets_colours() -> None:
     report = reported(of_flow(gaps=[gap()]))
     assert "\x1b" not in text_of(report)
@@ -746,8 +781,8 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         " unfenced unread",
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
-        " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps refused settings tasks tasks_max topics unowned"
-        " unread",
+        " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps owner_group refused settings tasks tasks_max"
+        " topics unowned unread",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
