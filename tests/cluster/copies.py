@@ -28,7 +28,7 @@ from tests.checker.dump import Bounds, Reader
 from tests.checker.dumped import Dumped, sent
 from tests.checker.ledger import Ledger
 from tests.checker.traffic import Planned
-from tests.cluster.kafka_client import admin, create_topic, new_name
+from tests.cluster.kafka_client import QUESTION_S, admin, create_topic, new_name
 from tests.cluster.running import ANSWER_S, DEADLINE_S, PATIENCE, Mm2py, wait_until
 
 COPY_DEADLINE_S: Final = 60.0 * PATIENCE
@@ -186,7 +186,7 @@ def answered(ask: Callable[[], T], *, deadline_s: float = DEADLINE_S) -> T:
         except TimeoutError:  # a client that asks a broker that is just back may never get its first answer
             return []
         except KafkaException as error:
-            if error.args[0].code() in _MOVING:
+            if error.args[0].code() in {*_MOVING, KafkaError._TIMED_OUT}:
                 return []
             raise
 
@@ -208,7 +208,9 @@ def bounds_of(cluster: KafkaCluster, topic: str, partitions: Iterable[int] = (0,
 
     def asked(spec: OffsetSpec) -> dict[int, int]:
         wanted = {TopicPartition(topic, number): spec for number in numbers}
-        answers = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=ANSWER_S)
+        answers = client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=QUESTION_S
+        )
         return {place.partition: answer.result(ANSWER_S).offset for place, answer in answers.items()}
 
     with suppress(KafkaException):  # a kept client may know a leader of old: then a new one is asked
