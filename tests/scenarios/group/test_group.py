@@ -53,7 +53,8 @@ async def test_partitions_of_a_killed_or_frozen_worker_are_copied_again_a_second
         dead.freeze(suspended=suspended)
     await asyncio.sleep(8)
     # A session expires by two records of another member, a session apart; each comes up to one heartbeat late.
-    most_s = SESSION_S + 2 * BEAT_S + 0.1
+    # Then it is evicted and fenced, and the new owners look up what it has copied.
+    most_s = SESSION_S + 2 * BEAT_S + 0.3
     assert all(world.pauses[f"A.{name}", number] < most_s for name, number in had), world.pauses
     moved = {key for process in others for key in process.owns(world.flow)}
     assert moved == world.keys()
