@@ -5,6 +5,7 @@ A walk is a test that takes a seed. ``@pytest.mark.walk(range(4))`` names the fe
 many and drawn from ``--hypothesis-seed`` in the profile ``long``. ``make simulate`` runs both with new seeds.
 """
 
+import gc
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "spark" if nodeid.startswith("tests/cluster/spark/") else super()._split_scope(nodeid)
 
     return ByFileAndJvm(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """No garbage is collected while a failure is put into words.
+
+    A test that fails may leave coroutines that cannot end. Where they are collected while pytest parses the source of
+    the failed line, Python 3.11 raises a SystemError (AST constructor recursion depth mismatch), and all is over.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
-from tests.fakes.virtual_time import VirtualLoop
+from tests.fakes.virtual_time import ResultT, VirtualLoop
 
 _INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar("incarnation", default=None)
 
@@ -43,6 +43,8 @@ class Incarnation:
         """Run ``work``, and all tasks that it creates, as this incarnation."""
         context = contextvars.copy_context()
         context.run(_INCARNATION.set, self)
+        if isinstance(loop, SimulationLoop):
+            loop.incarnations.append(self)
         self.task = loop.create_task(work, name=f"incarnation {self.number}", context=context)
         return self.task
 
@@ -102,6 +104,16 @@ class _Counted(Coroutine[Any, Any, Any]):
 
 class SimulationLoop(VirtualLoop):
     """A loop that can pause incarnations. While one is paused, its callbacks wait, whatever would have called them."""
+
+    def __init__(self, *, seed: int = 0, limit_s: float = 3600.0) -> None:
+        super().__init__(seed=seed, limit_s=limit_s)
+        self.incarnations: list[Incarnation] = []
+
+    def run_until_complete(self, future: Awaitable[ResultT]) -> ResultT:
+        """Run as the base does. What an earlier run left paused goes on: else nothing could cancel it."""
+        for incarnation in self.incarnations:
+            incarnation.go_on(self)
+        return super().run_until_complete(future)
 
     def append_ready(self, handle: asyncio.Handle) -> None:
         self._ready.append(handle)  # type: ignore[attr-defined]  # as BaseEventLoop.call_soon does
