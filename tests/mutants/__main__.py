@@ -1,7 +1,7 @@
 """``make mutants``: drops one safety rule after the other, and demands that a test notices.
 
-See ``table`` and ``runner``. The tables are in ``rules/``; each entry says which rule it drops, and what that would cost
-an operator.
+See ``table`` and ``runner``. The tables are in ``rules/``; each entry says which rule it drops, and what that would
+cost an operator.
 """
 
 from __future__ import annotations
