@@ -1,8 +1,7 @@
-"""Mutants: patches that each drop one safety rule of the engine, and name the tests that must notice it.
+"""Runs the mutants of ``table``: each is applied to a copy of the checkout, and the tests that it names run there.
 
-A rule that no test holds is lost with the next change of its code. So each patch is applied to a copy of the checkout,
-and the tests that it names are run there. A mutant counts as *killed* only when one of these tests fails: a patch that
-no longer applies, a file that cannot be imported and a test that hangs are reported as what they are.
+A mutant counts as *killed* only when one of these tests fails: an edit that no longer applies, a file that cannot be
+imported and a test that hangs are reported as what they are.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.mutants.table import Mutant
+
 RUN_TIMEOUT_S: Final = 1200
 """How long one run of pytest may take."""
-_KILLED_BY: Final = "Killed-by:"
-_PATCHED_FILE: Final = re.compile(r"^\+\+\+ b/(\S+)", re.MULTILINE)
-_DIFF: Final = re.compile(r"^(?:diff --git|---) ", re.MULTILINE)
 _NOT_COPIED: Final = ("docs/results/",)
-_APPLY: Final = ("git", "apply", "--recount", "-C1")
 _PYTEST_OK, _PYTEST_FAILED = 0, 1
 
 
@@ -37,30 +34,14 @@ class Verdict(enum.Enum):
     SURVIVED = "survived"
     """All named tests passed: none of them holds the rule."""
     NO_LONGER_APPLIES = "no longer applies"
-    """The code has changed: cut the patch again."""
+    """The code has changed: cut the entry again."""
     NOT_TESTED = "not tested"
     """Pytest could not run the named tests, for example because one was renamed."""
     TIMED_OUT = "timed out"
 
 
 class CannotRun(Exception):
-    """The mutants say nothing: without any patch something is wrong already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One patch file."""
-
-    name: str
-    patch: str
-    """The whole text of the file."""
-    killed_by: tuple[str, ...]
-    """Tests, as pytest names them; one of them must fail."""
-
-    @property
-    def files(self) -> list[str]:
-        """The files that it changes."""
-        return _PATCHED_FILE.findall(self.patch)
+    """The mutants say nothing: without any of them something is wrong already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,24 +50,7 @@ class Result:
     verdict: Verdict
     seconds: float
     output: str
-    """What git or pytest said."""
-
-
-def read_mutant(path: Path) -> Mutant:
-    """Read a patch file: a header in words, with ``Killed-by:`` lines, and a diff.
-
-    Raises:
-        ValueError: there is no diff, or no test is named.
-    """
-    patch = path.read_text(encoding="utf-8")
-    diff = _DIFF.search(patch)
-    if diff is None:
-        raise ValueError(f"{path} has no diff.")
-    header = patch[: diff.start()].splitlines()
-    killed_by = tuple(line.removeprefix(_KILLED_BY).strip() for line in header if line.startswith(_KILLED_BY))
-    if not killed_by:
-        raise ValueError(f"{path} names no test. Add a line '{_KILLED_BY} tests/unit/test_x.py::test_y' to its header.")
-    return Mutant(path.stem, patch, killed_by)
+    """What pytest said."""
 
 
 def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Iterator[Result]:
@@ -96,7 +60,7 @@ def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Itera
         root: a git checkout. Its files are copied as they are now; nothing in it is changed.
         workers: how many mutants are run at a time, each in a copy of its own.
     Raises:
-        CannotRun: the named tests do not pass without a patch, or would not run the copied code.
+        CannotRun: the named tests do not pass without a mutant, or would not run the copied code.
     """
     with tempfile.TemporaryDirectory(prefix="mm2py-mutants-") as scratch:
         first = Path(scratch) / "0"
@@ -117,14 +81,6 @@ def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Itera
 
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(run, mutants)
-
-
-def check_mutants(root: Path, mutants: Sequence[Mutant]) -> str:
-    """Return what is wrong with the patches themselves, without running a test: nothing if it is empty."""
-    applied = ((mutant, _run([*_APPLY, "--check", "-"], root, text=mutant.patch)) for mutant in mutants)
-    stale = "".join(f"{mutant.name} no longer applies:\n{done.stderr}" for mutant, done in applied if done.returncode)
-    found = _pytest(root, ["--collect-only", *_tests(mutants)])
-    return stale + (found.stdout + found.stderr if found.returncode else "")
 
 
 def _copy_checkout(root: Path, to: Path) -> None:
@@ -162,20 +118,20 @@ def _tests(mutants: Sequence[Mutant]) -> list[str]:
 
 def _run_mutant(mutant: Mutant, copy: Path) -> Result:
     begun_s = time.monotonic()
-    before = {copy / name: (copy / name).read_bytes() for name in mutant.files if (copy / name).is_file()}
-    times_ns = {path: path.stat().st_mtime_ns for path in before}
+    path = copy / mutant.file
+    before, time_ns = path.read_text(encoding="utf-8"), path.stat().st_mtime_ns
+    mutated = mutant.apply(before)
+    if mutated is None:
+        return Result(mutant, Verdict.NO_LONGER_APPLIES, 0.0, f"old stands {before.count(mutant.old)} times.")
     try:
-        applied = _run([*_APPLY, "-"], copy, text=mutant.patch)
-        if applied.returncode:
-            return Result(mutant, Verdict.NO_LONGER_APPLIES, time.monotonic() - begun_s, applied.stderr)
+        path.write_text(mutated, encoding="utf-8")
         done = _pytest(copy, [*mutant.killed_by, "-x"])
         return Result(mutant, _judge(done), time.monotonic() - begun_s, done.stdout + done.stderr)
     except subprocess.TimeoutExpired as error:
         return Result(mutant, Verdict.TIMED_OUT, time.monotonic() - begun_s, str(error))
     finally:
-        for path, content in before.items():
-            path.write_bytes(content)
-            os.utime(path, ns=(times_ns[path], times_ns[path]))  # the compiled file beside it is right again
+        path.write_text(before, encoding="utf-8")
+        os.utime(path, ns=(time_ns, time_ns))  # the compiled file beside it is right again
 
 
 def _judge(done: subprocess.CompletedProcess[str]) -> Verdict:
@@ -196,7 +152,7 @@ def _pytest(copy: Path, arguments: Sequence[str], *, write_bytecode: bool = Fals
     return _run([*command, "-p", "no:cacheprovider", *arguments], copy)
 
 
-def _run(command: Sequence[str], copy: Path, *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], copy: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(copy),
@@ -207,7 +163,6 @@ def _run(command: Sequence[str], copy: Path, *, text: str | None = None) -> subp
         command,
         cwd=copy,
         env=environment,
-        input=text,
         check=False,
         capture_output=True,
         text=True,

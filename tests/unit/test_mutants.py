@@ -1,11 +1,14 @@
-"""The runner of ``make mutants`` is itself tested, on a project of one rule: what it must not call killed."""
+"""The tables of ``make mutants`` fit the code; its runner is tested on a project of one rule: what it must not call
+killed."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.runner import CannotRun, Mutant, Verdict, check_mutants, read_mutant, run_mutants
+from tests.mutants.runner import CannotRun, Verdict, run_mutants
+from tests.mutants.table import Mutant, problems, read_mutants
 
 pytestmark = pytest.mark.one_python
 
@@ -37,21 +40,27 @@ addopts = "--import-mode=importlib"
 pythonpath = ["."]
 timeout = 3
 """
-DROPPED = """\
-A worker sends although it has no lease.
-{killed_by}
---- a/mm2py/rule.py
-+++ b/mm2py/rule.py
-@@ -2,4 +2,4 @@
-     # Nothing is sent without a lease.
-     if not leased:
--        return False
-+        return True
-     return True
-"""
 HOLDS = "tests/test_rule.py::test_nothing_is_sent_without_a_lease"
 HOLDS_NOT = "tests/test_rule.py::test_with_a_lease_something_is_sent"
 HANGS = "tests/test_rule.py::test_that_hangs_without_the_rule"
+DROPPED = Mutant(
+    name="lease-not-checked",
+    rule="Nothing is sent without a lease: two workers would write.",
+    file="mm2py/rule.py",
+    old="return False",
+    new="return True",
+    killed_by=(HOLDS,),
+)
+ENTRY = f"""\
+[[mutant]]
+name = "lease-not-checked"
+rule = "Nothing is sent without a lease: two workers would write."
+file = "mm2py/rule.py"
+old = "return False"
+new = "return True"
+killed_by = ["{HOLDS}"]
+"""
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -69,8 +78,10 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def dropped(killed_by: str, patch: str = DROPPED) -> Mutant:
-    return Mutant("01-lease-not-checked", patch, (killed_by,))
+def test_each_mutant_fits_the_code_and_names_tests_that_exist() -> None:
+    mutants = read_mutants(ROOT / "tests/mutants/rules")
+    assert mutants
+    assert problems(ROOT, mutants) == []
 
 
 def test_a_mutant_is_killed_only_when_a_test_fails_that_holds_its_rule(project: Path) -> None:
@@ -79,11 +90,11 @@ def test_a_mutant_is_killed_only_when_a_test_fails_that_holds_its_rule(project: 
     results = run_mutants(
         project,
         [
-            dropped(HOLDS_NOT),
-            dropped(HOLDS, DROPPED.replace("-        return False", "-        return leased")),
-            dropped(HOLDS, DROPPED.replace("+        return True", "+        return )")),
-            dropped(HANGS),
-            dropped(HOLDS),
+            replace(DROPPED, killed_by=(HOLDS_NOT,)),
+            replace(DROPPED, old="return leased"),
+            replace(DROPPED, new="return )"),
+            replace(DROPPED, killed_by=(HANGS,)),
+            DROPPED,
         ],
         workers=1,
     )
@@ -97,26 +108,36 @@ def test_a_mutant_is_killed_only_when_a_test_fails_that_holds_its_rule(project: 
     assert (project / "mm2py/rule.py").read_text() == moved
 
 
-def test_a_check_names_patches_that_do_not_apply_and_tests_that_are_gone(project: Path) -> None:
-    stale = dropped(HOLDS, DROPPED.replace("-        return False", "-        return leased"))
-    assert check_mutants(project, [dropped(HOLDS)]) == ""
-    found = check_mutants(project, [stale, dropped("tests/test_rule.py::test_that_is_gone")])
-    assert "01-lease-not-checked no longer applies" in found
-    assert "test_that_is_gone" in found
-    assert (project / "mm2py/rule.py").read_text() == RULE
+def test_what_is_wrong_with_an_entry_is_found_without_running_a_test(project: Path) -> None:
+    assert problems(project, [DROPPED]) == []
+    for wrong, text in (
+        (replace(DROPPED, file="mm2py/gone.py"), "there is no file"),
+        (replace(DROPPED, old="return leased"), "stands 0 times"),
+        (replace(DROPPED, old="return"), "stands 2 times"),
+        (replace(DROPPED, new="return False"), "same as old"),
+        (replace(DROPPED, new="return )"), "does not parse"),
+        (replace(DROPPED, killed_by=()), "names no test"),
+        (
+            replace(DROPPED, killed_by=("tests/test_rule.py::test_that_is_gone",)),
+            "no test tests/test_rule.py::test_that",
+        ),
+        (replace(DROPPED, killed_by=("tests/test_rule.py",)), "no test tests/test_rule.py"),
+    ):
+        (found,) = problems(project, [wrong])
+        assert text in found
+    assert problems(project, [DROPPED, DROPPED]) == ["lease-not-checked: 2 mutants have this name."]
 
 
 def test_tests_that_fail_without_a_mutant_prove_nothing(project: Path) -> None:
     (project / "mm2py/rule.py").write_text(RULE.replace("return False", "return True"))
     with pytest.raises(CannotRun, match="do not pass without a mutant"):
-        list(run_mutants(project, [dropped(HOLDS)], workers=1))
+        list(run_mutants(project, [DROPPED], workers=1))
 
 
-def test_the_header_names_the_tests(tmp_path: Path) -> None:
-    path = tmp_path / "01-lease-not-checked.patch"
-    path.write_text(DROPPED.format(killed_by=f"Killed-by: {HOLDS}\nKilled-by: {HOLDS_NOT}"))
-    mutant = read_mutant(path)
-    assert (mutant.name, mutant.killed_by, mutant.files) == (path.stem, (HOLDS, HOLDS_NOT), ["mm2py/rule.py"])
-    path.write_text(DROPPED.format(killed_by=""))
-    with pytest.raises(ValueError, match="names no test"):
-        read_mutant(path)
+def test_a_table_lists_mutants_field_by_field(tmp_path: Path) -> None:
+    (tmp_path / "rule.toml").write_text(ENTRY)
+    assert read_mutants(tmp_path) == [DROPPED]
+    for wrong in (ENTRY.replace("rule =", "rules ="), ENTRY.replace("killed_by", "killed")):
+        (tmp_path / "rule.toml").write_text(wrong)
+        with pytest.raises(ValueError, match=r"rule.toml: lease-not-checked"):
+            read_mutants(tmp_path)

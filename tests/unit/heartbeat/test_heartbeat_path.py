@@ -58,6 +58,8 @@ def test_a_heartbeat_that_was_there_before_proves_nothing_and_has_no_latency() -
     path, said = after(begin(1.0, 0.0), arrived(1.0, latency_ms=3_600_000, live=False))
     assert (said, path.phase) == ([], Phase.UNPROVEN)
     assert status_of(path, NOW_MS + 1000) == PathStatus(heartbeat_age_s=3600.0, path_latency_ms=None)
+    path, said = after(begin(1.0, 0.0), arrived(1.0, live=False))
+    assert (said, path.phase) == ([], Phase.UNPROVEN), "however young it is"
 
 
 def test_heartbeats_that_stop_are_logged_once_and_so_is_their_return() -> None:

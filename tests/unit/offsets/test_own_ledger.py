@@ -77,6 +77,21 @@ def test_a_write_that_failed_is_part_of_the_next_one() -> None:
     assert reader.forward(1002) == Answer(AnswerKind.COPIED, 902, True)
 
 
+def test_chunks_that_fill_up_during_a_write_are_part_of_the_next_one() -> None:
+    """A final position is formed while an earlier write of the same partition is under way."""
+    own, reader = OwnLedger(OF, 1, (0, 0), is_whole=True), PartitionLedger()
+    runs = [Run(at * 2, at, 1) for at in range(2 * CHUNK_ENTRIES)]
+    own.add(runs[:CHUNK_ENTRIES], 5)
+    under_way = own.chunks()
+    own.add(runs[CHUNK_ENTRIES:], 5)
+    own.chunks()
+    own.written(under_way)
+    for chunk in (*under_way, *own.chunks()):
+        reader.take(chunk)
+    assert reader.newest is not None
+    assert list(reader.newest.entries()) == runs
+
+
 def test_many_runs_at_once_become_chunks_of_a_size_that_brokers_take() -> None:
     own, reader = OwnLedger(OF, 1, (0, 0), is_whole=True), PartitionLedger()
     runs = [Run(at * 10 + 1, at * 9, 9) for at in range(3 * ENTRIES_AT_ONCE + 5)]

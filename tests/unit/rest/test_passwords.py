@@ -178,6 +178,13 @@ async def test_a_user_that_is_removed_while_the_password_is_checked_does_not_get
     assert await asking == 401
 
 
+async def test_a_password_that_is_replaced_while_it_is_checked_does_not_get_in(door: Door) -> None:
+    asking = asyncio.create_task(door.status(RIGHT))
+    await asyncio.sleep(HASH_S / 2)
+    door.write(alice=HASHES["bob"], bob=HASHES["bob"])
+    assert await asking == 401
+
+
 async def test_what_is_known_is_bounded(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "KNOWN_MOST", 1)
     for name in ("alice", "bob", "alice"):
