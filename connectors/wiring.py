@@ -224,11 +224,12 @@ class _Copying:
         )
         return self._running
 
-    async def source_answers(self, ownership: Ownership, show: Callable[[str], None]) -> None:
+    async def source_answers(self, ownership: Ownership, show: Callable[[str], None], is_first: bool) -> None:
         """Return when both clusters have answered. ``Preparation`` asks them once more for each attempt.
 
         Args:
             show: takes what the flow waits for meanwhile, in a sentence.
+            is_first: nothing of the flow runs, so the group is told of a source that does not answer.
         Raises: FlowRefused, if the source is the target, or another cluster than for the group's other workers.
         """
         settings, context = self._settings, self._context
@@ -236,7 +237,8 @@ class _Copying:
         target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
         log = context.log.bind(flow=str(settings.flow))
 
-        answers = FirstAnswers(settings.flow, ownership, show, clock=context.clock, rng=context.rng, log=log)
+        told = ownership if is_first else None
+        answers = FirstAnswers(settings.flow, told, show, clock=context.clock, rng=context.rng, log=log)
         source_id, target_id = await answers.of_both(source, target)
         refuse_wrong_source(settings.flow, settings.group, source_id, target_id, there=ownership.source_cluster)
         self.source_id = source_id

@@ -32,14 +32,14 @@ class FirstAnswers:
     def __init__(
         self,
         flow: Flow,
-        ownership: OwnershipView,
+        ownership: OwnershipView | None,
         show: Callable[[str], None],
         *,
         clock: Clock,
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``show`` takes in a sentence what the flow waits for."""
+        """``show`` takes in a sentence what the flow waits for; ``ownership`` is None if the group is not told."""
         self._flow = flow
         self._ownership = ownership
         self._show = show
@@ -68,7 +68,7 @@ class FirstAnswers:
             while not (await asyncio.wait([asking], timeout=WAITING_REPORT_S))[0]:
                 why = self._failure or NO_ANSWER
                 self._show(why)
-                self._ownership.hears_nothing(SourceSilence(begun_ms, why))
+                self._tell_group(SourceSilence(begun_ms, why))
                 if not is_logged:
                     is_logged = True
                     self._log.warning(
@@ -82,7 +82,11 @@ class FirstAnswers:
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            self._ownership.hears_nothing(None)
+            self._tell_group(None)
+
+    def _tell_group(self, silence: SourceSilence | None) -> None:
+        if self._ownership is not None:
+            self._ownership.hears_nothing(silence)
 
     def _note(self, why: str) -> None:
         self._failure = why

@@ -152,7 +152,7 @@ class ControlLog:
             await asyncio.sleep(backoff.next_s())
 
     async def _open(self) -> Opening:
-        self._lost = self._stopped = self._place = self._leader = None
+        self._lost = self._stopped = self._place = self._leader = self.denied = None
         self.skipped, self._epochs = 0, []
         found = await self._checked.ensure()
         self._leader = leader = ControlLeader(self._brokers, found, rights=self._checked.rights, clock=self._clock)

@@ -167,12 +167,16 @@ class GroupLooks:
             for entry in opening.entries:
                 self._view.take(entry)
         self._since = self._view.next_offset
-        end: int | None = None
+        end, waits = None, False
         while end is None or self._log.next_offset < end or self._log.trouble:
             end = await self._log.end() if end is None else end
             if self._log.denied is None:  # also at the end: only that shows whether the log was cut back
-                for entry in await self._log.read(waits=False):
+                entries = await self._log.read(waits=waits)
+                for entry in entries:
                     self._view.take(entry)
+                if not entries:  # a new leader does not show all yet, or the log was cut back to here: ask again
+                    end = end if self._log.next_offset >= (end or 0) else None
+                    waits = True
             if self._log.denied is not None:
                 raise self._log.denied
         return self._view

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import FlowSettings
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
-from mm2py.kafka.errors import BrokerRefused
+from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.answers import AnswerKind
@@ -21,7 +23,7 @@ from mm2py.records.gap_record import Gap
 from mm2py.records.quarantined import NotQuarantined, Quarantined, Replayed, decode
 from mm2py.replication.gap_log import GapTable
 from mm2py.replication.reading.flow_offsets import FlowOffsets
-from mm2py.replication.reading.internal_table import each_record
+from mm2py.replication.reading.internal_table import DamagedTopic, each_record
 from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.replication.reading.offset_tables import OffsetSyncTable
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
@@ -39,7 +41,9 @@ from mm2py.status.offset_report import (
 from mm2py.topics.names import ledger_topic, quarantine
 
 REPLAYED_NOTE = "mm2py replay has appended it since"
-STRETCHES_READ = 20
+LOOK_S: Final = 5.0
+"""How long the target is read for that."""
+STRETCHES_READ: Final = 20
 """So many stretches without copies are read on the target, to tell markers from records that others wrote."""
 
 
@@ -220,17 +224,30 @@ class _TargetLog:
         begins_at, there = ledger.newest.target_end, (self._remote, self._key[1])
         log_start = await _end_of(self._target, there, topic, EARLIEST)
         log_end = await _end_of(self._target, there, topic, LATEST)
-        left_out, first = 0, None
-        stretches = ((max(start, log_start), end) for start, end in ledger.without_copy() if end > log_start)
-        for number, (start, end) in enumerate(stretches):
-            left_out += end - start
-            if first is not None:
-                continue
-            if number == STRETCHES_READ:
-                first = start
-            elif (record := await self._record_from(start)) is not None and record.offset < end:
-                first = record.offset
-        return WayBack(begins_at, left_out, first, max(log_end, begins_at))
+        left_out, looked_at = 0, list[tuple[int, int]]()
+        for start, end in ledger.without_copy():
+            if end > log_start:
+                left_out += end - max(start, log_start)
+                if len(looked_at) <= STRETCHES_READ:
+                    looked_at.append((max(start, log_start), end))
+        first, is_seen = await self._first_record(looked_at)
+        return WayBack(begins_at, left_out, first, is_seen, log_end)
+
+    async def _first_record(self, stretches: Sequence[tuple[int, int]]) -> tuple[int | None, bool]:
+        """Return the offset of the first record in stretches of the remote partition, and whether it was read.
+
+        It may be later than that if it was not: a stretch takes too long, cannot be read, or there are too many.
+        """
+        at = None
+        try:
+            async with asyncio.timeout(LOOK_S):
+                for at, end in stretches[:STRETCHES_READ]:
+                    record = await self._record_from(at)
+                    if record is not None and record.offset < end:
+                        return record.offset, True
+        except (KafkaError, DamagedTopic, TimeoutError):
+            return at, False
+        return (stretches[STRETCHES_READ][0], False) if len(stretches) > STRETCHES_READ else (None, True)
 
     async def _record_at(self, target_offset: int) -> Record | None:
         record = await self._record_from(target_offset)

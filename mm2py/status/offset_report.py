@@ -49,6 +49,8 @@ class WayBack:
     """How many target offsets before that hold no copy: a marker, or a record that others wrote."""
     first_left_out: int | None
     """The first record among them; null: they are markers."""
+    is_read: bool
+    """False: what is at ``first_left_out`` was not read, and the first record may be later."""
     log_end: int
     """Where the target's log ends. What is between is not copied back by a flow that begins there."""
 
@@ -127,10 +129,16 @@ def with_way_back(report: OffsetReport, found: WayBack, source: str) -> OffsetRe
     text = f"{report.text}; a flow back to {source} begins at {begins_at}"
     if log_end > begins_at:
         text += f", not at the end of the log, {log_end}: the {log_end - begins_at} offsets between hold no copy"
-    if first is not None:
+    elif log_end < begins_at:
         text += (
-            f". Of the offsets before {begins_at} it leaves out {found.left_out} that hold no copy, the first record at"
-            f" {first}. To take them along, begin at {first}: the copies behind it come twice"
+            f", and the log ends at {log_end}: copies are missing there. What is written before {begins_at} from now on"
+            " is left out by it"
+        )
+    if first is not None:
+        where = f"the first record at {first}" if found.is_read else f"not read from {first} on, where records may be"
+        text += (
+            f". Of the offsets before {begins_at} it leaves out {found.left_out} that hold no copy, {where}. To take"
+            f" them along, begin at {first}: the copies behind it come twice"
         )
     return replace(report, text=text, way_back=found)
 

@@ -242,7 +242,7 @@ class StartConditions:
 
     no_mm2: Callable[[], Awaitable[None]]
     """Raises Mm2IsRunning if a live MirrorMaker 2 runs the flow, as it keeps its settings in the same topic."""
-    source_answers: Callable[[Ownership, Callable[[str], None]], Coroutine[Any, Any, None]]
+    source_answers: Callable[[Ownership, Callable[[str], None], bool], Coroutine[Any, Any, None]]
     """Returns when the source has answered, and says meanwhile why it has not. Raises one of ``refusals`` if it is the
     wrong cluster."""
     refusals: tuple[type[Mm2Error], ...]
@@ -387,7 +387,8 @@ class SourceSchedule(MemberSchedule):
         def show(why: str) -> None:
             self.waits_for = why
 
-        answers = self._conditions.source_answers(member.ownership(self._flow), show)
+        is_first = releases  # a connector that runs had its answer
+        answers = self._conditions.source_answers(member.ownership(self._flow), show, is_first)
         meanwhile = [self._release_meanwhile(member)] if releases else []
         try:
             await _until_any(answers, member.until(lambda: False), *meanwhile)

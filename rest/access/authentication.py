@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import functools
 import hmac
 import secrets
@@ -135,7 +134,7 @@ class Authentication:
     async def _user_of_password(self, users: Users, encoded: str, address: str) -> tuple[User, PasswordHash]:
         try:
             name, colon, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:  # not base64, or not UTF-8
             raise self._failed(address) from None
         if not colon:
             raise self._failed(address)

@@ -6,7 +6,6 @@ The token: ``mm2py/rest_token.py``. It is too long to be guessed, so attempts ne
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from pathlib import Path
 from typing import Final
@@ -90,6 +89,6 @@ def _given(header: bytes) -> Secret | None:
         return None
     try:
         name, _, password = base64.b64decode(rest.strip(), validate=True).decode("utf-8").partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, or not UTF-8
         return None
     return Secret(password) if name == PROVEN_USER and password else None

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
 from tests.fakes.broker.broker_model import ClusterModel
-from tests.scenarios.world import World
+from tests.scenarios.world import BEATS_SELDOM, World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
-EVERY_MINUTE = {"sync.topic.configs.interval.seconds": "60", "sync.topic.acls.interval.seconds": "60"}
+EVERY_MINUTE = {"sync.topic.configs.interval.seconds": "60", "sync.topic.acls.interval.seconds": "60", **BEATS_SELDOM}
 IDENTITY = {"replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scenarios.world import World
+from tests.scenarios.world import BEATS_SELDOM, World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
 pytestmark = pytest.mark.virtual_time(limit_s=HOUR_S)
@@ -33,7 +33,7 @@ class Night:
 
 
 def night_with(*topics: str, **extra: str) -> Night:
-    world = World(7, extra=extra)
+    world = World(7, extra={**BEATS_SELDOM, **extra})
     for topic in topics:
         world.source.create_topic(topic, 1)
         world.source.append(topic, 0, [b"1"])

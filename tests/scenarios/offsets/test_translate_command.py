@@ -22,7 +22,7 @@ from mm2py.records.quarantined import (
     encode_quarantined,
     encode_replayed,
 )
-from mm2py.status.offset_inquiry import Question, ask_where
+from mm2py.status.offset_inquiry import STRETCHES_READ, Question, ask_where
 from mm2py.status.offset_report import OffsetReport, WayBack, line_of
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
@@ -238,7 +238,7 @@ async def test_a_flow_back_is_told_where_it_begins_and_what_others_wrote_before_
     """One began at the end of the topic, another behind the last copy: both lost what clients had written to B."""
     world = failed_over(Run(0, 0, 10), Run(10, 14, 60), copied_to=70)
     (report,) = await ask(world, 70)
-    assert report.way_back == WayBack(begins_at=74, left_out=4, first_left_out=10, log_end=100)
+    assert report.way_back == WayBack(begins_at=74, left_out=4, first_left_out=10, is_read=True, log_end=100)
     assert line_of(report) == (
         "orders-0 offset 70 -> orders-0 offset 74, exact (behind the last copied record; a flow back to A begins at"
         " 74, not at the end of the log, 100: the 26 offsets between hold no copy. Of the offsets before 74 it"
@@ -258,7 +258,7 @@ async def test_markers_are_no_records_that_a_flow_back_leaves_out() -> None:
     world.target.write_marker("orders", 0, 7, 1)
     world.target.append("orders", 0, [b"copy"] * 5)
     (report,) = await ask(world, 105)
-    assert report.way_back == WayBack(begins_at=106, left_out=1, first_left_out=None, log_end=106)
+    assert report.way_back == WayBack(begins_at=106, left_out=1, first_left_out=None, is_read=True, log_end=106)
     assert report.text == "behind the last copied record; a flow back to A begins at 106"
 
 
@@ -267,7 +267,29 @@ async def test_what_the_target_has_deleted_is_not_counted() -> None:
     world = failed_over(*runs, copied_to=33)
     world.target.delete_records("orders", 0, 50)
     (report,) = await ask(world, 33)
-    assert report.way_back == WayBack(begins_at=97, left_out=97 - 50 - 16, first_left_out=50, log_end=100)
+    assert report.way_back == WayBack(begins_at=97, left_out=97 - 50 - 16, first_left_out=50, is_read=True, log_end=100)
+
+
+async def test_what_was_not_read_of_many_stretches_is_said_to_be_possible_only() -> None:
+    runs = [Run(number, 2 * number, 1) for number in range(30)]
+    world = failed_over(*runs, copied_to=30)
+    world.target.delete_records("orders", 0, 100)
+    for _ in range(100):
+        world.target.write_marker("orders", 0, 7, 1)
+    runs = [Run(number, 100 + 2 * number, 1) for number in range(30)]
+    write_chunks(world.target, [chunk(*runs, copied_to=30, is_whole=True)])
+    (report,) = await ask(world, 30)
+    assert report.way_back == WayBack(
+        begins_at=159, left_out=29, first_left_out=101 + 2 * STRETCHES_READ, is_read=False, log_end=200
+    )
+    assert f"not read from {101 + 2 * STRETCHES_READ} on, where records may be" in report.text
+
+
+async def test_a_target_that_has_lost_copies_says_so_to_who_goes_back() -> None:
+    world = failed_over(Run(0, 0, 120), copied_to=120)
+    (report,) = await ask(world, 120)
+    assert report.way_back == WayBack(begins_at=120, left_out=0, first_left_out=None, is_read=True, log_end=100)
+    assert "the log ends at 100: copies are missing there" in report.text
 
 
 async def test_under_the_default_policy_no_flow_leads_back_from_a_remote_topic() -> None:

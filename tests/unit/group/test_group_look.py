@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any, Final
+
 from mm2py.connector import Kind, parse_flow
-from mm2py.group.group_look import has_begun, runners, unfenced_writers
+from mm2py.group.control_log import Opening
+from mm2py.group.group_look import GroupLook, GroupLooks, has_begun, runners, unfenced_writers
 from mm2py.group.group_state import Member
 from mm2py.group.membership import View
+from mm2py.logs import make_logger
 from mm2py.records.control_record import Joined, MemberId, TaskName, Writer
+from tests.fakes.virtual_time import VirtualClock
 
 FLOW, OTHER = parse_flow("A->B"), parse_flow("C->B")
 W1, W2 = MemberId("aa"), MemberId("bb")
@@ -69,3 +75,42 @@ def test_producers_of_live_members_and_of_those_not_fenced_yet_are_found_for_the
     state = view(one)
     state.to_fence = {W2: {3: writer(FLOW, 3)}}
     assert [each.producer_id for each in unfenced_writers(state, FLOW)] == [1, 3]
+
+
+class CutLog:
+    """A control log whose end is told, and which an unclean election then cuts back to what was read."""
+
+    topic: Final = "mm2py-control.g.internal"
+    trouble = ""
+    denied = None
+    next_offset = 7
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+        self.waited: list[bool] = []
+
+    async def open(self) -> Opening:
+        return Opening(None, 0, (), 0)
+
+    async def end(self) -> int:
+        return self.ends.pop(0)
+
+    async def read(self, *, waits: bool) -> list[Any]:
+        self.waited.append(waits)
+        return []
+
+
+async def test_a_look_ends_where_the_log_was_cut_back_to_what_it_has_read_and_does_not_ask_at_full_speed() -> None:
+    looks = GroupLooks(
+        "g",
+        FLOW,
+        None,  # type: ignore[arg-type]
+        is_owner=True,
+        clock=VirtualClock(),
+        rng=random.Random(1),
+        log=make_logger("error", "json"),
+    )
+    log = CutLog(9, 9, 7)
+    looks._log = log  # type: ignore[assignment]
+    assert await looks.look() == GroupLook("g")
+    assert log.waited == [False, True, True]

@@ -183,6 +183,7 @@ def test_what_is_nearly_the_token_is_refused_and_told_without_it_but_does_not_ke
         {"Authorization": token},
         {"Authorization": f"Basic {token}"},
         {"Authorization": "Basic w6"},
+        {"Authorization": "Basic é"},
         {"Authorization": "Digest " + token},
         {"Authorization": "Bearer"},
     ]
