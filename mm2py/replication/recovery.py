@@ -56,7 +56,7 @@ from mm2py.replication.reading.log_reader import LogReader, Stretch
 MISSES_MOST: Final = 10_000
 """After so many source records that a cleaned target lacks, the search for a later one ends."""
 REPEATED_FENCES_MOST: Final = 16
-"""So many of the deleted offsets may be markers of fences that were repeated."""
+"""So many deleted offsets may be markers of fences that were repeated, without a record among them."""
 _HALF: Final = SEQUENCE_MODULUS // 2
 
 
@@ -210,11 +210,13 @@ class Tail:
         Each epoch between the writer's and the fence's was another fence, whose marker may be among the deleted
         offsets. Counting it as a record could leave one out, so it is subtracted: a record may be copied twice.
 
-        A marker that was not read back is written again in the same epoch, and no epoch tells of it. So a few more may
-        be markers, and are subtracted as well.
+        A marker that was not read back is written again in the same epoch, and no epoch tells of it. So a few offsets
+        may all be markers, and count as none. More are records: a target whose retention is shorter than the age of
+        the records deletes them at once, and they are not to be copied again.
         """
         fences = 0 if self._fence_epoch is None else self._fence_epoch - self._writer.epoch - 1
-        return max(0, log_start - self._from_offset - max(0, fences) - REPEATED_FENCES_MOST)
+        told = log_start - self._from_offset - max(0, fences)
+        return told if told > REPEATED_FENCES_MOST else 0
 
     def _fences(self, header: BatchHeader) -> bool:
         return (

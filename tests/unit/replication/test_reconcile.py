@@ -15,7 +15,7 @@ from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records.batch import SEQUENCE_MODULUS, stamp
 from mm2py.replication.planning.planner import plan
 from mm2py.replication.planning.steps import Outgoing, Step, TargetRules
-from mm2py.replication.recovery import REPEATED_FENCES_MOST, Comparison, Tail, Walk, Writer
+from mm2py.replication.recovery import Comparison, Tail, Walk, Writer
 from tests.fakes.broker.cluster_state import ClusterState
 from tests.fakes.broker.record_batch import Record, build_batch
 from tests.fakes.virtual_time import VirtualClock
@@ -227,7 +227,7 @@ def test_without_evidence_a_count_over_a_hole_is_not_believed() -> None:
     pair.produce(40)
     pair.state.delete_records("t", 0, 80)
     del pair.state.partition("s", 0).log.batches[1]
-    assert pair.resume() == 80 - REPEATED_FENCES_MOST
+    assert pair.resume() == 80
 
 
 def test_without_evidence_each_fence_in_between_may_be_one_of_the_deleted_offsets() -> None:
@@ -239,7 +239,7 @@ def test_without_evidence_each_fence_in_between_may_be_one_of_the_deleted_offset
     pair.state.delete_records("t", 0, 61)
     pair.fence(E + 2)
     pair.produce(4)
-    assert pair.resume(fence=E + 2) == 60 - REPEATED_FENCES_MOST
+    assert pair.resume(fence=E + 2) == 60
 
 
 def test_records_that_look_the_same_are_rather_repeated_than_left_out() -> None:
