@@ -27,7 +27,13 @@ PATIENT: Mapping[str, str | int] = {
 }
 """Brokers may be away; of one that says nothing others lead what it led after ten seconds."""
 AGES_MS = {"young": 0, "old": 30 * 86_400_000}
-"""What they stored of old records the target's brokers forget at once; of young ones they remember it for a day."""
+"""Brokers forget at once who wrote old records; of young ones they remember it for a day."""
+IN_ORDER: Mapping[str, Mapping[str, str | int]] = {
+    "young": {},
+    "old": {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1},
+}
+"""How the load's own client keeps the order. A source that starts again has forgotten the producer of old records, and
+librdkafka, asked for idempotence, may then wait for ever with all its records."""
 
 
 class Loads:
@@ -43,7 +49,7 @@ class Loads:
                 Traffic(seed=len(stem), partitions=PARTITIONS, first_timestamp_ms=now_ms() - age_ms),
                 codecs=["lz4"],
                 per_second=per_second,
-                settings=PATIENT,
+                settings={**PATIENT, **IN_ORDER[age]},
             )
             for age, age_ms in AGES_MS.items()
         ]
