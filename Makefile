@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -137,6 +137,19 @@ shake: venv venv-spark jars ## the tests on real clusters, beside four processes
 	@for number in 1 2 3 4; do timeout $(BUSY_S) sh -c 'while :; do :; done' & pids="$$pids $$!"; done; \
 	trap 'kill $$pids' EXIT; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} $(PYTEST) $(ON_CLUSTERS) $(ARGS)
+
+quick: venv ## lint, types, and the cheapest tests of the lines that changed: 15 s (ARGS="--of REVISION")
+	@found=$$($(MAKE) --no-print-directory lint 2>&1) || { echo "$$found"; exit 1; }
+	@$(PY) -m tests.quick $(ARGS)
+
+quick-map: venv ## record which tests run which lines, for make quick: ten minutes, now and then; needs Python 3.13
+	@if $(IS_3_13); then \
+	  $(PY) -m tests.quick --record; \
+	elif [ -n "$(PYTHON_3_13)" ]; then \
+	  $(MAKE) --no-print-directory quick-map VENV=.venv-3.13 PYTHON="$(PYTHON_3_13)"; \
+	else \
+	  echo "No python3.13 with its venv module here: make quick runs the tests of files of the same name."; \
+	fi
 
 test-unit: venv ## the unit tests alone: under a minute
 	$(PYTEST) tests/unit $(USUAL) $(ON_ALL_CORES)

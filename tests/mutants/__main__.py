@@ -1,7 +1,7 @@
 """``make mutants``: drops one safety rule after the other, and demands that a test notices.
 
 See ``table`` and ``runner``. The tables are in ``rules/``; each entry says which rule it drops, and what that would
-cost an operator.
+cost an operator. ``--random`` takes the net of ``draw`` instead.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.runner import CannotRun, Result, Verdict, run_mutants
-from tests.mutants.table import read_mutants
+from tests.mutants.table import RANDOM, RULES, read_mutants
 
-HERE: Final = Path(__file__).parent
-ROOT: Final = HERE.parents[1]
+ROOT: Final = Path(__file__).parents[2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,8 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("-k", default="", metavar="TEXT", help="only mutants with this text in their name or file")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2, help="how many run at a time")
+    parser.add_argument("--random", action="store_true", help="the random mutants of draw.py in place of the rules")
     options = parser.parse_args(arguments)
-    mutants = [each for each in read_mutants(HERE / "rules") if options.k in each.name or options.k in each.file]
+    table = read_mutants(RANDOM if options.random else RULES)
+    mutants = [each for each in table if options.k in each.name or options.k in each.file]
     if not mutants:
         parser.error(f"no mutant has {options.k} in its name or file")
     begun_s = time.monotonic()

@@ -53,12 +53,15 @@ class Result:
     """What pytest said."""
 
 
-def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Iterator[Result]:
+def run_mutants(
+    root: Path, mutants: Sequence[Mutant], *, workers: int, timeout_s: float | None = None
+) -> Iterator[Result]:
     """Yield what became of each mutant, in their order.
 
     Args:
         root: a git checkout. Its files are copied as they are now; nothing in it is changed.
         workers: how many mutants are run at a time, each in a copy of its own.
+        timeout_s: how long one test may take; by default as long as in ``make test``.
     Raises:
         CannotRun: the named tests do not pass without a mutant, or would not run the copied code.
     """
@@ -75,7 +78,7 @@ def run_mutants(root: Path, mutants: Sequence[Mutant], *, workers: int) -> Itera
         def run(mutant: Mutant) -> Result:
             copy = copies.get()
             try:
-                return _run_mutant(mutant, copy)
+                return _run_mutant(mutant, copy, timeout_s)
             finally:
                 copies.put(copy)
 
@@ -116,7 +119,7 @@ def _tests(mutants: Sequence[Mutant]) -> list[str]:
     return list(dict.fromkeys(test for mutant in mutants for test in mutant.killed_by))
 
 
-def _run_mutant(mutant: Mutant, copy: Path) -> Result:
+def _run_mutant(mutant: Mutant, copy: Path, timeout_s: float | None) -> Result:
     begun_s = time.monotonic()
     path = copy / mutant.file
     before, time_ns = path.read_text(encoding="utf-8"), path.stat().st_mtime_ns
@@ -125,7 +128,8 @@ def _run_mutant(mutant: Mutant, copy: Path) -> Result:
         return Result(mutant, Verdict.NO_LONGER_APPLIES, 0.0, f"old stands {before.count(mutant.old)} times.")
     try:
         path.write_text(mutated, encoding="utf-8")
-        done = _pytest(copy, [*mutant.killed_by, "-x"])
+        limit = [] if timeout_s is None else [f"--timeout={timeout_s:g}"]
+        done = _pytest(copy, [*mutant.killed_by, "-x", *limit])
         return Result(mutant, _judge(done), time.monotonic() - begun_s, done.stdout + done.stderr)
     except subprocess.TimeoutExpired as error:
         return Result(mutant, Verdict.TIMED_OUT, time.monotonic() - begun_s, str(error))

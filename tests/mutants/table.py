@@ -22,7 +22,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+RULES: Final = Path(__file__).parent / "rules"
+RANDOM: Final = Path(__file__).parent / "random.toml"
+"""The mutants that ``draw`` drew, a table like the others; its rules are no rules, only places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,14 @@ class Mutant:
         return source.replace(self.old, self.new) if source.count(self.old) == 1 else None
 
 
-def read_mutants(folder: Path) -> list[Mutant]:
-    """Read all tables of a folder, in the order of their names.
+def read_mutants(at: Path) -> list[Mutant]:
+    """Read one table, or all tables of a folder, in the order of their names.
 
     Raises:
         ValueError: an entry lacks a field, or has one that is unknown.
     """
-    return [mutant for path in sorted(folder.glob("*.toml")) for mutant in _read_table(path)]
+    paths = sorted(at.glob("*.toml")) if at.is_dir() else [at]
+    return [mutant for path in paths for mutant in _read_table(path)]
 
 
 def _read_table(path: Path) -> Iterator[Mutant]:

@@ -26,7 +26,8 @@ PROOFS: Final = (
 SUBJECTS: Final = ("crash", "canaries", "secrets", "shared_fence", "foreign_writers", "access", "control_log")
 """Files whose tests are about a fence, a secret or an invariant."""
 _BROKEN: Final = re.compile(
-    r"InvariantBroken|Invariant\b.* does not hold|were lost|was lost|twice|out of order|not copied right|FAIL \S+ -> \S+"
+    r"InvariantBroken|Invariant\b.* does not hold|were lost|was lost|twice|out of order"
+    r"|not copied right|FAIL \S+ -> \S+"
 )
 """The last two are what a report of the checker says; its own files are in no traceback of a copy that is wrong."""
 

@@ -209,7 +209,7 @@ def test_each_breach_on_the_target_is_reported_where_it_stands(
     source_cluster: KafkaCluster, target_cluster: KafkaCluster
 ) -> None:
     topic, remote = topics(source_cluster, target_cluster, "breaches", 4)
-    load(source_cluster, topic, 800, twins=False)  # a changed twin may as well be a lost one: the other stands beside it
+    load(source_cluster, topic, 800, twins=False)  # a changed twin may as well be a lost one: another stands beside it
     logs = [dump(source_cluster, topic, number) for number in range(4)]
     write(target_cluster, remote, [*logs[0][:20], *logs[0][21:]], 0)
     write(target_cluster, remote, [*logs[1][:30], *logs[1][20:]], 1)

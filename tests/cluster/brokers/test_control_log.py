@@ -279,8 +279,12 @@ async def test_a_killed_leader_costs_the_time_until_it_is_noticed(three_node_clu
                 entries = await read_to(other.log, last + 1)
             assert {str(entry.record) for entry in entries} == {str(beat(1))}
 
+    three = new_name("three")
     try:
         await run(scenario())
+        create_topic(three_node_cluster, three, replicas=3)  # as the broker model: one that is away counts
+        (partition,) = admin(three_node_cluster).list_topics(three).topics[three].partitions.values()
+        assert (len(partition.replicas), len(partition.isrs)) == (3, 2)
     finally:
         three_node_cluster.start()
 

@@ -115,7 +115,7 @@ PASS = {"copy.mode": "pass"}
 """One batch of the source stays one batch: then an attempt that is killed leaves some of them."""
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.walk(range(4))
 async def test_killed_attempts_and_the_live_flow_behind_them_copy_each_record_once(seed: int) -> None:
     """F82: attempts of a task are killed; the last one reaches the seam, and the workers go on there."""
     world, chance = SharedWorld(seed, extra=PASS), random.Random(seed)
@@ -149,7 +149,7 @@ async def test_killed_attempts_and_the_live_flow_behind_them_copy_each_record_on
     await world.finish()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.walk(range(3))
 async def test_of_two_attempts_at_once_one_finishes_and_the_other_waits_for_it(seed: int) -> None:
     """Speculation: the later attempt fences the earlier one, which does not fail before the task is done."""
     world, chance = SharedWorld(seed, extra=PASS), random.Random(seed)
@@ -248,7 +248,7 @@ async def test_a_backfill_may_begin_later_than_the_log(first: int) -> None:
     assert [record.content for record in world.target.records("A.t0", 0)] == wanted
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.walk(range(3))
 async def test_an_attempt_that_runs_on_after_its_backfill_was_abandoned_is_fenced(seed: int) -> None:
     """The driver is dead, and an executor does not know that. What it still sends does no harm."""
     world, chance = SharedWorld(seed, extra=PASS), random.Random(seed)
@@ -273,7 +273,7 @@ async def test_an_attempt_that_runs_on_after_its_backfill_was_abandoned_is_fence
     await asyncio.gather(attempt, return_exceptions=True)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.walk(range(3))
 async def test_a_topic_that_is_selected_behind_its_hold_is_begun_by_no_worker_before_the_seam(seed: int) -> None:
     """t0 stands in the file of the command alone. Workers lose the target for a while at any time, or start late."""
     world, chance = SharedWorld(seed, extra={**PASS, "topics": "t1"}), random.Random(seed)

@@ -57,7 +57,7 @@ async def test_a_refused_topic_is_logged_once_and_copied_within_a_minute_once_al
     night.world.target.create_topic("A.orders", 1)
     night.world.target.append("A.orders", 0, [b"who wrote this?"])
     async with night.world.worker():
-        await asyncio.sleep(HOUR_S)
+        await asyncio.sleep(12 * MINUTE_S)
         (line,) = night.lines("topic.refused")
         assert "Delete" not in line
         assert line.index("/connectors/A->B.MirrorSourceConnector/offsets") < line.index("--allow-recopy 'A->B:o")
@@ -118,7 +118,7 @@ async def test_a_missing_right_is_logged_sparingly_and_its_grant_is_noticed() ->
         for topic in ("orders", "bills"):
             night.world.source.append(topic, 0, [b"2"])
         await night.world.copied({"bills": "A.bills"})
-        await asyncio.sleep(HOUR_S)
+        await asyncio.sleep(12 * MINUTE_S)
         assert len(night.lines("target.denied")) == 1
         assert night.lines("partitions.copying") == []
         assert len(night.lines()) < 30
@@ -189,7 +189,7 @@ async def test_a_record_that_is_too_large_is_logged_sparingly_and_a_raised_limit
     async with night.world.worker():
         await night.world.copied({"orders": "A.orders"})
         night.world.source.append("orders", 0, [b"x" * 5_000])
-        await asyncio.sleep(HOUR_S)
+        await asyncio.sleep(12 * MINUTE_S)
         (line,) = night.lines("source.too_large")
         assert "max.message.bytes" in line
         assert night.lines("partitions.copying") == []
@@ -207,9 +207,9 @@ async def test_a_target_that_is_unavailable_for_a_night_is_logged_now_and_then()
         (node,) = night.world.target.alive
         night.world.target.stop_broker(node)
         night.world.source.append("orders", 0, [b"2"])
-        await asyncio.sleep(2 * HOUR_S)
+        await asyncio.sleep(20 * MINUTE_S)
         said = night.lines()[begun:]
-        assert 1 <= len(said) <= 125, said[-5:]  # one a minute; each waiting partition logs once more
+        assert 1 <= len(said) <= 25, said[-5:]  # one a minute; each waiting partition logs once more
         night.world.target.start_broker(node)
         await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
 

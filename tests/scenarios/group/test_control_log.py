@@ -462,16 +462,16 @@ async def test_many_workers_that_open_it_at_once_create_one_topic() -> None:
 async def test_a_new_member_reads_from_the_newest_snapshot_and_little_before_it() -> None:
     scene = Scene()
     scene.cluster.create_topic(NAME, 1, TOPIC.configs)
-    scene.fill(beats(*range(60_000)), a_batch=1)
-    scene.fill([snapshot(59_000, "old", "old"), *beats(1), snapshot(59_990, "new", "state"), *beats(2)])
+    scene.fill(beats(*range(8_000)), a_batch=1)
+    scene.fill([snapshot(7_000, "old", "old"), *beats(1), snapshot(7_990, "new", "state"), *beats(2)])
     before = scene.fetched()
     log, opening = await scene.opened()
-    assert (opening.state, opening.covers) == ("state", 59_990)
-    assert [entry.offset for entry in opening.entries] == list(range(59_990, 60_004))
-    assert [entry.record for entry in opening.entries[-2:]] == [snapshot(59_990, "new", "state"), beat(2)]
+    assert (opening.state, opening.covers) == ("state", 7_990)
+    assert [entry.offset for entry in opening.entries] == list(range(7_990, 8_004))
+    assert [entry.record for entry in opening.entries[-2:]] == [snapshot(7_990, "new", "state"), beat(2)]
     assert scene.fetched() - before <= 2
     await log.append(beats(3))
-    assert [entry.offset for entry in await read_to(log, 60_005)] == [60_004]
+    assert [entry.offset for entry in await read_to(log, 8_005)] == [8_004]
 
 
 @pytest.mark.parametrize("ago", [0, 1, FIRST_WINDOW_RECORDS - 1, FIRST_WINDOW_RECORDS, 2500, 8000])
@@ -628,17 +628,17 @@ async def test_a_new_member_reads_past_a_foreign_marker_of_a_later_leader() -> N
 async def test_a_record_appended_while_a_member_opens_the_log_is_read_once() -> None:
     scene = Scene()
     log, _ = await scene.opened()
-    scene.fill(beats(*range(5000)))
+    scene.fill(beats(*range(1500)))
     stop = asyncio.Event()
 
     async def write() -> None:
-        number = 5000
+        number = 1500
         while not stop.is_set():
             await log.append(beats(number))
             number += 1
 
     writing = asyncio.create_task(write())
-    for _ in range(20):
+    for _ in range(10):
         joiner, opening = await scene.opened()
         entries = [*opening.entries, *await read_to(joiner, joiner.next_offset + 5)]
         assert [entry.offset for entry in entries] == list(range(joiner.next_offset))

@@ -747,6 +747,9 @@ async def test_topics_are_made_widened_and_refused() -> None:
     assert await create(cluster, "wide", 0) == 37
     assert await create(cluster, "many", 1, 4) == 38
     assert await create(cluster, "odd", no_such="1") == 40
+    cluster.stop_broker(3)
+    assert await create(cluster, "away", 1, 3) == 0, "brokers that are away count"
+    cluster.start_broker(3)
     await asyncio.sleep(0.1)  # metadata lag
     assert len((await describe(cluster, "made")).partitions) == 2
     widen = messages.CreatePartitionsRequest(

@@ -79,7 +79,7 @@ def test_members_of_all_sizes_are_read_as_one(sizes: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_codec_takes_memory_out_of_proportion(name: str) -> None:
     codec, make = HOSTILE[name]
-    for times in (1, 2, 4):
+    for times in (1, 4):
         data = make(times * SIZE)
         tracemalloc.start()
         try:

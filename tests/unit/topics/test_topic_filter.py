@@ -305,11 +305,16 @@ def test_what_would_cost_seconds_or_gigabytes_is_refused_before_it_is_compiled(
     assert len(str(refused.value)) < 500
 
 
+NAMES = [f"team-{number % 40:02d}.orders-of-the-customers.v{number:04d}.events-of-today" for number in range(5_000)]
+PATTERNS = [rf"team-{number}\.(?:orders|bills)-[a-z0-9]{{1,40}}.*" for number in range(2_000)]
+
+
 @pytest.mark.parametrize(
     "entries",
     [
-        [f"team-{number % 40:02d}.orders-of-the-customers.v{number:04d}.events-of-today" for number in range(5_000)],
-        [rf"team-{number}\.(?:orders|bills)-[a-z0-9]{{1,40}}.*" for number in range(2_000)],
+        pytest.param(NAMES, marks=pytest.mark.slow, id="names"),
+        pytest.param(PATTERNS, marks=pytest.mark.slow, id="patterns"),
+        pytest.param([*NAMES[:300], *PATTERNS[:100]], id="some of both"),
         ["[a-z]{1,249}", "[a-z]{10000}", "(?:[a-z]{3}-){10}x"],
         [r"(?:[a-z]+\.)+orders", "(?:a+b+)+"],
     ],

@@ -1,0 +1,145 @@
+"""Draws random mutants and keeps those that a test kills: ``random.toml`` was made so, once.
+
+A rule that nobody thought of has no entry in the other tables. These mutants are small edits at random lines that tests
+run: a comparison at its border, a condition turned round, a call left out, a result left out, a sum made a difference.
+They are the net under a change of the tests: what was killed before is killed behind it (``make mutants
+ARGS=--random``). Drawing needs the map of ``make quick-map``: ``python -m tests.mutants.draw --seed 1 --count 300``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.mutants.runner import Verdict, run_mutants
+from tests.mutants.table import RANDOM, Mutant
+from tests.quick.__main__ import load_map
+from tests.quick.choose import TestMap
+
+ROOT: Final = Path(__file__).parents[2]
+_COMPARISONS: Final = dict(
+    (
+        *((ast.Lt, "<="), (ast.LtE, "<"), (ast.Gt, ">="), (ast.GtE, ">"), (ast.Eq, "!="), (ast.NotEq, "==")),
+        *((ast.In, "not in"), (ast.NotIn, "in"), (ast.Is, "is not"), (ast.IsNot, "is")),
+    )
+)
+_DEAREST_TEST_S: Final = 20.0
+
+
+def edits(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what may be written in place of a node, or of a part of it."""
+    match node:
+        case ast.Compare(left, [op], [right]):
+            yield node, f"{ast.unparse(left)} {_COMPARISONS[type(op)]} {ast.unparse(right)}"
+        case ast.BoolOp(op, values):
+            word = " and " if isinstance(op, ast.Or) else " or "
+            yield node, f"({word.join(f'({ast.unparse(value)})' for value in values)})"
+        case ast.UnaryOp(ast.Not(), operand):
+            yield node, f"bool({ast.unparse(operand)})"
+        case ast.BinOp(left, ast.Add() | ast.Sub() as op, right) if not isinstance(left, ast.Constant | ast.JoinedStr):
+            sign = "-" if isinstance(op, ast.Add) else "+"
+            yield node, f"({ast.unparse(left)} {sign} {ast.unparse(right)})"
+        case ast.Expr(ast.Call() | ast.Await()) | ast.AugAssign():
+            yield node, "pass"
+        case ast.If(test):
+            yield test, f"not ({ast.unparse(test)})"
+        case ast.Return(ast.expr() as value) if not isinstance(value, ast.Constant):
+            yield value, "None"
+
+
+def mutants(source: str, line: int) -> Iterator[tuple[str, str]]:
+    """Yield edits of the statements that begin on a line, as whole lines that stand once in the source."""
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source)):
+        if getattr(node, "lineno", None) != line:
+            continue
+        for part, text in edits(node):
+            first, last = part.lineno - 1, part.end_lineno  # type: ignore[attr-defined]
+            old = "".join(lines[first:last])
+            head = lines[first].encode()[: part.col_offset].decode()  # type: ignore[attr-defined]
+            tail = lines[last - 1].encode()[part.end_col_offset :].decode()  # type: ignore[attr-defined]
+            new = head + text + tail
+            while source.count(old) > 1 and first > 0:
+                first -= 1
+                old, new = lines[first] + old, lines[first] + new
+            yield old, new
+
+
+def candidates(known: TestMap, random: Random) -> Iterator[Mutant]:
+    """Yield mutants at random lines of the map without end; the tests are the cheapest that run the line."""
+    places = [(file, line) for file in sorted(known.lines) for line in sorted(known.lines[file])]
+    seen: set[tuple[str, str]] = set()
+    while True:
+        file, line = random.choice(places)
+        source = (ROOT / file).read_text(encoding="utf-8")
+        found = list(mutants(source, line))
+        tests = [known.tests[test] for test in known.lines[file][line]]
+        names = tuple(name for name, cost_s in tests if cost_s < _DEAREST_TEST_S)
+        if not found or not names:
+            continue
+        old, new = random.choice(found)
+        mutant = Mutant(f"r{len(seen):03}", f"{file}:{line}", file, old, new, names)
+        mutated = mutant.apply(source)
+        if (file, new) in seen or mutated is None or not _parses(mutated):
+            continue
+        seen.add((file, new))
+        yield mutant
+
+
+def _parses(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
+    options = parser.parse_args(arguments)
+    known = load_map()
+    if known is None:
+        parser.error("There is no map yet: make quick-map")
+    drawn = candidates(known, Random(options.seed))
+    kept: list[Mutant] = []
+    verdicts: list[str] = []
+    while len(kept) < options.count:
+        some = [next(drawn) for _ in range(min(100, (options.count - len(kept)) * 5 // 4 + 1))]
+        for result in run_mutants(ROOT, some, workers=options.workers, timeout_s=30):
+            killers = re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", result.output, re.MULTILINE)
+            verdicts.append(result.verdict.value)
+            print(result.mutant.name, result.verdict.value, result.mutant.rule, *killers[:1], flush=True)
+            if result.verdict is Verdict.KILLED and killers and len(kept) < options.count:
+                kept.append(result.mutant.__class__(**_fields(result.mutant) | {"killed_by": (killers[0],)}))
+    drawn_count = len(verdicts)
+    survived = verdicts.count(Verdict.SURVIVED.value)
+    RANDOM.write_text(
+        f"# {len(kept)} random mutants (tests/mutants/draw.py, seed {options.seed}). Of {drawn_count} drawn,\n"
+        f"# {survived} survived the eight cheapest tests of their line and are not here.\n\n"
+        + "\n".join(_entry(mutant) for mutant in kept),
+        encoding="utf-8",
+    )
+
+
+def _fields(mutant: Mutant) -> dict[str, object]:
+    return {name: getattr(mutant, name) for name in ("name", "rule", "file", "old", "new", "killed_by")}
+
+
+def _entry(mutant: Mutant) -> str:
+    """Return the entry of a table. A string of JSON is one of TOML as well."""
+    lines = [f"{name} = {json.dumps(value)}" for name, value in _fields(mutant).items()]
+    return "\n".join(["[[mutant]]", *lines, ""])
+
+
+if __name__ == "__main__":
+    main()
