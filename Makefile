@@ -131,7 +131,7 @@ test: venv ## all tests but the slow ones: unit, then real clusters and parity w
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
 	export MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2}; \
-	nice -n 19 $(PYTEST) tests/scenarios tests/simulation $(USUAL) $(ON_ALL_CORES) >$(SCENARIOS_OUT) 2>&1 & \
+	nice -n 10 $(PYTEST) tests/scenarios tests/simulation $(USUAL) $(ON_ALL_CORES) --timeout=3600 >$(SCENARIOS_OUT) 2>&1 & \
 	scenarios=$$!; trap 'kill $$scenarios 2>/dev/null' EXIT; \
 	$(TWICE) $(ON_CLUSTERS) || failed=1; \
 	wait $$scenarios || failed=1; \

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from mm2py.cli.command import CommandParser
 from mm2py.errors import ConfigError
@@ -15,9 +16,19 @@ from mm2py.secret import Secret
 from rest.access.hashes import TOKEN_MIN_CHARS, hash_password, hash_token
 
 
+class _SilentParser(CommandParser):
+    """Repeats no argument: it may be the password."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(
+            "No password or token is taken from the command line: others can read it there, and the shell keeps it.",
+            remedy=f"Choose another one, and type it when asked, or write it to standard input ({self.prog} --help).",
+        )
+
+
 def run(arguments: Sequence[str]) -> int:
     """Print a hash. Raises: ConfigError, there is no password, or it is no good."""
-    parser = CommandParser(
+    parser = _SilentParser(
         prog="mm2py hash-password",
         description="Asks for a password, or reads it from standard input, and prints its hash for rest.users.file.",
         allow_abbrev=False,

@@ -14,12 +14,14 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from tests.mutants.runner import Verdict, run_mutants
-from tests.mutants.table import RANDOM, Mutant
+from tests.mutants.table import RANDOM, Mutant, read_mutants
 from tests.quick.__main__ import load_map
 from tests.quick.choose import TestMap
 
@@ -30,7 +32,8 @@ _COMPARISONS: Final = dict(
         *((ast.In, "not in"), (ast.NotIn, "in"), (ast.Is, "is not"), (ast.IsNot, "is")),
     )
 )
-_DEAREST_TEST_S: Final = 20.0
+_MOST_TESTS: Final = 5
+_DEAREST_TEST_S: Final = 2.0
 
 
 def edits(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
@@ -72,16 +75,19 @@ def mutants(source: str, line: int) -> Iterator[tuple[str, str]]:
             yield old, new
 
 
-def candidates(known: TestMap, random: Random) -> Iterator[Mutant]:
-    """Yield mutants at random lines of the map without end; the tests are the cheapest that run the line."""
+def candidates(known: TestMap, random: Random, seen: set[tuple[str, str]]) -> Iterator[Mutant]:
+    """Yield mutants at random lines of the map without end; the tests are the cheapest that run the line.
+
+    Args:
+        seen: file and new text of those that are not to be drawn again.
+    """
     places = [(file, line) for file in sorted(known.lines) for line in sorted(known.lines[file])]
-    seen: set[tuple[str, str]] = set()
     while True:
         file, line = random.choice(places)
         source = (ROOT / file).read_text(encoding="utf-8")
         found = list(mutants(source, line))
         tests = [known.tests[test] for test in known.lines[file][line]]
-        names = tuple(name for name, cost_s in tests if cost_s < _DEAREST_TEST_S)
+        names = tuple(name for name, cost_s in tests if cost_s < _DEAREST_TEST_S)[:_MOST_TESTS]
         if not found or not names:
             continue
         old, new = random.choice(found)
@@ -102,33 +108,30 @@ def _parses(source: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Draw until the table has so many; each is written down when it was killed, so a campaign may stop at any time."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, help="of the first; default: the number of those that are there already")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     options = parser.parse_args(arguments)
     known = load_map()
     if known is None:
         parser.error("There is no map yet: make quick-map")
-    drawn = candidates(known, Random(options.seed))
-    kept: list[Mutant] = []
-    verdicts: list[str] = []
-    while len(kept) < options.count:
-        some = [next(drawn) for _ in range(min(100, (options.count - len(kept)) * 5 // 4 + 1))]
+    there = read_mutants(RANDOM) if RANDOM.is_file() else []
+    seed = len(there) if options.seed is None else options.seed
+    drawn = candidates(known, Random(seed), {(mutant.file, mutant.new) for mutant in there})
+    verdicts: list[Verdict] = []
+    while len(there) < options.count:
+        some = list(islice(drawn, (options.count - len(there)) * 3 // 2 + 1))
         for result in run_mutants(ROOT, some, workers=options.workers, timeout_s=30):
-            killers = re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", result.output, re.MULTILINE)
-            verdicts.append(result.verdict.value)
-            print(result.mutant.name, result.verdict.value, result.mutant.rule, *killers[:1], flush=True)
-            if result.verdict is Verdict.KILLED and killers and len(kept) < options.count:
-                kept.append(result.mutant.__class__(**_fields(result.mutant) | {"killed_by": (killers[0],)}))
-    drawn_count = len(verdicts)
-    survived = verdicts.count(Verdict.SURVIVED.value)
-    RANDOM.write_text(
-        f"# {len(kept)} random mutants (tests/mutants/draw.py, seed {options.seed}). Of {drawn_count} drawn,\n"
-        f"# {survived} survived the eight cheapest tests of their line and are not here.\n\n"
-        + "\n".join(_entry(mutant) for mutant in kept),
-        encoding="utf-8",
-    )
+            verdicts.append(result.verdict)
+            killers = re.findall(r"^FAILED (tests/[^\s\[]+)", result.output, re.MULTILINE)
+            print(result.verdict.value, result.mutant.rule, *killers[:1], flush=True)
+            if result.verdict is Verdict.KILLED and killers and len(there) < options.count:
+                there.append(replace(result.mutant, name=f"r{len(there):03}", killed_by=(killers[0],)))
+                with RANDOM.open("a", encoding="utf-8") as file:
+                    file.write(_entry(there[-1]))
+    print(f"{len(verdicts)} drawn, {verdicts.count(Verdict.SURVIVED)} survived the cheapest tests of their line.")
 
 
 def _fields(mutant: Mutant) -> dict[str, object]:
@@ -138,7 +141,7 @@ def _fields(mutant: Mutant) -> dict[str, object]:
 def _entry(mutant: Mutant) -> str:
     """Return the entry of a table. A string of JSON is one of TOML as well."""
     lines = [f"{name} = {json.dumps(value)}" for name, value in _fields(mutant).items()]
-    return "\n".join(["[[mutant]]", *lines, ""])
+    return "\n".join(["[[mutant]]", *lines, "", ""])
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ async def test_a_new_leader_is_asked_anew() -> None:
     assert_no_gap(world)
 
 
-@pytest.mark.walk(range(6))
+@pytest.mark.walk(range(3))
 @pytest.mark.virtual_time
 async def test_storms_and_dying_followers_amid_stripes_cost_no_record(seed: int) -> None:
     extra = {"A.consumer.client.rack": "near", **SMALL_READS}

@@ -79,9 +79,9 @@ def refused(*processes: Process) -> set[str]:
     return {line["flow"] for process in processes for line in process.said("topic.refused")}
 
 
-@pytest.mark.parametrize("unhealthy", [unreachable, silent, slow])
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("emptied", ["not", "in part"])
+@pytest.mark.parametrize(
+    ("unhealthy", "workers", "emptied"), [(unreachable, 1, "not"), (silent, 2, "in part"), (slow, 2, "not")]
+)
 async def test_a_copy_with_records_is_refused_to_another_flow_while_the_source_of_the_first_is_unavailable(
     unhealthy: Condition, workers: int, emptied: str
 ) -> None:

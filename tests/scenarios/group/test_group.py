@@ -33,7 +33,7 @@ async def test_three_workers_copy_ten_topics_once_and_share_their_partitions_eve
     assert world.promises_once
 
 
-@pytest.mark.parametrize(("leads", "suspended"), [(False, None), (False, True), (True, None), (True, False)])
+@pytest.mark.parametrize(("leads", "suspended"), [(False, True), (True, None)])
 async def test_partitions_of_a_killed_or_frozen_worker_are_copied_again_a_second_after_its_session_expired(
     leads: bool, suspended: bool | None
 ) -> None:

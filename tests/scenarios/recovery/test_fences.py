@@ -50,7 +50,7 @@ async def test_two_processes_that_start_at_the_same_moment_fence_each_other_and_
     await finish(world, source, witness)
 
 
-@pytest.mark.parametrize("frozen_after_s", [0.004, 0.008, 0.012, 0.016, 0.02, 0.03, 0.05, 0.3, 5.0])
+@pytest.mark.parametrize("frozen_after_s", [0.004, 0.012, 0.02, 0.3])
 async def test_a_frozen_worker_that_wakes_after_the_takeover_writes_neither_records_nor_positions(
     frozen_after_s: float,
 ) -> None:

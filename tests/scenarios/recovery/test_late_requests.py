@@ -62,8 +62,7 @@ def markers(world: World, partitions: Iterable[int] = (0,)) -> int:
     return sum(batch.control for number in partitions for batch in world.target.batches("A.orders", number))
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize("forgets_by", ["tick", "restart"])
+@pytest.mark.parametrize(("times", "forgets_by"), [(1, "tick"), (3, "restart")])
 @pytest.mark.virtual_time(limit_s=4000)
 async def test_a_late_request_of_old_records_is_not_stored_although_the_broker_has_forgotten_its_producer(
     forgets_by: str, times: int
