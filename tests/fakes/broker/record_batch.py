@@ -12,7 +12,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -390,11 +390,6 @@ def reencode(
         max_timestamp=batch.max_timestamp if batch.log_append_time or not records else None,
     )
     return parse_batch(raw)
-
-
-def without_sequence(record: StoredRecord) -> StoredRecord:
-    """Return the record without its producer, to compare what two producers wrote."""
-    return replace(record, producer_id=-1, producer_epoch=-1, sequence=-1)
 
 
 def compress(codec: str, data: bytes) -> bytes:

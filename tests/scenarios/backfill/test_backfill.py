@@ -170,22 +170,6 @@ async def test_of_two_attempts_at_once_one_finishes_and_the_other_waits_for_it(s
     await world.finish()
 
 
-async def test_a_stopped_backfill_leaves_the_rest_to_the_workers() -> None:
-    world = SharedWorld(3, extra=PASS)
-    world.make_topics(1, 2)
-    world.write("t0", 200)
-    config_log = await log_of(world, "driver")
-    ranges = ranges_of(world, "t0")
-    await config_log.write_backfill(backfill_of(ranges))
-    world.start()
-    work = asyncio.ensure_future(attempt_of(world, ranges, 0).run(32 << 20))
-    await world.until(lambda: copied(world, "t0") > 3)
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
-    await config_log.write_backfill(replace(backfill_of(ranges), state=State.STOPPED, reason="abandoned"))
-    await world.finish()
-
-
 @pytest.mark.parametrize("committed", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_transactions_compaction_and_new_partitions_at_the_seam_cost_nothing(seed: int, committed: str) -> None:

@@ -74,20 +74,6 @@ async def test_a_copy_without_faults_is_exact_and_releases_all_memory(committed:
     assert process.budget.peak_bytes <= process.budget.limit_bytes
 
 
-async def test_a_clean_stop_causes_no_duplicates() -> None:
-    world = World(2)
-    world.source.create_topic("orders", 4)
-    for _ in range(5):
-        fill(world, "orders", world.rng, 60)
-        async with world.worker() as herder:
-            await asyncio.sleep(world.rng.uniform(0.1, 3.0))
-            await world.stop(herder)
-    async with world.worker() as herder:
-        await world.copied({"orders": "A.orders"})
-        await world.stop(herder)
-    assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-
 @pytest.mark.walk([*range(4), 5028])  # 5028: one bit of a base offset flips; no checksum covers it
 @pytest.mark.virtual_time
 async def test_storms_and_kills_lose_and_reorder_no_record(seed: int) -> None:
@@ -114,35 +100,6 @@ async def test_storms_and_kills_lose_and_reorder_no_record(seed: int) -> None:
     assert_legal(world, topics, exact=True)
 
 
-async def test_added_partitions_are_copied_from_their_first_record() -> None:
-    world = World(3)
-    world.source.create_topic("orders", 1)
-    fill(world, "orders", world.rng, 20)
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        world.source.add_partitions("orders", 3)
-        world.source.create_topic("later", 2)
-        fill(world, "orders", world.rng, 60)
-        fill(world, "later", world.rng, 20)
-        begun_s = world.clock.monotonic()
-        await world.copied({"orders": "A.orders", "later": "A.later"})
-        assert world.clock.monotonic() - begun_s < 5.0, "a new topic is copied within 5 s"
-    assert_legal(world, {"orders": "A.orders", "later": "A.later"}, exact=True)
-
-
-async def test_a_topic_without_rights_does_not_delay_the_other_topics() -> None:
-    world = World(4)
-    for name in ("open", "closed"):
-        world.source.create_topic(name, 2)
-        fill(world, name, world.rng, 30)
-    world.source.deny("closed")
-    async with world.worker():
-        await world.copied({"open": "A.open"}, deadline_s=10)
-        world.source.allow("closed")
-        await world.copied({"closed": "A.closed"}, deadline_s=60)
-    assert_legal(world, {"open": "A.open", "closed": "A.closed"})
-
-
 async def test_offsets_near_2_to_the_62_are_exact() -> None:
     world = World(5)
     world.source.create_topic("far", 1)
@@ -157,78 +114,6 @@ async def test_offsets_near_2_to_the_62_are_exact() -> None:
     async with world.worker():
         await world.copied({"far": "A.far"})
     assert_legal(world, {"far": "A.far"}, exact=True)
-
-
-async def test_records_that_expired_before_they_were_copied_are_reported_with_their_range() -> None:
-    world = World(6)
-    world.source.create_topic("orders", 1)
-    world.source.append("orders", 0, [b"%d" % number for number in range(10)])
-    async with world.worker() as herder:
-        await world.copied({"orders": "A.orders"})
-        await world.stop(herder)
-    for number in range(10, 40):
-        world.source.append("orders", 0, [b"%d" % number])
-    world.source.delete_records("orders", 0, 25)
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-    values = [record.value for record in world.target.records("A.orders", 0)]
-    assert values == [b"%d" % number for number in [*range(10), *range(25, 40)]]
-    assert "source offsets 10 to 24 were deleted" in world.log_text.getvalue()
-
-
-async def test_a_truncated_source_partition_stops_alone() -> None:
-    world = World(7, nodes=3)
-    for name in ("cut", "whole"):
-        world.source.create_topic(name, 1)
-        world.source.append(name, 0, [b"%d" % number for number in range(10)])
-    async with world.worker():
-        await world.copied({"cut": "A.cut", "whole": "A.whole"})
-        world.source.truncate("cut", 0, 5)
-        world.source.append("cut", 0, [b"other"])
-        world.source.append("whole", 0, [b"more"])
-        await world.copied({"whole": "A.whole"})
-        async with asyncio.timeout(60):
-            while "source.truncated" not in world.log_text.getvalue():
-                await asyncio.sleep(0.5)
-    assert [record.value for record in world.target.records("A.cut", 0)] == [b"%d" % number for number in range(10)]
-
-
-async def test_a_recreated_remote_topic_is_not_filled_silently() -> None:
-    world = World(8)
-    world.source.create_topic("orders", 1)
-    fill(world, "orders", world.rng, 20)
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        world.target.recreate_topic("A.orders")
-        fill(world, "orders", world.rng, 20)
-        async with asyncio.timeout(120):
-            while "topic.refused" not in world.log_text.getvalue():
-                await asyncio.sleep(0.5)
-    assert world.target.records("A.orders", 0) == []
-    async with world.worker(allow_recopy=frozenset({"orders"})):
-        await world.copied({"orders": "A.orders"})
-    assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-
-async def test_allow_recopy_resumes_after_a_truncated_source_and_applies_once() -> None:
-    world = World(9, nodes=3)
-    world.source.create_topic("cut", 1)
-    for number in range(10):
-        world.source.append("cut", 0, [b"%d" % number])
-    async with world.worker():
-        await world.copied({"cut": "A.cut"})
-        await asyncio.sleep(5)
-        world.source.truncate("cut", 0, 5)
-        world.source.append("cut", 0, [b"other"])
-        async with asyncio.timeout(60):
-            while "--allow-recopy 'A->B:cut'" not in world.log_text.getvalue():
-                await asyncio.sleep(0.5)
-    for _ in range(2):  # a second start with the flag changes nothing
-        async with world.worker(allow_recopy=frozenset({"cut"})):
-            await asyncio.sleep(60)
-    values = [record.value for record in world.target.records("A.cut", 0)]
-    once_more = [*(b"%d" % number for number in range(5)), b"other"]
-    assert values == [*(b"%d" % number for number in range(10)), *once_more]
 
 
 @pytest.mark.virtual_time(limit_s=900)

@@ -121,44 +121,6 @@ def problems(herder: Herder, topic: str) -> list[str]:
     return list(shown.problems)
 
 
-async def test_positions_that_cannot_be_stored_delay_only_new_partitions_and_are_named_in_log_and_status() -> None:
-    world, short = make(), Short()
-    async with world.worker(through=short) as herder:
-        await world.copied(COPIED)
-        with short.of_replicas():
-            create(world, "fresh", 12)
-            for number in range(1, 100):
-                fill(world, "orders", number)
-                await asyncio.sleep(1)
-            waiting = kept_in_stuck("fresh", 12)
-            assert waiting and len(waiting) < 12
-            assert copied(world, "fresh") == [0 if no in waiting else 1 for no in range(12)]
-            assert copied(world, "orders") == [100] * 12, "running partitions continue"
-            positions = {no for topic, no in stored(world) if topic == "fresh"}
-            assert positions == set(range(12)) - waiting
-            (line,) = said(world, "positions.held_up")
-            assert f"topic={OFFSETS} partitions=0" in line and "NOT_ENOUGH_REPLICAS" in line
-            assert f"{len(waiting)} copied partitions wait" in line
-            (line,) = said(world, "partitions.waiting", "topic=fresh")
-            assert (
-                f"partitions={len(waiting)}" in line and f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
-            )
-            (line,) = said(world, "partition.stalled")
-            assert "topic=fresh" in line and "its position is not stored on the target yet" in line
-            assert f"{OFFSETS}-0: the target answers NOT_ENOUGH_REPLICAS" in line
-            assert "partition(s) 0: the target answers NOT_ENOUGH_REPLICAS" in herder.status()[0].positions_problem
-            assert any("its position is not stored" in problem for problem in problems(herder, "fresh"))
-            assert herder.status()[0].positions_unstored_s > 60
-        await world.copied({"orders": "A.orders", "fresh": "A.fresh"})
-        await until(lambda: bool(said(world, "positions.stored_again", "partitions=0")), world)
-        await asyncio.sleep(3)
-        assert herder.status()[0].positions_problem == ""
-        assert herder.status()[0].positions_unstored_s < 2
-        assert problems(herder, "fresh") == []
-        await world.stop(herder)
-    assert stored(world) == {("orders", no): 100 for no in range(12)} | {("fresh", no): 1 for no in range(12)}
-
-
 async def test_while_positions_cannot_be_read_new_topics_wait_and_running_partitions_continue() -> None:
     """Another worker may have stored a position there."""
     world = make()

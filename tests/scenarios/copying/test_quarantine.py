@@ -195,23 +195,6 @@ async def test_without_the_setting_the_partition_waits_at_the_refused_record() -
     assert "the record of source offset 5 " in said
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.05, 0.5])
-async def test_a_worker_killed_between_quarantine_and_copy_loses_no_record(delay_s: float) -> None:
-    """It may quarantine a record twice, under one key; copied records stay in order."""
-    world = make_world(6)
-    world.source.append("orders", 0, [*map(good, range(5)), poison(5), *map(good, range(6, 9))])
-    async with world.worker():
-        await until(lambda: len(kept(world)) == 1, world, every_s=0.0002)
-        await asyncio.sleep(delay_s)
-    async with world.worker() as herder:
-        await until(lambda: b"8" in copied(world), world)
-        await world.stop(herder)
-    assert {one.provenance.origin.offset for one in kept(world)} == {5}
-    assert len({record.key for record in world.target.records(QUARANTINE, 0)}) == 1
-    assert len(kept(world)) == (2 if delay_s == 0 else 1) or 0 < delay_s < 0.5
-    assert list(dict.fromkeys(copied(world))) == [b"%d" % number for number in range(9) if number != 5]
-
-
 @pytest.mark.walk(range(3))
 @pytest.mark.virtual_time
 async def test_in_storms_each_record_is_copied_in_order_or_quarantined(seed: int) -> None:

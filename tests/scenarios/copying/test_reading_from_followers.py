@@ -61,43 +61,6 @@ async def copy_some(world: World, batches: int = 30, *, deadline_s: float = 20.0
     return since
 
 
-@pytest.mark.parametrize("committed", ["read_uncommitted", "read_committed"])
-async def test_partitions_are_read_from_the_follower_in_the_workers_rack(committed: str) -> None:
-    world = rack_world(**{"A.consumer.isolation.level": committed})
-    async with world.worker() as herder:
-        await copy_some(world, 200)
-        assert read_from(world, await copy_some(world)) == {FOLLOWER}
-        await world.stop(herder)
-    assert_no_gap(world)
-    assert world.processes[0].budget.held_bytes == 0
-
-
-@pytest.mark.parametrize("rack", ["", "elsewhere", "far-1"])
-async def test_without_a_replica_in_the_rack_leaders_are_read(rack: str) -> None:
-    world = rack_world(rack=rack)
-    async with world.worker():
-        await copy_some(world, 100)
-    assert read_from(world) == {LEADER}
-    assert_no_gap(world)
-
-
-async def test_a_follower_that_dies_costs_no_record_and_is_read_again_when_it_is_back() -> None:
-    """The controller takes it for alive for nine seconds, and so does the leader: it must not be asked for it."""
-    world = rack_world()
-    async with world.worker():
-        await copy_some(world)
-        world.source.stop_broker(FOLLOWER, clean=False)
-        world.source.append("orders", 0, [b"while it is dead"])  # settles without it
-        world.source.partition("orders", 0).set_isr([LEADER], now_s=world.clock.monotonic())
-        await world.copied(TOPICS, deadline_s=5)
-        await copy_some(world)
-        world.source.start_broker(FOLLOWER)
-        await asyncio.sleep(LEADER_ONLY_S + 5)
-        await copy_some(world)
-        assert read_from(world, await copy_some(world)) == {FOLLOWER}
-    assert_no_gap(world)
-
-
 async def test_a_follower_that_only_the_worker_cannot_reach_holds_up_no_record() -> None:
     """The leader sees it well and names it for ever. Asked for a replica each time, it would never send a record."""
     world = rack_world()
@@ -106,21 +69,6 @@ async def test_a_follower_that_only_the_worker_cannot_reach_holds_up_no_record()
         world.source.cut_broker(FOLLOWER)
         await copy_some(world, deadline_s=60)  # the read that was under way has to time out first
         assert read_from(world, await copy_some(world, deadline_s=5)) == {LEADER}
-    assert_no_gap(world)
-
-
-async def test_a_follower_that_lies_behind_what_was_read_makes_no_gap() -> None:
-    """It has lost the end of its log and says that the log was cut back; the leader knows better."""
-    world = rack_world(partitions=1)
-    async with world.worker():
-        await copy_some(world)
-        partition = world.source.partition("orders", 0)
-        partition.set_isr([LEADER], now_s=world.clock.monotonic())
-        replica = partition.replicas[FOLLOWER]
-        replica.end_offset = replica.high_watermark = 3
-        since = await copy_some(world)
-        assert read_from(world, since) == {LEADER, FOLLOWER}
-        assert read_from(world, await copy_some(world)) == {LEADER}
     assert_no_gap(world)
 
 

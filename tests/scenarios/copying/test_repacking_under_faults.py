@@ -68,24 +68,6 @@ def batch_counts(world: World, name: str) -> tuple[int, int]:
     )
 
 
-async def test_each_topic_is_copied_in_the_mode_of_its_list() -> None:
-    world = World(1)
-    with_mode(world, "auto")
-    for name in TOPICS:
-        world.source.create_topic(name, 2)
-        fill_small(world, name, world.rng, 300, codec="zstd" if name == "clicks" else "none")
-    async with world.worker() as herder:
-        await world.copied(TOPICS)
-        said = {topic.topic: " ".join(topic.copy_modes).partition(" ")[0] for topic in herder.status()[0].topics}
-        await world.stop(herder)
-    assert said == {"raw": "pass,", "clicks": "repack", "orders": "auto:"}
-    counts = {name: batch_counts(world, name) for name in TOPICS}
-    assert counts["raw"][0] == counts["raw"][1]
-    assert counts["orders"][1] < counts["orders"][0] / 20
-    assert counts["clicks"][1] < counts["clicks"][0] / 20
-    assert_legal(world, TOPICS, exact=True)
-
-
 @pytest.mark.virtual_time
 async def test_lost_answers_alone_cause_no_duplicates_whatever_is_merged() -> None:
     """No leader moves and nothing is refused: every repeat is cut as before, so the target recognises it."""

@@ -41,30 +41,6 @@ def stalled(world: World) -> int:
     return world.metrics.stalled(world.settings.flow)
 
 
-async def test_a_missing_target_stalls_partitions_with_waiting_records_and_no_others() -> None:
-    world = world_with("orders", "idle", partitions=3)
-    async with world.worker() as herder:
-        await world.copied({"orders": "A.orders", "idle": "A.idle"})
-        (node,) = world.target.alive
-        world.target.stop_broker(node)
-        for number in range(2):
-            world.source.append("orders", number, [b"2"])
-        await asyncio.sleep(25)
-        assert not lines(world, "partition.stalled")
-        await until(lambda: bool(lines(world, "partition.stalled")), deadline_s=15)
-        await asyncio.sleep(10 * MINUTE_S)
-        (line,) = lines(world, "partition.stalled")
-        assert "topic=orders" in line and "partitions=2" in line
-        assert "cannot be reached" in line or "has no leader" in line
-        assert stalled(world) == 2
-        orders = next(topic for topic in herder.status()[0].topics if topic.topic == "orders")
-        assert any(problem.startswith("stalled: ") for problem in orders.problems)
-        world.target.start_broker(node)
-        await until(lambda: bool(lines(world, "partition.moving")))
-        assert "partitions=2" in lines(world, "partition.moving")[0]
-        assert stalled(world) == 0
-
-
 async def test_a_reason_that_appears_later_is_logged_too_and_each_reason_once() -> None:
     """At first a target only does not answer. Then it reports missing replicas, which the operator has to read."""
     extra = {**SAFE, "sync.topic.configs.enabled": "false", "stall.timeout.ms": "5000"}

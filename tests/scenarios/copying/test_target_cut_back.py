@@ -61,19 +61,6 @@ async def test_an_idle_partition_that_was_truncated_is_noticed_within_minutes(el
 
 
 @pytest.mark.virtual_time(limit_s=900)
-async def test_a_truncated_idle_partition_is_copied_again_where_policy_says_so() -> None:
-    world, source, _ = make(2, on_target_loss="recopy")
-    source.fill(10)
-    async with world.worker():
-        await all_copied(world)
-        whole = len(copies(world))
-        await asyncio.sleep(20)
-        world.target.truncate(REMOTE, 0, 5)
-        left = len(copies(world))
-        await until(lambda: len(copies(world)) == left + whole, world)
-
-
-@pytest.mark.virtual_time(limit_s=900)
 async def test_idle_partitions_are_checked_together_and_busy_ones_not_at_all() -> None:
     world, source, _ = make(3, partitions=8)
     for number in range(8):
@@ -121,26 +108,6 @@ async def test_no_batch_is_stored_after_a_leader_has_returned_with_fewer_records
         await until(lambda: bool(said(world, "target.truncated")), world)
         await asyncio.sleep(60)
     assert copies(world) == []
-
-
-def test_clean_leader_changes_under_load_are_not_reported() -> None:
-    async def scenario(seed: int) -> None:
-        world, source, witness = make(seed, nodes=3, replication_factor="3")
-        source.fill(10)
-        async with world.worker():
-            await all_copied(world)
-            for _ in range(40):
-                source.fill(3)
-                await asyncio.sleep(world.rng.uniform(0.0, 0.3))
-                if world.rng.random() < 0.4:
-                    led_elsewhere(world)
-            await all_copied(world)
-            await asyncio.sleep(5)
-        assert not said(world, "target.truncated")
-        assert witness.findings() == []
-
-    for seed in range(5):
-        run_virtual(scenario(seed), seed=seed, limit_s=600)
 
 
 class Short(NearBrokers):

@@ -52,21 +52,6 @@ async def test_an_idle_worker_logs_nothing() -> None:
 
 
 @pytest.mark.virtual_time(limit_s=3 * HOUR_S)
-async def test_a_refused_topic_is_logged_once_and_copied_within_a_minute_once_allowed() -> None:
-    night = night_with("orders")
-    night.world.target.create_topic("A.orders", 1)
-    night.world.target.append("A.orders", 0, [b"who wrote this?"])
-    async with night.world.worker():
-        await asyncio.sleep(12 * MINUTE_S)
-        (line,) = night.lines("topic.refused")
-        assert "Delete" not in line
-        assert line.index("/connectors/A->B.MirrorSourceConnector/offsets") < line.index("--allow-recopy 'A->B:o")
-        night.world.target.delete_topic("A.orders")
-        await night.until(lambda: night.count("A.orders") == 1, deadline_s=MINUTE_S)
-        assert len(night.lines("topic.accepted")) == 1
-
-
-@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
 async def test_a_recopy_flag_does_not_count_for_the_next_time_the_topic_is_recreated() -> None:
     """--allow-recopy was left in the unit file; in the night a job deletes and recreates the source topic."""
     night = night_with("orders")
@@ -109,25 +94,6 @@ async def test_a_topic_that_vanishes_and_returns_loses_no_record() -> None:
         assert values == [b"1", b"2", b"3", b"4", b"5"]
 
 
-@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
-async def test_a_missing_right_is_logged_sparingly_and_its_grant_is_noticed() -> None:
-    night = night_with("orders", "bills")
-    async with night.world.worker():
-        await night.world.copied({"orders": "A.orders", "bills": "A.bills"})
-        night.world.target.deny("A.orders")
-        for topic in ("orders", "bills"):
-            night.world.source.append(topic, 0, [b"2"])
-        await night.world.copied({"bills": "A.bills"})
-        await asyncio.sleep(12 * MINUTE_S)
-        assert len(night.lines("target.denied")) == 1
-        assert night.lines("partitions.copying") == []
-        assert len(night.lines()) < 30
-        night.world.target.allow("A.orders")
-        await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
-        await asyncio.sleep(MINUTE_S)
-        assert len(night.lines("partitions.copying")) == 1
-
-
 def wide_night(partitions: int) -> Night:
     night = Night(World(7))
     night.world.source.create_topic("orders", partitions)
@@ -138,26 +104,6 @@ def wide_night(partitions: int) -> Night:
 def write_to_all(night: Night, value: bytes) -> None:
     for number in range(len(night.world.source.topics["orders"].partitions)):
         night.world.source.append("orders", number, [value])
-
-
-@pytest.mark.parametrize("event", ["source.denied", "target.denied"])
-async def test_a_right_revoked_on_a_topic_of_many_partitions_is_logged_in_one_line(event: str) -> None:
-    night = wide_night(partitions=60)
-    async with night.world.worker():
-        await night.world.copied({"orders": "A.orders"})
-        if event == "source.denied":
-            night.world.source.deny("orders")
-        else:
-            night.world.target.deny("A.orders")
-        write_to_all(night, b"2")
-        await asyncio.sleep(10 * MINUTE_S)
-        (line,) = night.lines(event)
-        assert "topic=orders" in line and "may not" in line and "remedy=" in line
-        assert " partition=" not in line
-        assert int(line.partition("partitions=")[2].split()[0]) in range(2, 61), "as many as that answer refused"
-        night.world.source.allow("orders")
-        night.world.target.allow("A.orders")
-        await night.world.copied({"orders": "A.orders"})
 
 
 async def test_a_right_that_stays_revoked_is_logged_once_and_again_after_the_next_revocation() -> None:
@@ -179,23 +125,6 @@ async def test_a_right_that_stays_revoked_is_logged_once_and_again_after_the_nex
         await asyncio.sleep(MINUTE_S)
         await revoked(2)
         assert len(night.lines("target.denied")) == 2
-
-
-@pytest.mark.virtual_time(limit_s=3 * HOUR_S)
-async def test_a_record_that_is_too_large_is_logged_sparingly_and_a_raised_limit_counts_at_the_next_attempt() -> None:
-    night = night_with("orders", **{"sync.topic.configs.enabled": "false"})
-    night.world.target.create_topic("A.orders", 1)
-    night.world.target.configure_topic("A.orders", {"max.message.bytes": "1000"})
-    async with night.world.worker():
-        await night.world.copied({"orders": "A.orders"})
-        night.world.source.append("orders", 0, [b"x" * 5_000])
-        await asyncio.sleep(12 * MINUTE_S)
-        (line,) = night.lines("source.too_large")
-        assert "max.message.bytes" in line
-        assert night.lines("partitions.copying") == []
-        assert len(night.lines()) < 30
-        night.world.target.configure_topic("A.orders", {"max.message.bytes": "100000"})
-        await night.until(lambda: night.count("A.orders") == 2, deadline_s=40)
 
 
 @pytest.mark.virtual_time(limit_s=5 * HOUR_S)

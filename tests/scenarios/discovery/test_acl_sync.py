@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -309,20 +308,3 @@ async def test_a_hostile_source_cannot_create_more_grants_than_the_flow_may_have
         await asyncio.sleep(MINUTE_S)
         assert len(world.target.acls) == 14
         assert world.target.acls >= {replace(one, name="A.orders") for one in denials} | {own}
-
-
-@pytest.mark.parametrize("dry_run", ["false", "true"])
-async def test_ten_thousand_acls_are_sent_in_requests_of_bounded_size_and_logged_in_few_lines(dry_run: str) -> None:
-    world = world_with("orders", **{"sync.topic.acls.dry.run": dry_run})
-    principals = [f"User:{number:05}" for number in range(10_000)]
-    world.source.acls = {acl("orders", principal=principal) for principal in principals}
-    world.target.acls = set()
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        await asyncio.sleep(MINUTE_S / 2)
-        assert len(world.target.acls) == (10_000 if dry_run == "false" else 0)
-        assert len(times_of(world.target, "sync.acls", "CreateAcls")) == (20 if dry_run == "false" else 0)
-        named = lines(world, "topic_acls.named")
-        assert len(named) < 200
-        assert max(map(len, named)) < 5_000
-        assert re.findall(r"for (\S+) from", " ".join(named)) == principals

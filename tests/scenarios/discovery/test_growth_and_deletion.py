@@ -228,23 +228,6 @@ async def test_a_deleted_topic_is_no_longer_copied_and_its_copy_stays(down: bool
     assert values(world.target, "A.orders", 0) == [b"1"]
 
 
-async def test_many_deleted_topics_are_all_named_and_do_not_flood_the_log() -> None:
-    world = World(3)
-    names = [f"t{number:02}" for number in range(60)]
-    for name in names:
-        world.source.create_topic(name, 1)
-        world.source.append(name, 0, [b"1"])
-    async with world.worker():
-        await world.copied({name: f"A.{name}" for name in names})
-        for name in names:
-            world.source.delete_topic(name)
-        await asyncio.sleep(MINUTE_S)
-        said = lines(world, "topic.gone")
-        assert len(said) == 21
-        assert "topics=40" in said[-1]
-        assert [name for name in names if not any(re.search(rf"\b{name}\b", line) for line in said)] == []
-
-
 async def test_a_refused_topic_that_is_deleted_upstream_is_no_longer_refused() -> None:
     world = World(3)
     world.source.create_topic("orders", 1)

@@ -79,14 +79,6 @@ async def test_one_heartbeat_is_emitted_each_interval_and_the_first_after_one_in
     assert not lines(world, "heartbeats.waiting")
 
 
-async def test_disabled_heartbeats_create_an_empty_topic() -> None:
-    world = World(2)
-    async with running(emitter(world, interval_s=None)):
-        await asyncio.sleep(60)
-    assert "heartbeats" in world.target.topics
-    assert not world.target.records("heartbeats", 0)
-
-
 async def test_a_drained_connector_emits_no_heartbeats() -> None:
     world = World(3)
     connector = emitter(world)

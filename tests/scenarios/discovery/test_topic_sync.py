@@ -232,23 +232,6 @@ async def test_a_target_that_throttles_creations_is_asked_about_new_topics_once(
     assert about[1] == 1, "for one partition, of one topic: both have the same settings"
 
 
-async def test_a_missing_right_is_named_once_and_its_grant_is_noticed() -> None:
-    world = world_with("orders", "bills")
-    async with world.worker():
-        await world.copied({"orders": "A.orders", "bills": "A.bills"})
-        world.target.denied_configs = {"A.orders"}
-        for topic in ("orders", "bills"):
-            world.source.configure_topic(topic, {"retention.ms": "1000000"})
-        await asyncio.sleep(10 * MINUTE_S)
-        (line,) = lines(world, "topic_configs.denied")
-        assert "Grant ALTER_CONFIGS on topic A.orders on B." in line
-        assert world.target.topics["A.orders"].overrides == {}
-        assert world.target.topics["A.bills"].overrides == {"retention.ms": "1000000"}
-        world.target.denied_configs = set()
-        await asyncio.sleep(MINUTE_S)
-        assert world.target.topics["A.orders"].overrides == {"retention.ms": "1000000"}
-
-
 async def test_a_setting_removed_upstream_is_removed_and_one_set_by_hand_on_the_target_stays() -> None:
     """The source's server.properties sets log.retention.hours, as the stock file does."""
     world = world_with("orders", "bills")

@@ -74,20 +74,6 @@ def markers(world: World) -> set[int]:
     return {batch.producer_id for batch in world.target.batches("A.orders", 0) if batch.control}
 
 
-@pytest.mark.parametrize("left", [0, 7])
-async def test_a_late_request_of_a_frozen_incarnation_is_not_stored_after_the_loss_was_accepted(left: int) -> None:
-    """The end was lost before the next incarnation had written its fence, so no fence stood after the loss."""
-    world = World(1)
-    async with frozen_with_request_in_flight(world) as request:
-        world.target.truncate("A.orders", 0, left)
-        remaining = texts(world)
-        async with world.worker() as younger:
-            await until(lambda: bool(gaps(world)))
-            assert (await accept(world, 10)).carried_out
-            await nothing_more_arrives(world, request, *remaining, *numbers(10, 14))
-            assert younger.status()[0].guarantee == "exactly-once"
-
-
 async def test_a_late_request_of_a_frozen_incarnation_is_not_stored_when_a_lost_copy_is_copied_again() -> None:
     world = World(2, extra=RECOPY)
     async with frozen_with_request_in_flight(world) as request:

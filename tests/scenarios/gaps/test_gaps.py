@@ -103,38 +103,6 @@ async def expired_while_down(world: World) -> None:
 # ---- expired
 
 
-async def test_expired_records_are_skipped_by_default_and_named_everywhere() -> None:
-    world = World(1)
-    await expired_while_down(world)
-    async with world.worker():
-        await world.copied(ORDERS)
-        await seen(world, ("expired", 0, 10, 24, "continued"))
-        assert texts(world) == [*numbers(0, 9), *numbers(25, 39)]
-        assert counted(world, GapKind.EXPIRED) == 1
-        (line,) = [line for line in world.log_text.getvalue().splitlines() if "source.expired" in line]
-        assert "first_offset=10" in line and "last_offset=24" in line and "done=continued" in line
-
-
-async def test_a_partition_that_expired_records_have_stopped_resumes_when_an_operator_accepts() -> None:
-    world = World(2, extra=STOP)
-    await expired_while_down(world)
-    async with world.worker():
-        await seen(world, ("expired", 0, 10, 24, "stopped"))
-        await asyncio.sleep(60)
-        assert texts(world) == numbers(0, 9)
-        answer = await accept(world, 10)
-        assert answer.carried_out and "offset 25" in answer.text
-        await world.copied(ORDERS)
-        await seen(world, ("expired", 0, 10, 24, "accepted"))
-        assert not [one for one in kept(world) if isinstance(one, Command)], "an answered command is complete"
-        await asyncio.sleep(5)
-    async with world.worker():
-        write(world.source, "more")
-        await world.copied(ORDERS)
-        assert texts(world) == [*numbers(0, 9), *numbers(25, 39), "more"]
-        assert counted(world, GapKind.EXPIRED) == 1
-
-
 async def test_restart_after_expired_records_copies_what_is_left() -> None:
     world = World(3, extra=RESTART)
     await expired_while_down(world)
@@ -178,22 +146,6 @@ async def test_a_truncated_source_log_is_handled_as_policy_says(
         await asyncio.sleep(60)
         assert texts(world) == [*numbers(0, 9), *after, *(["later"] if after else [])]
         assert counted(world, GapKind.TRUNCATED) == 1
-
-
-async def test_an_operator_can_resume_a_partition_after_the_truncation() -> None:
-    world = World(5, nodes=3)
-    world.source.create_topic("orders", 2)
-    write(world.source, *numbers(0, 9))
-    write(world.source, "a", partition=1)
-    async with world.worker():
-        await cut_back(world)
-        await seen(world, ("truncated", 0, 5, 9, "stopped"))
-        assert (await accept(world, 10)).carried_out
-        write(world.source, "b", partition=1)
-        await world.copied(ORDERS)
-        assert texts(world) == [*numbers(0, 9), "other", "another"]
-        assert texts(world, 1) == ["a", "b"]
-        await seen(world, ("truncated", 0, 5, 9, "accepted"))
 
 
 async def test_a_recopy_by_the_command_line_closes_the_gap_too() -> None:

@@ -116,29 +116,6 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 # Appending and reading
 
 
-async def test_all_readers_see_the_same_records_in_the_same_order_with_the_time_of_their_append() -> None:
-    scene = Scene()
-    logs = [(await scene.opened())[0] for _ in range(4)]
-
-    async def write(log: ControlLog, member: MemberId) -> None:
-        for number in range(20):
-            await log.append([beat(number, member)])
-            await asyncio.sleep(scene.rng.uniform(0, 0.5))
-
-    reading = [asyncio.create_task(read_to(log, 80)) for log in logs]
-    await asyncio.gather(*(write(log, MemberId(f"w{number}")) for number, log in enumerate(logs)))
-    first, *others = await asyncio.gather(*reading)
-    assert all(entries == first for entries in others)
-    assert [entry.offset for entry in first] == list(range(80))
-    for member in {entry.record.member for entry in first}:
-        assert [entry.record for entry in first if entry.record.member == member] == [
-            beat(number, member) for number in range(20)
-        ]
-    stored = scene.cluster.records(NAME, 0)
-    assert [entry.time_ms for entry in first] == [record.timestamp_ms for record in stored]
-    assert first[0].time_ms >= EPOCH_MS and first[-1].time_ms > first[0].time_ms
-
-
 async def test_a_reader_hears_of_a_record_at_once_and_of_silence_after_its_poll() -> None:
     scene = Scene()
     log, _ = await scene.opened()
@@ -255,22 +232,6 @@ async def test_a_log_without_a_leader_for_20_s_costs_20_s_and_nothing_else() -> 
     assert len(scene.lines("control_log.appending.waiting")) == len(scene.lines("control_log.appending.back")) == 1
 
 
-async def test_appends_wait_while_too_few_replicas_are_in_sync() -> None:
-    scene = Scene()
-    log, _ = await scene.opened()
-    leader = scene.cluster.partition(NAME, 0).leader
-    followers = [node for node in scene.cluster.nodes if node != leader]
-    for node in followers:
-        scene.cluster.stop_broker(node)
-    appending = asyncio.create_task(log.append(beats(1)))
-    assert await read_to_silence(log, 15) == []
-    assert not appending.done()
-    scene.cluster.start_broker(followers[0])
-    async with asyncio.timeout(10):
-        assert [entry.record for entry in await read_to(log, 1)] == beats(1)
-        assert await appending == 0
-
-
 async def read_to_silence(log: ControlLog, seconds: float) -> list[Entry]:
     entries: list[Entry] = []
     with pytest.raises(TimeoutError):
@@ -342,15 +303,6 @@ async def test_a_cancelled_append_may_be_stored_and_does_not_harm_later_ones() -
     records = [entry.record for entry in await read_to(log, last + 1)]
     assert records[-1] == beat(2)
     assert set(map(str, records[:-1])) <= {str(beat(1))}
-
-
-async def test_the_control_log_needs_no_transaction_coordinator() -> None:
-    """A target with too few brokers has no coordinator (docs/broker-facts.md#m8), and workers must still agree."""
-    scene = Scene(nodes=1)
-    scene.cluster.transactions_available = False
-    log, _ = await scene.opened()
-    assert await log.append(beats(1)) == 0
-    assert len(await read_to(log, 1)) == 1
 
 
 # Opening
@@ -449,29 +401,7 @@ async def test_an_unavailable_target_is_waited_for() -> None:
         assert (await opening).entries == []
 
 
-async def test_many_workers_that_open_it_at_once_create_one_topic() -> None:
-    scene = Scene()
-    openings = await asyncio.gather(*(scene.log().open() for _ in range(10)))
-    assert openings == [Opening(None, 0, [], 0)] * 10
-    assert len(scene.lines("control_log.created")) == 1
-
-
 # Snapshots
-
-
-async def test_a_new_member_reads_from_the_newest_snapshot_and_little_before_it() -> None:
-    scene = Scene()
-    scene.cluster.create_topic(NAME, 1, TOPIC.configs)
-    scene.fill(beats(*range(8_000)), a_batch=1)
-    scene.fill([snapshot(7_000, "old", "old"), *beats(1), snapshot(7_990, "new", "state"), *beats(2)])
-    before = scene.fetched()
-    log, opening = await scene.opened()
-    assert (opening.state, opening.covers) == ("state", 7_990)
-    assert [entry.offset for entry in opening.entries] == list(range(7_990, 8_004))
-    assert [entry.record for entry in opening.entries[-2:]] == [snapshot(7_990, "new", "state"), beat(2)]
-    assert scene.fetched() - before <= 2
-    await log.append(beats(3))
-    assert [entry.offset for entry in await read_to(log, 8_005)] == [8_004]
 
 
 @pytest.mark.parametrize("ago", [0, 1, FIRST_WINDOW_RECORDS - 1, FIRST_WINDOW_RECORDS, 2500, 8000])
@@ -679,16 +609,6 @@ async def test_an_append_at_an_offset_that_was_read_before_reveals_the_truncatio
     with pytest.raises(ControlLogLost, match="ended at 6"):
         await log.read()
     assert scene.fetched() == before
-
-
-async def test_a_log_that_moves_to_another_leader_without_loss_is_still_read() -> None:
-    scene = Scene()
-    log, _ = await scene.opened()
-    for number in range(10):
-        await log.append(beats(number))
-        assert [entry.record for entry in await read_to(log, number + 1)] == beats(number)
-        scene.cluster.move_leader(NAME, 0)
-    assert scene.cluster.partition(NAME, 0).leader_epoch == 10
 
 
 @pytest.mark.parametrize("records", [0, 3, 30])

@@ -87,22 +87,6 @@ async def test_a_worker_that_joins_or_stops_in_order_pauses_no_partition_for_mor
     assert not joined.said("member.evicted")
 
 
-async def test_a_flow_whose_last_worker_has_stopped_resumes_with_the_next() -> None:
-    world = SharedWorld()
-    names = world.make_topics(4, 2)
-    await settled(world, 2)
-    for process in world.processes:
-        assert await process.stop() == 0
-    for name in names:
-        world.write(name, 5)
-    begun_s = world.clock.monotonic()
-    world.start()
-    await world.until(world.is_copied)
-    assert world.clock.monotonic() - begun_s < SESSION_S
-    await world.finish()
-    assert world.promises_once
-
-
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.006, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4])
 async def test_a_worker_that_is_stopped_while_it_starts_ends_in_order(after_s: float) -> None:
     world = SharedWorld()

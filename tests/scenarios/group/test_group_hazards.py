@@ -87,22 +87,6 @@ async def test_unanswered_requests_of_a_worker_are_fenced_before_other_workers_r
     assert world.promises_once
 
 
-async def test_unanswered_requests_of_a_failed_attempt_are_fenced_before_its_partitions_move() -> None:
-    world = SharedWorld()
-    (name,) = world.make_topics(1, 6)
-    (first,) = await settled(world, 1)
-    first.late_s = late("A.t0", 40.0)
-    world.write(name)
-    await asyncio.sleep(0.3)
-    first.late_s = lambda *_: 0.0
-    world.start()
-    await world.until(lambda: first.herder.connectors[0].attempts > 1, within_s=60)
-    await world.until(world.is_copied)
-    await asyncio.gather(*first.under_way)
-    await world.finish()
-    assert world.promises_once
-
-
 async def test_a_worker_that_is_evicted_while_it_drains_does_not_return() -> None:
     world = SharedWorld()
     (name,) = world.make_topics(1, 4)
@@ -345,29 +329,6 @@ async def raise_refused(world: SharedWorld) -> None:
 
 
 # Heartbeats
-
-
-async def test_one_worker_emits_heartbeats_and_another_replaces_it() -> None:
-    world = SharedWorld(extra={"emit.heartbeats.enabled": "true", "emit.heartbeats.interval.seconds": "1"})
-    world.make_topics(1, 3)
-    await settled(world, 3)
-    await asyncio.sleep(10)
-    beats = len(world.target.records("heartbeats", 0))
-    assert 8 <= beats <= 14
-    for gone in ("killed", "stopped"):
-        emitting = [
-            process
-            for process in world.up
-            if any(running.is_up for running in process.herder.connectors if running.name == HEARTBEATS)
-        ]
-        assert len(emitting) == 1
-        if gone == "killed":
-            emitting[0].kill()
-        else:
-            assert await emitting[0].stop() == 0
-        before = len(world.target.records("heartbeats", 0))
-        await asyncio.sleep(SESSION_S + 7 if gone == "killed" else 5)
-        assert len(world.target.records("heartbeats", 0)) >= before + 4, gone
 
 
 async def test_a_worker_that_cannot_append_to_the_control_log_emits_no_heartbeats_after_its_session() -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 import pytest
 
 from connectors.source.connector import SourceConnector
-from connectors.source.refusals import ExactlyOnceImpossible
-from mm2py.connector import Connector
-from mm2py.errors import Mm2Error
 from mm2py.kafka.port import ProduceRequest
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import Process, SharedWorld
@@ -22,7 +18,6 @@ pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 NEVER_S = 70.0
 """A request is delayed until every worker has given it up."""
 TWO_SOURCES = {"clusters": "A,B,C", "C.bootstrap.servers": "c:1", "C->B.enabled": "true"}
-TWO_TARGETS = {"clusters": "A,B,D", "D.bootstrap.servers": "d:1", "A->D.enabled": "true"}
 
 
 def writes_to(topic: str, partitions: Collection[int] | None = None, cluster: str = "B") -> Callable[..., bool]:
@@ -75,43 +70,6 @@ async def test_a_partition_reassigned_while_others_drain_is_drained_before_its_r
     await world.finish()
     assert world.promises_once
     assert first.herder.connectors[0].attempts == 1
-
-
-async def test_an_attempt_that_fails_before_it_can_write_does_not_hide_unanswered_batches_of_the_previous_one() -> None:
-    world = SharedWorld(extra={**TWO_SOURCES, "B.exactly.once.source.support": "enabled"})
-    (name,) = world.make_topics(1, 6)
-    refused, left = await settled(world, 2, C=world.another_cluster("C"))
-    refused.late_s = taking(12.0, writes_to("A.t0"))
-    world.write(name, 2)
-    await asyncio.sleep(0.3)
-    running = refused.herder.connectors[0]
-    begin = running.plan.begin
-
-    def start_and_fail(attempt: int) -> Connector:
-        connector = begin(attempt)
-        assert isinstance(connector, SourceConnector)
-        connector.run = refuse  # type: ignore[method-assign]
-        return connector
-
-    async def refuse() -> None:
-        raise ExactlyOnceImpossible(world.flow, "a right was revoked before this attempt had a producer id")
-
-    async def fail() -> None:
-        raise Mm2Error("The first attempt fails.", remedy="")
-
-    assert isinstance(running.connector, SourceConnector)
-    assert running.connector.task is not None
-    running.plan = replace(running.plan, begin=start_and_fail)
-    running.connector.task._start(fail(), "a failure")
-    await world.until(lambda: bool(refused.said("flow.refused")))
-    await world.until(lambda: left.owns(world.flow) >= world.keys())
-    world.write(name, 2)
-    await asyncio.gather(*refused.under_way)
-    world.write(name, 2)
-    await world.until(world.is_copied)
-    assert refused.is_up
-    wrong = world.findings(exact=True)
-    assert not wrong, wrong
 
 
 async def test_an_excluded_partition_with_unanswered_batches_moves_with_its_outcome_unknown() -> None:
@@ -208,28 +166,3 @@ async def test_a_stopping_worker_releases_drained_partitions_at_once_although_a_
     for number in range(6):
         copied = [record.value for record in world.target.records("C.c0", number)]
         assert copied == [record.value for record in other.records("c0", number)]
-
-
-async def test_a_stopping_worker_leaves_one_target_although_another_does_not_answer() -> None:
-    world = SharedWorld(extra=TWO_TARGETS)
-    other = world.another_cluster("D")
-    names = world.make_topics(1, 6)
-    stops, left = await settled(world, 2, D=other)
-    await asyncio.sleep(5)
-    tasks = [asyncio.create_task(world.traffic(names)), asyncio.create_task(world.watch())]
-    await asyncio.sleep(1)
-    stops.late_s = lambda cluster, _: NEVER_S if cluster == "D" else 0.0
-    await asyncio.sleep(0.3)
-    world.pauses.clear()
-    stopping = asyncio.create_task(stops.stop())
-    await world.until(lambda: left.owns(world.flow) == world.keys(), within_s=1)
-    await asyncio.sleep(3)
-    assert not stopping.done()
-    assert left.member is not None
-    assert len(left.member.view.members) == 1
-    assert max(world.pauses.values()) < 1.0, world.pauses
-    await stopping
-    for task in tasks:
-        task.cancel()
-    await world.finish()
-    assert world.promises_once

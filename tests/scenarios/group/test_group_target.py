@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import random
 import re
@@ -58,22 +57,6 @@ async def test_a_target_that_cannot_be_reached_is_named_every_few_seconds_and_on
         assert "b:9092 cannot be reached: Connection refused" in line
         assert "A->B C->B" in line
     assert re.search(r" cluster\.reached .*cluster=B .*role=target", reached)
-
-
-async def test_a_member_says_which_tasks_its_worker_may_run() -> None:
-    clock, flow = VirtualClock(), parse_flow("A->B")
-    group = Group(
-        GroupSettings(ClusterAlias("B"), "g", 3.0, 0.5, "log", None),
-        Side(ClusterAlias("B"), ClusterModel("B", clock, random.Random(1)), lambda: asyncio.sleep(0, "B-id")),
-        (),
-        {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)},
-        name="w1",
-        clock=clock,
-        rng=random.Random(2),
-        log=make_logger("info", "text", io.StringIO()),
-    )
-    member = await group.new_member(MemberId("m1"))
-    assert member._leader_loop.joined.undivided == {Kind.HEARTBEAT: (flow,), Kind.CHECKPOINT: (flow,)}
 
 
 async def test_a_target_that_answers_is_not_worth_a_line() -> None:

@@ -23,7 +23,6 @@ from mm2py.records.control_record import (
     Evicted,
     Fenced,
     Left,
-    Listed,
     Resigned,
     TaskName,
 )
@@ -403,32 +402,6 @@ async def test_of_two_contradicting_workers_that_start_at_once_one_leaves(seed: 
         await asyncio.gather(first.kill(), second.kill())
 
 
-@pytest.mark.parametrize("leads", [False, True])
-async def test_a_worker_that_leaves_drained_is_neither_waited_for_nor_fenced(leads: bool) -> None:
-    world = GroupWorld()
-    async with world.running(3) as workers:
-        await world.list_topic(workers, 12)
-        leaving = world.leader(workers) if leads else world.others(workers)[0]
-        rest = [worker for worker in workers if worker is not leaving]
-        identity = await world.writes(leaving, "mm2py-leaving")
-        await leaving.group.leave(outcome_unknown=False)
-        await asyncio.wait_for(leaving.task, 1)
-        assert await world.until(lambda: world.copied(rest) == list(range(12))) < 2 * BEAT_S
-        assert world.markers(identity.producer_id) == []
-        assert not world.lines("member.evicted")
-
-
-async def test_a_worker_that_leaves_with_unknown_outcomes_is_fenced_at_once() -> None:
-    world = GroupWorld()
-    async with world.running(2) as workers:
-        await world.list_topic(workers, 12)
-        leaving, left = world.others(workers)[0], world.leader(workers)
-        identity = await world.writes(leaving, "mm2py-leaving")
-        await leaving.group.leave(outcome_unknown=True)
-        assert await world.until(lambda: world.copied([left]) == list(range(12))) < 2 * BEAT_S
-        assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
-
-
 async def test_a_foreign_writer_in_the_log_cannot_evict_a_member() -> None:
     """Every reader ignores an eviction by a worker that does not lead, and one of an older leader epoch."""
     world = GroupWorld()
@@ -459,41 +432,6 @@ async def test_an_evicted_worker_that_has_not_read_its_eviction_may_not_write_on
         assert len([beat for beat in world.written(Beat) if beat.member == old.id]) > beats
         slow.wire.held = ""
         await world.until(lambda: old.is_over and isinstance(old.state.cause, MemberEvicted))
-
-
-async def test_a_leader_that_resigned_while_it_fenced_and_leads_again_restarts_the_fence() -> None:
-    world = GroupWorld()
-    async with world.running(3) as workers:
-        await world.list_topic(workers, 6)
-        leader, (dead, other) = world.leader(workers), world.others(workers)
-        identity = await world.writes(dead, "mm2py-dead")
-        partition = world.cluster.partition(OFFSETS, 0)
-        node, partition.leader = partition.leader, -1
-        await dead.kill()
-        await world.until(lambda: bool(leader.member.view.to_fence))
-        await asyncio.sleep(1)
-        other.election.state = leader.election.state = CandidateState.LOST
-        await world.until(lambda: other.member.view.leader is None)
-        await asyncio.sleep(2)
-        assert not any(worker.member.is_leader for worker in (leader, other))
-        leader.election.state = CandidateState.MAY_LEAD
-        await world.until(lambda: leader.member.is_leader)
-        partition.leader = node
-        await world.until(lambda: world.copied([leader, other]) == list(range(6)))
-        assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
-        assert {fenced.leader_epoch for fenced in world.written(Fenced)} == {2}
-
-
-async def test_a_leader_that_its_backend_suspends_does_no_leader_work_and_does_not_resign() -> None:
-    world = GroupWorld()
-    async with world.running(3) as workers:
-        leader, (dead, _) = world.leader(workers), world.others(workers)
-        leader.election.state = CandidateState.SUSPENDED
-        await dead.kill()
-        await asyncio.sleep(10)
-        assert leader.member.is_leader and dead.member.id in leader.member.view.members
-        leader.election.state = CandidateState.MAY_LEAD
-        await world.until(lambda: dead.member.id not in leader.member.view.members, within_s=1)
 
 
 async def test_a_leader_that_its_backend_suspends_cancels_its_fence_and_resumes_it_later() -> None:
@@ -568,15 +506,6 @@ async def test_the_owner_or_else_the_coordinator_may_write_about_a_partition() -
         assert [worker for worker in workers if worker.ownership().speaks_for(("unlisted", 0))] == [head]
 
 
-async def test_only_the_coordinator_lists_partitions() -> None:
-    world = GroupWorld()
-    async with world.running(2) as workers:
-        await world.list_topic(workers, 6)
-        (other,) = [worker for worker in workers if not worker.ownership().is_coordinator]
-        await other.ownership().list_partitions({"orders": 3}, {}, {})
-        assert len(world.written(Listed)) == 1
-
-
 async def test_announced_producers_are_remembered_after_their_members_left() -> None:
     """Those of a drained member too: its records must not be taken for those of a foreign writer."""
     world = GroupWorld()
@@ -601,42 +530,6 @@ async def test_announced_producers_are_remembered_after_their_members_left() -> 
                 first.member.id in known_producers.drained & known_producers.known
                 and first.member.id not in known_producers.live
             )
-
-
-async def test_a_moving_partition_is_not_copied_until_its_previous_owner_has_released_it() -> None:
-    world = GroupWorld()
-    async with world.running(1) as workers:
-        (first,) = workers
-        await world.list_topic(workers, 10)
-        identity = await world.writes(first, "mm2py-first")
-        first.releases.clear()
-        second = world.add("w2")
-        await world.until(lambda: bool(first.ownership().to_release()))
-        await asyncio.sleep(10)
-        moved = sorted(first.ownership().to_release())
-        assert len(moved) == 5
-        assert not any(first.ownership().may_copy(key) or second.ownership().may_copy(key) for key in moved)
-        assert len(world.copied([first])) == 5
-        first.releases.set()
-        assert await world.until(lambda: sorted(second.ownership().mine()) == moved) < 0.1
-        assert sorted(first.ownership().mine()) == sorted({("orders", n) for n in range(10)} - {*moved})
-        assert identity.producer_id in second.ownership().known_producers.writing
-        assert second.ownership().listed == {"orders": 10}
-
-
-async def test_partitions_that_a_dead_worker_had_not_released_are_fenced_before_they_are_copied() -> None:
-    world = GroupWorld()
-    async with world.running(1) as workers:
-        (first,) = workers
-        await world.list_topic(workers, 10)
-        identity = await world.writes(first, "mm2py-first")
-        first.releases.clear()
-        second = world.add("w2")
-        await world.until(lambda: bool(first.ownership().to_release()))
-        await first.kill()
-        await world.until(lambda: len(second.ownership().mine()) == 10)
-        assert world.markers(identity.producer_id) == [0, 1, 2, 3, 4]
-        assert identity.producer_id not in second.ownership().known_producers.writing
 
 
 async def test_only_a_change_of_a_flow_wakes_its_connector() -> None:

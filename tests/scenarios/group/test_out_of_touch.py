@@ -57,22 +57,6 @@ async def test_a_worker_asleep_until_its_fence_has_expired_sends_nothing_when_it
     assert witness.findings() == []
 
 
-async def test_a_worker_asleep_for_less_than_a_quarter_of_that_time_continues() -> None:
-    world, source, witness = make(2)
-    source.fill(10)
-    clock = DozingClock(world.clock)
-    async with world.worker(clock=clock):
-        await all_copied(world)
-        for _ in range(5):
-            clock.doze(EXPIRY_S / 4 - 5, suspended=True)
-            source.fill(10)
-            await all_copied(world)
-            await asyncio.sleep(2)
-    assert len(said(world, "flow.ready")) == 1
-    assert not said(world, "flow.failed")
-    assert witness.findings() == []
-
-
 @pytest.mark.parametrize(("away_s", "incarnations"), [(EXPIRY_S / 4 - 20, 1), (EXPIRY_S / 4 + 60, 2)])
 async def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_returns_as_a_new_incarnation(
     away_s: float, incarnations: int
@@ -92,12 +76,3 @@ async def test_a_worker_cut_off_from_the_target_for_a_quarter_of_that_time_retur
     assert len(said(world, "flow.ready")) == incarnations
     assert len(said(world, "group.rejoining", "acknowledged no heartbeat for")) == incarnations - 1
     assert witness.findings() == []
-
-
-async def test_an_idle_flow_stays_in_touch() -> None:
-    world, source, _ = make(4)
-    source.fill(10)
-    async with world.worker():
-        await all_copied(world)
-        await asyncio.sleep(3 * EXPIRY_S)
-    assert len(said(world, "flow.ready")) == 1

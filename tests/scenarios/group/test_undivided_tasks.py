@@ -13,7 +13,7 @@ from mm2py.connector import Flow, Kind, parse_flow
 from mm2py.records.control_record import Evicted, TaskName
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.worker.connector_schedule import UndividedSchedule
-from tests.scenarios.group_world import SESSION_S, GroupWorld, Worker
+from tests.scenarios.group_world import GroupWorld, Worker
 from tests.simulation.incarnation import SimulationLoop
 
 pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
@@ -92,18 +92,6 @@ async def scene() -> AsyncIterator[Scene]:
     finally:
         await asyncio.gather(*(each.end() for each in found.tasks))
         await asyncio.gather(*(worker.kill() for worker in found.world.workers))
-
-
-@pytest.mark.parametrize("leads", [True, False])
-async def test_tasks_of_a_killed_worker_resume_on_others_after_its_session(leads: bool) -> None:
-    async with scene() as found:
-        dead = next(each for each in found.tasks if each.worker.member.is_leader is leads)
-        before = {each.worker.name: set(each.running) for each in found.tasks}
-        await asyncio.gather(dead.end(), dead.worker.kill())
-        took_s = await found.world.until(lambda: found.are_spread(2))
-        assert took_s < SESSION_S + 2
-        assert all(before[each.worker.name] <= each.running for each in found.tasks if each is not dead)
-        assert len(found.world.written(Evicted)) == 1
 
 
 async def test_tasks_move_to_a_joining_worker_and_from_a_leaving_one_without_a_fence() -> None:

@@ -54,22 +54,6 @@ async def copied_world(seed: int = 1, *, records: int = 1000, **extra: str) -> W
     return world
 
 
-async def test_a_group_that_becomes_idle_has_its_checkpoints_within_five_seconds() -> None:
-    world = await copied_world()
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        world.source.groups.activate("pay")
-        await asyncio.sleep(90)
-        before = len(checkpoints(world))
-        world.source.groups.commit("pay", {("orders", 0): (1000, "ünder way")})
-        world.source.groups.deactivate("pay")
-        await asyncio.sleep(5)
-        assert len(checkpoints(world)) == before + 1
-        (found,) = [one for one in checkpoints(world) if one.group == "pay"]
-        assert found == Checkpoint("pay", "A.orders", 0, 1000, 1000, "ünder way")
-    assert lines(world, "checkpoints.emitting")
-
-
 async def test_a_group_that_ends_with_its_topic_gets_an_exact_checkpoint_without_waiting_for_the_interval() -> None:
     """Its first checkpoint is behind: the sync of the last record of a topic that rests comes up to 10 s later."""
     world = await copied_world(emit_checkpoints_interval_seconds="3600")
@@ -226,18 +210,3 @@ async def test_without_rights_on_the_source_s_groups_records_are_copied_and_the_
         world.target.allow(TOPIC)
         await asyncio.sleep(60)
     assert last_of(world, "g")
-
-
-async def test_only_one_of_two_workers_emits_and_the_other_takes_over() -> None:
-    world = await copied_world(emit_checkpoints_interval_seconds="2")
-    first, second = world.start(), world.start()
-    await world.copied({"orders": "A.orders"})
-    world.source.groups.commit("g", {("orders", 0): (500, "")})
-    await asyncio.sleep(20)
-    assert len(checkpoints(world)) == 1, "two writers would write it twice"
-    first.kill()
-    world.source.groups.commit("g", {("orders", 0): (1000, "")})
-    await asyncio.sleep(20)
-    second.kill()
-    await asyncio.sleep(1)
-    assert last_of(world, "g")["A.orders", 0] == (1000, 1000)

@@ -66,35 +66,6 @@ async def emitting(world: World) -> AsyncIterator[asyncio.Task[None]]:
             await running
 
 
-async def test_a_group_that_lags_goes_on_at_the_exact_record_also_without_offset_syncs() -> None:
-    world = make()
-    write_chunks(
-        world.target, [chunk(*holed(50), copied_to=500), chunk(*holed(100, 50), begin=(500, 450), copied_to=1000)]
-    )
-    for group, offset in (("copied", 123), ("dropped", 129), ("end", 1000), ("start", 0)):
-        world.source.groups.commit(group, {("orders", 0): (offset, "")})
-    async with emitting(world):
-        await asyncio.sleep(5)
-    assert {one.group: one.downstream_offset for one in checkpoints(world)} == {
-        "copied": 111,
-        "dropped": 117,
-        "end": 900,
-        "start": 0,
-    }
-
-
-async def test_a_commit_that_the_ledger_does_not_reach_yet_gets_its_checkpoint_when_it_does() -> None:
-    world = make()
-    write_chunks(world.target, [chunk(*holed(50))])
-    world.source.groups.commit("g", {("orders", 0): (600, "")})
-    async with emitting(world):
-        await asyncio.sleep(30)
-        assert checkpoints(world) == []
-        write_chunks(world.target, [chunk(*holed(70), copied_to=700)])
-        await asyncio.sleep(15)
-    assert last_of(world, "g") == {("A.orders", 0): (600, 540)}
-
-
 async def test_a_group_that_keeps_up_gets_its_checkpoints_although_the_ledger_is_a_second_behind() -> None:
     world = make(0, 0)
     write_chunks(world.target, [chunk()])

@@ -28,23 +28,6 @@ def on_target(world: World, group: str) -> dict[tuple[str, int], tuple[int, str]
     return world.target.groups.commits_of(group) if group in world.target.groups.known else {}
 
 
-async def test_an_idle_group_stands_on_the_target_where_it_stood_on_the_source() -> None:
-    world = synced_world()
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        for group in ("pay", "grüppe ☃", "a.*b"):
-            world.source.groups.commit(group, {("orders", 0): (100, "so far")})
-        await asyncio.sleep(15)
-        assert on_target(world, "pay") == {("A.orders", 0): (100, "so far")}
-        assert on_target(world, "grüppe ☃") == on_target(world, "a.*b") == on_target(world, "pay")
-        commit = world.target.groups.known["pay"].commits["A.orders", 0]
-        assert commit.leader_epoch == -1, "an epoch of the source would mean nothing there"
-        world.source.append("orders", 0, numbered(20))
-        world.source.groups.commit("pay", {("orders", 0): (120, "")})
-        await asyncio.sleep(15)
-        assert on_target(world, "pay") == {("A.orders", 0): (120, "")}
-
-
 async def test_a_group_that_becomes_idle_is_moved_at_once() -> None:
     world = synced_world(emit_checkpoints_interval_seconds="60", sync_group_offsets_interval_seconds="60")
     async with world.worker():
@@ -73,18 +56,6 @@ async def test_a_group_with_members_on_the_target_is_never_moved_and_that_is_sai
         assert lines(world, "group_offsets.no_longer_skipped")
 
 
-async def test_a_group_that_is_further_on_the_target_is_left_there() -> None:
-    world = synced_world()
-    world.source.groups.commit("pay", {("orders", 0): (50, "")})
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        await asyncio.sleep(10)
-        world.target.groups.commit("pay", {("A.orders", 0): (80, "mine")})
-        world.source.groups.commit("pay", {("orders", 0): (60, "")})
-        await asyncio.sleep(20)
-        assert on_target(world, "pay") == {("A.orders", 0): (80, "mine")}
-
-
 async def test_a_deliberate_rewind_is_followed_if_asked_for_and_a_consumer_of_the_target_is_not_set_back() -> None:
     for rewind in ("false", "true"):
         world = synced_world(sync_group_offsets_rewind=rewind)
@@ -100,28 +71,6 @@ async def test_a_deliberate_rewind_is_followed_if_asked_for_and_a_consumer_of_th
             found, _ = on_target(world, "pay")["A.orders", 0]
             assert found == 100 if rewind == "false" else found <= 40
             assert on_target(world, "failed-over")["A.orders", 0][0] == 97
-
-
-async def test_groups_and_topics_that_are_gone_from_the_source_are_not_synced_any_more() -> None:
-    world = synced_world()
-    world.source.create_topic("old", 1)
-    world.source.append("old", 0, numbered(10))
-    world.source.groups.commit("gone", {("orders", 0): (100, "")})
-    world.source.groups.commit("stays", {("orders", 0): (100, ""), ("old", 0): (10, "")})
-    async with world.worker():
-        await world.copied({"orders": "A.orders", "old": "A.old"})
-        await asyncio.sleep(15)
-        world.source.groups.delete("gone")
-        world.source.delete_topic("old")
-        await asyncio.sleep(10)
-        for group in ("gone", "stays"):
-            world.target.groups.delete(group)
-        await asyncio.sleep(20)
-        assert on_target(world, "gone") == {}
-        assert on_target(world, "stays") == {("A.orders", 0): (100, "")}
-        assert all(record.value is not None for record in world.target.records("A.checkpoints.internal", 0)), (
-            "Java's client stops at a tombstone"
-        )
 
 
 async def test_a_coordinator_that_refuses_one_group_keeps_no_other_back() -> None:

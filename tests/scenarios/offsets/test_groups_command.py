@@ -37,20 +37,6 @@ async def test_before_anything_is_copied_no_group_is_ready() -> None:
     assert (await reports(world))["pay"].why == "orders-0: nothing of it is known to be copied"
 
 
-async def test_groups_become_ready_and_one_with_members_on_the_target_does_not() -> None:
-    world = synced_world()
-    for group in ("pay", "busy"):
-        world.source.groups.commit(group, {("orders", 0): (100, "")})
-    world.target.groups.activate("busy")
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        await asyncio.sleep(15)
-        found = await reports(world)
-    assert (found["pay"].ready, found["pay"].lag, found["pay"].reads_again_at_most) == (True, 0, 0)
-    assert found["pay"].partitions[0].committed_on_target == 100
-    assert found["busy"].why == "it has members on the target (Stable)"
-
-
 async def test_the_ledger_makes_a_group_exact_that_offset_syncs_would_let_read_records_again() -> None:
     world = synced_world(**{"emit.offset-syncs.enabled": "false"})
     world.source.groups.commit("pay", {("orders", 0): (50, "")})

@@ -13,12 +13,10 @@ from tests.fakes.broker.producer_state import Refused
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.copying.test_copying_under_faults import STORM
-from tests.scenarios.gaps.test_gaps import ORDERS, STOP, accept, expired_while_down, numbers, seen, until, write
-from tests.scenarios.shared_world import SharedWorld
+from tests.scenarios.gaps.test_gaps import ORDERS, expired_while_down, numbers, until, write
 from tests.scenarios.true_ledger import ledgers_in, wrong_answers
-from tests.scenarios.two_incarnations import LEDGER, is_ledger, killed_ahead, make
+from tests.scenarios.two_incarnations import LEDGER, is_ledger, make
 from tests.scenarios.world import World
-from tests.simulation.incarnation import SimulationLoop
 
 SETTLED_S = 4.0
 
@@ -54,23 +52,6 @@ async def test_a_plain_topic_is_one_run_and_within_a_second_its_end_is_known() -
         assert newest is not None and len(list(newest.entries())) == 1
         assert_complete(world)
         assert ledger_of(world).forward(79) == Answer(AnswerKind.END, 79, True)
-
-
-async def test_a_restart_and_a_kill_far_ahead_of_the_position_leave_one_exact_ledger() -> None:
-    world, source, _ = make(2)
-    await killed_ahead(world, source, 20, 30)
-    async with world.worker() as herder:
-        source.fill(5)
-        await world.copied(ORDERS)
-        await asyncio.sleep(SETTLED_S)
-        assert_complete(world)
-        await world.stop(herder)
-    async with world.worker():
-        source.fill(5)
-        await world.copied(ORDERS)
-        await asyncio.sleep(SETTLED_S)
-        assert_complete(world)
-        assert len(ledger_of(world).ledgers) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -115,27 +96,6 @@ async def test_transactions_under_faults_and_kills_have_exact_answers(seed: int)
         assert exact > 0.9 * len(known), "what only a count was found of after a kill is the exception"
 
 
-@pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
-async def test_partitions_that_move_between_workers_keep_their_ledger() -> None:
-    world = SharedWorld(3)
-    topics = world.make_topics(2, 6)
-    world.start()
-    traffic = asyncio.create_task(world.traffic(topics))
-    await world.until(world.is_copied)
-    second = world.start()
-    await world.until(lambda: len(second.owns(world.flow) & world.keys()) == 6)
-    await asyncio.sleep(3)
-    second.kill()
-    await world.until(world.is_fully_assigned)
-    traffic.cancel()
-    await world.until(world.is_copied)
-    await asyncio.sleep(SETTLED_S)
-    assert_complete(world, *topics)
-    assert all(len(ledger.ledgers) == 1 for ledger in ledgers_in(world.target).values())
-    for process in world.up:
-        process.kill()
-
-
 async def test_records_that_expired_before_they_were_copied_are_a_gap_and_the_ledger_goes_on() -> None:
     world = World(4)
     await expired_while_down(world)
@@ -149,23 +109,6 @@ async def test_records_that_expired_before_they_were_copied_are_a_gap_and_the_le
     assert ledger.forward(start - 1).kind is AnswerKind.GAP
     (first,) = [copy.offset for copy in world.target.records("A.orders", 0) if copy.offset > before[-1]][:1]
     assert ledger.forward(start - 1) == Answer(AnswerKind.GAP, first, True)
-
-
-async def test_a_gap_that_an_operator_accepts_keeps_what_was_known_before_it() -> None:
-    world = World(5, extra=STOP)
-    await expired_while_down(world)
-    async with world.worker():
-        await seen(world, ("expired", 0, 10, 24, "stopped"))
-        assert ledger_of(world).forward(12).offset is None
-        await accept(world, 10)
-        await world.copied(ORDERS)
-        await asyncio.sleep(SETTLED_S)
-    first = next(copy.offset for copy in world.target.records("A.orders", 0) if copy.value == b"25")
-    ledger = ledger_of(world)
-    assert len(ledger.ledgers) == 1
-    assert ledger.forward(3) == Answer(AnswerKind.COPIED, 3, True)
-    assert ledger.forward(12) == Answer(AnswerKind.GAP, first, True)
-    assert ledger.forward(25) == Answer(AnswerKind.COPIED, first, True)
 
 
 def test_a_second_copy_that_is_allowed_begins_a_ledger_and_readers_of_the_first_copy_find_their_way_back() -> None:

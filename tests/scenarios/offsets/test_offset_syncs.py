@@ -41,25 +41,6 @@ def numbered(count: int, first: int = 0) -> list[Record]:
     return [Record(key=b"k%d" % number, value=b"v%d" % number) for number in range(first, first + count)]
 
 
-@pytest.mark.parametrize("location", ["source", "target"])
-async def test_syncs_lie_where_the_setting_says_and_an_idle_topic_is_known_to_its_last_record(location: str) -> None:
-    world = World(1, extra={"offset-syncs.topic.location": location})
-    world.source.create_topic("orders", 2)
-    async with world.worker():
-        world.source.append("orders", 0, numbered(10))
-        await world.copied({"orders": "A.orders"})
-        world.source.append("orders", 0, numbered(5, 10))
-        await asyncio.sleep(15)
-        cluster, topic = (world.source, ON_SOURCE) if location == "source" else (world.target, ON_TARGET)
-        found = syncs_in(cluster, topic)
-        assert {ON_SOURCE in world.source.topics, ON_TARGET in world.target.topics} == {True, False}
-    assert [(one.topic, one.partition, one.upstream_offset) for one in found] == [
-        ("orders", 0, 0),
-        ("orders", 0, 14),
-    ], "the first record, and the last one of a topic that rests"
-    assert_true(world, found)
-
-
 async def test_after_every_hundred_records_and_after_every_gap_there_is_a_sync() -> None:
     world = World(2, extra={"A.consumer.isolation.level": "read_committed"})
     world.source.create_topic("orders", 1)

@@ -266,21 +266,6 @@ def assert_complete_but_foreign(world: World) -> None:
     assert kinds == {AnswerKind.COPIED}
 
 
-async def test_a_target_that_sets_timestamps_itself_is_compared_without_them() -> None:
-    world = World(14)
-    mm2_copied(world, numbers(0, 9), [], 10)
-    world.target.configure_topic("A.orders", {"message.timestamp.type": "LogAppendTime"})
-    await asyncio.sleep(60)
-    world.target.append("A.orders", 0, [Record(value=one.encode()) for one in numbers(0, 9)])
-    times = [
-        {one.timestamp_ms for one in cluster.records(topic, 0)}
-        for cluster, topic in ((world.source, "orders"), (world.target, "A.orders"))
-    ]
-    assert times[0] != times[1]
-    (found,) = await rebuild(world)
-    assert found.outcome is Outcome.REBUILT, found.text
-
-
 async def test_an_open_transaction_on_the_target_is_named() -> None:
     world = World(13)
     mm2_copied(world, numbers(0, 9), numbers(0, 6), 10)

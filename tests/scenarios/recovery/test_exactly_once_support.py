@@ -11,9 +11,7 @@ from tests.scenarios.two_incarnations import (
     Source,
     all_copied,
     copies,
-    forget_transactional_ids,
     is_position,
-    killed_ahead,
     make,
     said,
 )
@@ -75,32 +73,6 @@ async def test_over_both_steps_each_record_is_copied_once_and_uncommitted_ones_o
         await all_copied(world)
     assert witness.findings() == []
     assert not said(world, "gap.") and not said(world, "foreign.writer") and not said(world, "copy.repeated")
-
-
-async def test_a_guarantee_that_cannot_be_kept_is_logged_in_the_first_step_and_refused_in_the_second() -> None:
-    """A killed incarnation cannot be fenced: its id has expired, and the right to write markers is missing."""
-    world, source, witness = make(2)
-    await killed_ahead(world, source, 10, 10)
-    forget_transactional_ids(world)
-    world.target.denied_on_cluster |= {"ALTER", "CLUSTER_ACTION"}
-    for support in (*STEPS, "disabled"):
-        set_support(world, support)
-        before = len(copies(world))
-        async with world.worker() as herder:
-            source.fill(5)
-            await asyncio.sleep(30)
-            (status,) = herder.status()
-            if support == "enabled":
-                assert status.state == "refused"
-                assert "exactly.once.source.support=enabled cannot be kept" in status.reason
-                assert "or set B.exactly.once.source.support=disabled" in status.reason
-                assert len(copies(world)) == before
-            else:
-                assert status.state == "running"
-                assert status.guarantee.startswith("at-least-once ("), status.guarantee
-                await all_copied(world)
-                await world.stop(herder)
-    assert witness.findings() == []
 
 
 async def test_on_a_target_without_coordinators_the_first_step_copies_and_the_second_does_not() -> None:

@@ -39,17 +39,6 @@ async def test_incarnations_that_are_killed_within_their_first_moments_cause_no_
     await finish(world, source, witness)
 
 
-async def test_two_processes_that_start_at_the_same_moment_fence_each_other_and_cause_no_duplicates() -> None:
-    world, source, witness = make(3, partitions=3)
-    for number in range(3):
-        source.fill(30, partition=number)
-    async with world.worker(), world.worker():
-        for _ in range(20):
-            await asyncio.sleep(0.5)
-            source.fill(3, partition=world.rng.randrange(3))
-    await finish(world, source, witness)
-
-
 @pytest.mark.parametrize("frozen_after_s", [0.004, 0.012, 0.02, 0.3])
 async def test_a_frozen_worker_that_wakes_after_the_takeover_writes_neither_records_nor_positions(
     frozen_after_s: float,

@@ -17,34 +17,6 @@ EXPIRY_S = 120.0
 FENCES = "mm2-fence.internal"
 
 
-@pytest.mark.virtual_time(limit_s=1000)
-async def test_a_worker_can_be_fenced_long_after_its_transactional_id_would_have_expired() -> None:
-    world = World(1, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
-    world.source.create_topic("orders", 2)
-    fill(world, "orders", world.rng, 30)
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        owner = world.target.batches("A.orders", 0)[-1].producer_id
-        await asyncio.sleep(3 * EXPIRY_S)
-        fill(world, "orders", world.rng, 10)
-        await world.copied({"orders": "A.orders"})
-        last = world.target.batches("A.orders", 0)[-1]
-        assert (last.producer_id, last.producer_epoch) == (owner, 0), "neither id nor epoch has changed"
-        fences = world.target.batches(FENCES, 0)
-        assert len(fences) >= 3 * 4 - 1
-        assert all(batch.control for batch in fences), "no data is produced there"
-        fill(world, "orders", world.rng, 10)
-        await asyncio.sleep(0.05)
-    async with world.worker():
-        await world.copied({"orders": "A.orders"})
-        await asyncio.sleep(5)
-    assert "producer.unfenced" not in world.log_text.getvalue()
-    assert any(batch.control and batch.producer_id == owner for batch in world.target.batches("A.orders", 0)), (
-        "the marker is that of the first owner's id"
-    )
-    assert_legal(world, {"orders": "A.orders"}, exact=True)
-
-
 @pytest.mark.virtual_time(limit_s=2000)
 async def test_a_deleted_keep_alive_topic_is_recreated_and_the_worker_can_still_be_fenced() -> None:
     world = World(2, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})

@@ -39,25 +39,6 @@ def make_small(seed: int, **extra: str) -> tuple[World, Source, Witness]:
     return world, source, witness
 
 
-async def test_a_target_without_coordinators_is_copied_to_at_least_once_and_the_reason_is_logged() -> None:
-    world, source, witness = make_small(1)
-    async with world.worker() as herder:
-        await until(lambda: bool(said(world, "flow.waiting", "getting a producer id")), world)
-        await all_copied(world)
-        (status,) = herder.status()
-        assert status.state == "running"
-        assert status.guarantee.startswith("at-least-once (Finding the coordinator of mm2py-"), status.guarantee
-        assert "COORDINATOR_NOT_AVAILABLE" in status.guarantee
-        (line,) = said(world, "producer.degraded", "has no transaction coordinator")
-        assert "let __transaction_state be created" in line
-        await asyncio.sleep(60)
-        source.fill(5)
-        await all_copied(world)
-        assert not said(world, "flow.failed")
-        await world.stop(herder)
-    assert witness.findings() == []
-
-
 @pytest.mark.parametrize("may_write_markers", [True, False])
 @pytest.mark.virtual_time(limit_s=600)
 async def test_an_incarnation_killed_where_no_coordinator_exists_does_not_block_the_next(

@@ -112,15 +112,6 @@ async def test_a_restart_after_eight_days_needs_no_right_to_write_markers(extra:
     await finish(world, source, witness)
 
 
-async def test_a_killed_worker_that_only_coordinators_and_positions_name_is_fenced() -> None:
-    world, source, witness = make(7)
-    await killed_ahead(world, source, 20, 15)
-    world.target.delete_topic(CONTROL_LOG)
-    assert await guarantee_of_next(world, source) == "exactly-once"
-    assert markers(world) == 1
-    await finish(world, source, witness)
-
-
 class Hides:
     """Stands between a worker and its target: transactional ids of previous workers may not be described."""
 

@@ -25,30 +25,8 @@ from tests.scenarios.two_incarnations import (
     until,
     worker_with_old_positions,
 )
-from tests.scenarios.witness import stored_positions
 
 pytestmark = pytest.mark.virtual_time(limit_s=600)
-
-
-async def test_a_partition_without_a_leader_waits_alone() -> None:
-    world, source, witness = make(10, partitions=2)
-    source.fill(10)
-    source.fill(10, partition=1)
-    async with worker_with_old_positions(world, source):
-        source.fill(10)
-        source.fill(10, partition=1)
-        await all_copied(world)
-        await asyncio.sleep(2)
-    lonely = world.target.partition("A.orders", 1)
-    lonely.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
-    for _ in range(3):  # several incarnations owned the first partition, and none owned the second
-        async with world.worker():
-            source.fill(5)
-            source.fill(5, partition=1)
-            await all_copied(world)
-            await asyncio.sleep(3)
-    lonely.elect(1, [1], now_s=world.clock.monotonic())
-    await finish(world, source, witness)
 
 
 async def test_one_fence_suffices_while_the_source_has_no_leader_to_compare_with() -> None:
@@ -95,26 +73,6 @@ async def test_one_fence_suffices_while_the_source_has_no_leader_to_compare_with
     assert witness.findings() == []
 
 
-async def test_a_drain_before_the_partition_is_reconciled_keeps_the_previous_position() -> None:
-    world, source, witness = make(11, partitions=2)
-    source.fill(10)
-    source.fill(10, partition=1)
-    async with worker_with_old_positions(world, source):
-        source.fill(10, partition=1)
-        source.fill(10)
-        await all_copied(world)
-        await asyncio.sleep(2)
-    lonely = world.target.partition("A.orders", 1)
-    lonely.elect(NO_LEADER, [1], now_s=world.clock.monotonic())
-    before = (await stored_positions(world))["orders", 1]
-    async with world.worker() as herder:
-        await asyncio.sleep(3)
-        await world.stop(herder)
-    assert (await stored_positions(world))["orders", 1] == before
-    lonely.elect(1, [1], now_s=world.clock.monotonic())
-    await finish(world, source, witness)
-
-
 async def test_a_topic_that_vanishes_before_it_is_reconciled_and_returns_causes_no_duplicates() -> None:
     world, source, witness = make(12)
     await killed_ahead(world, source, 10, 20)
@@ -130,38 +88,6 @@ async def test_a_topic_that_vanishes_before_it_is_reconciled_and_returns_causes_
         source.fill(5)
         await all_copied(world)
     await finish(world, source, witness)
-
-
-async def test_a_target_truncated_below_the_position_stops_its_partition_and_is_not_overwritten() -> None:
-    world, source, witness = make(13, partitions=2)
-    source.fill(10)
-    source.fill(10, partition=1)
-    async with world.worker():
-        await all_copied(world)
-        await asyncio.sleep(5)
-    cut = world.target.partition("A.orders", 1).high_watermark - 5
-    world.target.truncate("A.orders", 1, cut)
-    for _ in range(2):
-        async with world.worker():
-            source.fill(5)
-            source.fill(5, partition=1)
-            await all_copied(world)
-            await asyncio.sleep(10)
-    assert len(said(world, "target.truncated")) == 2
-    assert world.target.partition("A.orders", 1).high_watermark <= cut
-    assert not [text for text in witness.findings() if text.startswith("orders-0")]
-
-
-async def test_a_target_truncated_under_a_running_worker_stops_its_partition() -> None:
-    world, source, _ = make(14, nodes=2)
-    source.fill(10)
-    async with world.worker():
-        await all_copied(world)
-        await asyncio.sleep(5)
-        cut = world.target.partition("A.orders", 0).high_watermark - 5
-        world.target.truncate("A.orders", 0, cut)
-        world.source.append("orders", 0, source.records(12))
-        await until(lambda: bool(said(world, "target.truncated")), world)
 
 
 async def test_an_operators_position_is_used_once_and_fences_a_frozen_worker_too() -> None:

@@ -52,30 +52,6 @@ class MirrorMaker2:
         self.world.target.append(OFFSETS, 0, [record])
 
 
-@pytest.mark.parametrize("behind", [0, 1, 2, 17, 400])
-@pytest.mark.parametrize("growing", [False, True])
-async def test_records_that_mirrormaker_2_copied_after_its_last_position_are_not_copied_again(
-    behind: int, growing: bool
-) -> None:
-    world, source, witness = make(1)
-    source.fill(200)
-    mm2 = MirrorMaker2(world)
-    mm2.copy(30)
-    mm2.store()
-    mm2.copy(behind)
-    if growing:
-        source.fill(300)
-    async with world.worker():
-        for _ in range(20):
-            if growing:
-                source.fill(20)
-            await asyncio.sleep(0.01)
-        await all_copied(world)
-    (line,) = said(world, "partitions.resumed_from_mm2")
-    assert f"partitions=1 first=orders-0 records={behind} ambiguous=0 unproven=0" in line, line
-    await finish(world, source, witness)
-
-
 async def test_the_first_incarnation_after_mirrormaker_2_leaves_a_position_that_the_next_is_reconciled_with() -> None:
     world, source, witness = make(2, partitions=3)
     for number in range(3):

@@ -18,7 +18,6 @@ from tests.scenarios.two_incarnations import (
     copies,
     finish,
     is_position,
-    killed_ahead,
     make,
     said,
     until,
@@ -175,34 +174,6 @@ async def test_batches_after_the_position_are_counted_whatever_their_shape(name:
         assert witness.findings(foreign=case.foreign, timestamps=case.timestamps) == []
     assert len(said(world, "foreign.writer", "has written 2 records")) == case.foreign
     assert world.target.complaints == []
-
-
-async def test_markers_that_were_written_twice_cause_no_error() -> None:
-    world, source, witness = make(7)
-    await killed_ahead(world, source, 10, 30)
-    for _ in range(2):  # each incarnation fences the previous one; the marker of the fence comes again, later
-        async with world.worker():
-            await all_copied(world)
-            await asyncio.sleep(2)
-            for batch in world.target.batches("A.orders", 0):
-                if batch.control:
-                    world.target.write_marker("A.orders", 0, batch.producer_id, batch.producer_epoch)
-            source.fill(5)
-            await all_copied(world)
-    assert not said(world, "foreign.writer")
-    await finish(world, source, witness)
-
-
-async def test_records_that_expired_after_the_last_copied_one_are_reported_after_a_kill_as_well() -> None:
-    world, source, _ = make(18)
-    await killed_ahead(world, source, 10, 10)
-    copied_to = world.source.partition("orders", 0).high_watermark
-    source.fill(20)
-    world.source.delete_records("orders", 0, copied_to + 15)
-    async with world.worker():
-        source.fill(5)
-        await all_copied(world)
-    assert said(world, f"source offsets {copied_to} to {copied_to + 14} were deleted")
 
 
 async def test_a_quarantined_record_after_the_stored_position_is_not_counted_as_copied() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from mm2py.connector import Kind
 from mm2py.connector_offsets.altering import (
-    ALTERED,
     RESET,
     Clusters,
     ConnectorOffsets,
@@ -30,7 +29,7 @@ from mm2py.status.offset_inquiry import Question, ask_where
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.config_world import FLOW, TOPIC
 from tests.scenarios.gate import Request
-from tests.scenarios.paused_world import direct, held, restart, resumed, states, under_load
+from tests.scenarios.paused_world import direct, held, restart, states, under_load
 from tests.scenarios.shared_world import SharedWorld
 from tests.scenarios.true_ledger import wrong_answers
 from tests.simulation.incarnation import SimulationLoop
@@ -90,31 +89,6 @@ async def resumed_and_copied(world: SharedWorld) -> None:
     wrong = wrong_answers(world.source, world.target, "t0", "A.t0", committed=False)
     assert not wrong, wrong[:5]
     assert not [process.events for process in world.processes if process.said("flow.crashed")]
-
-
-async def test_setting_the_offsets_that_are_shown_loses_and_repeats_nothing_under_load() -> None:
-    async with under_load(2) as (world, _):
-        await asyncio.sleep(2)
-        await held(world, TargetState.STOPPED)
-        there = await shown(world)
-        assert there.keys() == world.keys()
-        entries = [(topic, partition, at) for (topic, partition), at in there.items()]
-        assert await offsets(world).alter(Kind.SOURCE, body(*entries)) == ALTERED
-        assert await shown(world) == there
-        await resumed(world)
-
-
-async def test_an_altered_offset_goes_on_at_the_next_one_and_others_are_left_alone() -> None:
-    world = await stopped_world()
-    assert (await shown(world))["t0", 0] == 9
-    before = values(world.target, "A.t0", 1)
-    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 5)))
-    assert (await shown(world))["t0", 0] == 5
-    await resumed_and_copied(world)
-    source = values(world.source, "t0", 0)
-    assert values(world.target, "A.t0", 0) == source[:10] + source[6:]
-    assert values(world.target, "A.t0", 1) == values(world.source, "t0", 1)
-    assert values(world.target, "A.t0", 1)[: len(before)] == before
 
 
 async def test_offset_0_skips_record_0_and_an_offset_ahead_skips_what_is_before_it() -> None:
@@ -188,15 +162,6 @@ async def test_offsets_of_a_connector_that_is_not_stopped_stay(state: TargetStat
         with pytest.raises(NotStopped, match=r"STOPPED state.*/connectors/A->B.MirrorSourceConnector/stop"):
             await work
     assert await shown(world) == there
-
-
-async def test_a_request_right_behind_the_stop_waits_until_all_workers_have_drained() -> None:
-    async with under_load(3) as (world, _):
-        await direct(world, TargetState.STOPPED)
-        assert states(world) != {"stopped"}
-        assert await offsets(world).alter(Kind.SOURCE, body(("gone", 7, None))) == ALTERED
-        assert states(world) == {"stopped"}
-        await direct(world, TargetState.STARTED)
 
 
 async def test_a_worker_that_is_frozen_while_it_should_drain_keeps_the_offsets_as_they_are() -> None:

@@ -91,22 +91,6 @@ def writes(world: World) -> int:
     return len(world.target.records(TOPIC, 0)) if TOPIC in world.target.topics else 0
 
 
-async def test_a_change_is_shown_and_then_reaches_the_workers(tmp_path: Path) -> None:
-    world = World(1)
-    worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)
-    await worker.start()
-    assert await shell.run({"topics": "two", "bytes.per.second.max": "9"}) == EXIT_DONE
-    head, *changes, last = shell.out.splitlines()
-    assert head.startswith("A->B (version 1, by file, 20")
-    assert changes == ["  bytes.per.second.max: (default) -> '9'", "  topics: 'one' -> 'two'"]
-    assert last == "A->B: version 2 is stored."
-    await asyncio.sleep(2)
-    assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
-    assert await shell.run({"topics": " two", "bytes.per.second.max": "9"}) == EXIT_DONE
-    assert shell.out.startswith(f"A->B: nothing to do (version 2, by {ME} (mm2py apply), 20")
-    assert writes(world) == 11, "the owner; Connect's three, ours and its entry in the history, twice"
-
-
 async def test_the_last_change_can_be_undone_and_redone(tmp_path: Path) -> None:
     world = World(2)
     worker, shell = FlowWorker(world, "w1", {"topics": "one"}), Shell(world, tmp_path)

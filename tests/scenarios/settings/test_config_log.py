@@ -104,27 +104,6 @@ async def test_a_worker_that_keeps_what_an_operator_changed_says_who_and_how_to_
     assert "To make all workers run by this file: mm2py apply /" in kept
 
 
-async def test_a_change_reaches_all_workers_within_two_seconds_with_the_settings_it_changes() -> None:
-    world = World(2)
-    workers = [FlowWorker(world, f"w{number}", {"topics": "one"}) for number in range(3)]
-    for worker in workers:
-        await worker.start(runners=("w0",) if worker is not workers[0] else ())
-    await asyncio.sleep(5)
-    stored = await stored_in(world)
-    assert stored is not None
-    log = await log_of(world, "operator")
-    begun_s = world.clock.monotonic()
-    outcome = await log.write(of(dict(stored.properties) | {"bytes.per.second.max": "9"}, stored), instead_of=stored)
-    assert isinstance(outcome, Written)
-    await asyncio.sleep(NOTICED_S)
-    for worker in workers:
-        assert worker.settings is not None and worker.settings.bytes_per_second_max == 9
-        ((version, touched, at_s),) = worker.heard
-        assert (version, touched) == (2, {"bytes.per.second.max"})
-        assert at_s - begun_s < NOTICED_S
-        assert worker.watch is not None and worker.watch.version == 2
-
-
 def test_two_workers_that_start_at_once_with_different_files_store_one_and_both_run_by_it() -> None:
     async def scenario(seed: int) -> None:
         world = World(seed)
@@ -230,36 +209,6 @@ async def test_a_deleted_settings_topic_is_recreated_with_the_running_settings()
     assert stored is not None and stored.properties["topics"] == "one"
 
 
-async def test_a_worker_that_returns_alone_with_an_old_file_runs_by_the_stored_settings() -> None:
-    world = World(7)
-    worker = FlowWorker(world, "w1", {"topics": "one"})
-    await worker.start()
-    stored = await stored_in(world)
-    assert stored is not None
-    await (await log_of(world, "operator")).write(of(TWO, stored), instead_of=stored)
-    await worker.stop()
-    again = FlowWorker(world, "w1", {"topics": "one"})
-    settings = await again.start()
-    assert settings is not None and settings.topic_filter.should_replicate("two")
-    assert "config.kept" in world.log_text.getvalue()
-    await again.stop()
-    other = FlowWorker(world, "w1", {"topics": "three"})
-    settings = await other.start()
-    assert settings is not None and settings.topic_filter.should_replicate("three")
-
-
-async def test_a_worker_started_with_apply_makes_all_others_run_by_its_file() -> None:
-    world = World(8)
-    first = FlowWorker(world, "w1", {"topics": "one"})
-    await first.start()
-    assert first.watch is not None and first.watch.drift == ()
-    second = FlowWorker(world, "w2", {"topics": "two"}, apply=True)
-    await second.start(runners=("w1",))
-    await asyncio.sleep(NOTICED_S)
-    assert first.settings is not None and first.settings.topic_filter.should_replicate("two")
-    assert [str(change) for change in first.watch.drift] == ["topics: 'two' -> 'one'"]
-
-
 @pytest.mark.parametrize("topics", ["(", "(?:a{3000}){3000}"])
 async def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_starts(topics: str) -> None:
     world = World(9)
@@ -273,19 +222,6 @@ async def test_invalid_stored_settings_stop_no_running_worker_and_prevent_new_st
     assert f"topics: pattern '{topics}' (entry 1 of 1)" in told and "mm2py apply FILE" in told
     with pytest.raises(StoredConfigUnusable, match="mm2py apply FILE"):
         await FlowWorker(world, "w2", {"topics": "one"}).start(runners=("w1",))
-
-
-async def test_a_worker_of_a_disabled_flow_is_told_so() -> None:
-    world = World(10)
-    worker = FlowWorker(world, "w1", {"topics": "one"})
-    await worker.start()
-    stored = await stored_in(world)
-    assert stored is not None
-    await (await log_of(world, "operator")).write(of(ONE | {"enabled": "false"}, stored), instead_of=stored)
-    await asyncio.sleep(NOTICED_S)
-    assert worker.settings is None
-    ((_, touched, _),) = worker.heard
-    assert touched == {"enabled"}
 
 
 def test_heartbeats_follow_the_stored_settings_also_while_the_flow_is_disabled() -> None:
@@ -381,27 +317,6 @@ def test_exactly_one_of_several_concurrent_writers_is_told_that_it_won_and_it_di
 
     for seed in range(100, 130):
         run(scenario(seed))
-
-
-async def test_if_the_loser_dies_before_it_restores_the_winners_record_the_last_writer_wins() -> None:
-    world = World(22)
-    gate = Gate(lambda request: isinstance(request, ProduceRequest))
-    first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
-    base = await first.write(of({"topics": "base"}), instead_of=None)
-    assert isinstance(base, Written)
-    gate.shut()
-    late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
-    await asyncio.sleep(1)
-    won = await first.write(of(ONE, base.config), instead_of=base.config)
-    assert isinstance(won, Written)
-    gate.open()
-    while len(stored_under(world, FLOW_KEY)) < 3:
-        await asyncio.sleep(0.0001)
-    late.cancel()
-    await asyncio.sleep(SETTLE_S)
-    stored = await stored_in(world)
-    assert stored is not None and (stored.properties, stored.worker) == (TWO, "w2")
-    assert await first.write(of({}, won.config), instead_of=won.config) == Lost(stored), "it is told of the change then"
 
 
 class Overwriting:

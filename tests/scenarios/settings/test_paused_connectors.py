@@ -19,7 +19,6 @@ from tests.scenarios.paused_world import (
     held,
     nothing_is_copied,
     resumed,
-    said,
     states,
     under_load,
 )
@@ -42,16 +41,6 @@ async def test_a_held_flow_writes_nothing_on_any_worker_and_resumes_behind_its_l
     assert not any(line["records"] for process in processes for line in process.said("partitions.reconciled"))
 
 
-async def test_a_stop_after_a_pause_is_said_by_all_workers_and_starts_nothing() -> None:
-    async with under_load() as (world, _):
-        await held(world, TargetState.PAUSED)
-        before = copied(world)
-        await held(world, TargetState.STOPPED)
-        assert copied(world) == before
-        await direct(world, TargetState.STARTED)
-        await world.until(lambda: set(said(world).values()) == {None}, within_s=FOLLOWED_S)
-
-
 async def test_asking_for_the_present_state_writes_nothing() -> None:
     async with under_load(1) as (world, _):
         end = len(world.target.records(TOPIC, 0))
@@ -61,15 +50,6 @@ async def test_asking_for_the_present_state_writes_nothing() -> None:
             await direct(world, TargetState.PAUSED)
         assert len(world.target.records(TOPIC, 0)) == end + 2, "the state, and its entry in the history"
         await direct(world, TargetState.STARTED)
-
-
-async def test_a_worker_killed_while_the_flow_is_paused_loses_its_partitions_to_the_others() -> None:
-    async with under_load(3) as (world, processes):
-        await held(world, TargetState.PAUSED)
-        processes[0].kill()
-        await world.until(world.is_fully_assigned, within_s=20)
-        await nothing_is_copied(world, 5)
-        await resumed(world)
 
 
 async def test_a_worker_that_joins_while_the_flow_is_paused_gets_its_part_at_once() -> None:
@@ -90,30 +70,6 @@ async def test_a_worker_stopped_while_the_flow_is_paused_leaves_in_order() -> No
         await nothing_is_copied(world, 5)
         await resumed(world)
     assert not any(process.said("member.fenced") for process in processes)
-
-
-async def test_a_pause_outlives_a_restart_of_all_workers() -> None:
-    async with under_load(2) as (world, processes):
-        await held(world, TargetState.STOPPED)
-        processes[0].kill()
-        assert await processes[1].stop() in {0, 1}
-        world.start()
-        await world.until(lambda: states(world) == {"stopped"}, within_s=20)
-        await nothing_is_copied(world)
-        await resumed(world, within_s=20)
-
-
-async def test_a_flow_paused_before_its_first_start_copies_nothing_until_it_is_resumed() -> None:
-    world = SharedWorld(1, extra={"config.storage.replication.factor": "1"})
-    await direct(world, TargetState.PAUSED)
-    world.make_topics(1, 2)
-    world.start()
-    await world.until(lambda: states(world) == {"paused"})
-    await asyncio.sleep(10)
-    assert "A.t0" not in world.target.topics
-    await direct(world, TargetState.STARTED)
-    await world.until(world.is_copied, within_s=5)
-    await world.finish()
 
 
 async def test_a_worker_whose_last_requests_have_no_answer_is_fenced_before_its_partitions_move_while_paused() -> None:
@@ -161,22 +117,6 @@ async def test_paused_heartbeats_are_not_emitted_and_the_flow_goes_on() -> None:
         assert copied(world) > records
         await direct(world, TargetState.STARTED, Kind.HEARTBEAT)
         await world.until(lambda: beats(world) > before, within_s=4)
-
-
-async def test_paused_checkpoints_are_not_emitted_and_the_flow_goes_on() -> None:
-    extra = {"emit.checkpoints.enabled": "true"}
-    async with under_load(2, **extra) as (world, processes):
-        await direct(world, TargetState.PAUSED, Kind.CHECKPOINT)
-        await asyncio.sleep(FOLLOWED_S)
-        checkpoints = [
-            running
-            for process in processes
-            for running in process.herder.connectors
-            if running.name.kind is Kind.CHECKPOINT
-        ]
-        assert [running.is_up for running in checkpoints] == [False, False]
-        await direct(world, TargetState.STARTED, Kind.CHECKPOINT)
-        await world.until(lambda: sum(running.is_up for running in checkpoints) == 1, within_s=FOLLOWED_S)
 
 
 async def test_junk_under_the_key_of_a_target_state_changes_nothing() -> None:

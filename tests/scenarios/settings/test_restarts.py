@@ -9,7 +9,7 @@ import pytest
 from mm2py.connector import Kind
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
 from mm2py.replication.copying.states import Waiting
-from tests.scenarios.paused_world import FOLLOWED_S, copied, direct, held, restart, resumed, under_load
+from tests.scenarios.paused_world import FOLLOWED_S, copied, held, restart, resumed, under_load
 from tests.scenarios.process import Process
 from tests.simulation.incarnation import SimulationLoop
 
@@ -32,14 +32,6 @@ async def test_a_restarted_flow_is_drained_and_starts_again_on_every_worker_once
         assert starts(processes) == [count + 1 for count in before]
         assert starts([newcomer]) == [1]
     assert not any(line["records"] for process in processes for line in process.said("partitions.reconciled"))
-
-
-async def test_a_restart_of_what_has_failed_leaves_running_connectors_alone() -> None:
-    async with under_load(2) as (world, processes):
-        before = starts(processes)
-        await restart(world, RestartConnector(Kind.SOURCE, only_failed=True))
-        await asyncio.sleep(5)
-        assert starts(processes) == before
 
 
 @pytest.mark.parametrize("only_failed", [False, True])
@@ -78,20 +70,6 @@ async def test_a_restart_asked_while_a_flow_is_paused_starts_nothing() -> None:
         assert copied(world) == before
         await resumed(world)
         await world.until(lambda: starts(processes) == [2, 2], within_s=FOLLOWED_S)
-
-
-@pytest.mark.parametrize("partition", [None, 1])
-async def test_partitions_restarted_under_load_lose_and_repeat_nothing(partition: int | None) -> None:
-    async with under_load(2) as (world, processes):
-        before = starts(processes)
-        for _ in range(5):
-            await restart(world, RestartPartitions("t0", partition))
-            await asyncio.sleep(0.7)
-        lines = [line for process in processes for line in process.said("partitions.restarted")]
-        assert sum(line["partitions"] for line in lines) == 5 * (3 if partition is None else 1)
-        assert {line["topic"] for line in lines} == {"t0"}
-        await direct(world, TargetState.STARTED)
-        assert starts(processes) == before
 
 
 async def test_a_restart_ends_the_pause_of_a_partition_that_waits() -> None:

@@ -224,27 +224,6 @@ async def test_the_topic_settings_sync_restarts_its_schedule_when_it_covers_more
     assert starts(world) == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("replication.factor", "1"),
-        ("offset.storage.partitions", "7"),
-        ("offset.storage.replication.factor", "1"),
-        ("status.storage.partitions", "7"),
-        ("status.storage.replication.factor", "1"),
-    ],
-)
-async def test_settings_for_new_topics_do_not_change_existing_ones(name: str, value: str) -> None:
-    world = world_of()
-    world.make_topics(1, 2)
-    await started(world, 2)
-    await reach_all(world, await apply(world, **{name: value}))
-    await asyncio.sleep(5)
-    assert not any(process.said("flow.changing") for process in world.processes)
-    assert starts(world) == [1, 1]
-    await world.finish()
-
-
 async def test_positions_are_stored_as_often_as_applied() -> None:
     def positions(world: World) -> int:
         return sum(len(one.log.batches) for one in world.target.topics["mm2-offsets.A.internal"].partitions)
@@ -310,24 +289,6 @@ async def test_a_setting_that_affects_everything_drains_the_flow_and_causes_no_d
     assert world.promises_once
 
 
-async def test_a_flow_can_be_disabled_and_enabled() -> None:
-    world = world_of()
-    names = world.make_topics(2, 3)
-    workers = await started(world, 2)
-    async with traffic(world, names):
-        await asyncio.sleep(3)
-        await reach_all(world, await apply(world, enabled="false"))
-        before = copies(world, "t0")
-        await asyncio.sleep(20)
-        assert copies(world, "t0") == before
-        assert all(process.is_up for process in workers)
-        await reach_all(world, await apply(world, enabled="true"))
-        await world.until(lambda: copies(world, "t0") > before, within_s=HEARD_S)
-    assert starts(world) == [2, 2]
-    await world.finish()
-    assert world.promises_once
-
-
 async def test_a_flow_that_is_disabled_from_the_start_waits_and_its_worker_stops_in_order() -> None:
     world = world_of()
     world.make_topics(1, 2)
@@ -343,19 +304,6 @@ async def test_a_flow_that_is_disabled_from_the_start_waits_and_its_worker_stops
 
 
 # -- which settings count ---------------------------------------------------------------------------------------------
-
-
-async def test_a_different_file_beside_a_running_worker_is_drift_and_logged_once() -> None:
-    world = world_of()
-    world.make_topics(2, 2)
-    await started(world, 1, topics="t0")
-    late = world.start({"topics": "t.*"})
-    await world.until(lambda: bool(late.said("flow.ready")))
-    await asyncio.sleep(20)
-    (drift,) = late.said("config.drift")
-    assert drift["difference"] == ["topics: 't0' -> 't.*'"]
-    assert "A.t1" not in world.target.topics
-    assert set(applied(world)) == {(await stored(world)).version}
 
 
 async def test_apply_on_the_command_line_makes_running_workers_use_this_file_once() -> None:
@@ -532,21 +480,6 @@ async def test_a_worker_evicted_while_it_waits_for_others_decides_in_its_next_in
     assert late.member is not member
     assert len(late.said("config.drift")) == 1
     assert not late.said("config.replaced") and not late.said("config.unshared")
-
-
-async def test_a_flow_whose_settings_cannot_be_stored_runs_by_its_file_and_logs_that_once() -> None:
-    world = world_of()
-    world.target.create_topic(TOPIC, 1, configs={"cleanup.policy": "delete"})
-    names = world.make_topics(1, 2)
-    workers = await started(world, 2)
-    async with traffic(world, names):
-        await asyncio.sleep(90)
-    await world.finish()
-    for process in workers:
-        (said,) = process.said("config.unshared")
-        assert "cleanup.policy is delete" in said["why"]
-        assert said["remedy"]
-    assert set(applied(world)) == {0}
 
 
 async def test_once_settings_can_be_stored_they_are_and_nothing_restarts() -> None:

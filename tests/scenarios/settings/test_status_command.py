@@ -217,57 +217,6 @@ def kinds(found: Any) -> list[str]:
     return [problem["kind"] for problem in found["problems"]]
 
 
-async def test_where_no_worker_ever_ran_the_command_says_so_and_creates_nothing(tmp_path: Path) -> None:
-    scene = Scene(1, tmp_path)
-    scene.source.create_topic("orders", 2)
-    scene.source.append("orders", 1, [b"0", b"1"])
-    code, text = await scene.status()
-    assert code == EXIT_WAITS
-    assert "Group mm2py on B: no worker runs, and none ever did" in text
-    assert "A->B: unknown (it has not run yet)" in text
-    (row,) = [line.split() for line in text.splitlines() if line.startswith("orders")]
-    assert row[1:4] == ["2", "2", "-"], "two partitions, a lag of two, and no owner"
-    assert row[4:] == ["1", "not", "started"]
-    assert not scene.target.topics, "the command creates no topic"
-    assert not {"request CreateTopics", "request Produce", "request InitProducerId"} & scene.target.counts.keys()
-
-
-async def test_a_running_group_is_shown_with_leader_epochs_owners_and_lag(tmp_path: Path) -> None:
-    scene = Scene(2, tmp_path)
-    await scene.copy("orders", [b"0", b"1", b"2"], partitions=2)
-    scene.source.append("orders", 1, [b"3", b"4"])
-    await asyncio.sleep(5)
-    await scene.form_group(("orders", 0), ("orders", 1), topics={"orders": 2})
-    async with scene.beating(W1, W2):
-        asked = scene.target.counts["request DescribeConfigs"]
-        code, text = await scene.status()
-        found = await scene.found()
-        assert scene.target.counts["request DescribeConfigs"] == asked, "an observer may lack that right"
-    assert code == EXIT_DONE, text
-    assert "nothing is wrong" in text
-    generation = (await scene.view()).generation
-    assert f"Group mm2py on B: leader host1-10, leader epoch 2, generation {generation}" in text
-    assert "A->B: exactly-once" in text
-    (group,) = found["groups"]
-    assert (group["runs"], group["leader"], group["leader_epoch"], group["generation"]) == (True, W1, 2, generation)
-    first, second = group["members"]
-    assert (first["name"], first["state"], first["leads"], first["tasks"]) == ("host1-10", "alive", True, 2)
-    assert (second["name"], second["state"], second["leads"], second["tasks"]) == ("host2-20", "alive", False, 1)
-    assert 0 <= first["last_seen_ms_ago"] < 1000
-    (flow,) = found["flows"]
-    assert (flow["guarantee"]["level"], flow["coordinator"], flow["lag"], flow["unowned"]) == (
-        "exactly-once",
-        W1,
-        2,
-        0,
-    )
-    assert 5 <= flow["lag_s"] == flow["topics"][0]["lag_s"] < 10, "the first of the two records that wait"
-    assert [(task["member"], task["partitions"]) for task in flow["tasks"]] == [(W1, 1), (W2, 1)]
-    (topic,) = flow["topics"]
-    assert (topic["topic"], topic["partitions"], topic["lag"]) == ("orders", 2, 2)
-    assert topic["owners"] == {W1: "1", W2: "0"}
-
-
 async def test_copied_records_and_the_last_leader_are_still_shown_when_no_worker_runs(tmp_path: Path) -> None:
     scene = Scene(3, tmp_path)
     await scene.copy("orders", [b"0", b"1", b"2"])
@@ -307,15 +256,6 @@ async def test_a_wrong_clock_of_the_operator_does_not_make_a_running_group_look_
         (group,) = found["groups"]
         assert group["runs"] is True
         assert all(member["last_seen_ms_ago"] < 1000 for member in group["members"])
-
-
-async def test_a_slow_clock_of_the_operator_does_not_make_a_dead_group_look_alive(tmp_path: Path) -> None:
-    scene = Scene(6, tmp_path)
-    await scene.form_group(("orders", 0), topics={"orders": 1})
-    await asyncio.sleep(1800)
-    found = await scene.found(clock=WrongClock(scene.clock, -3_600_000))
-    assert found["groups"][0]["runs"] is False
-    assert "not-running" in kinds(found)
 
 
 async def test_a_member_whose_session_expired_is_named_first(tmp_path: Path) -> None:

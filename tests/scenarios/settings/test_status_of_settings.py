@@ -60,31 +60,6 @@ async def looked_at(world: SharedWorld, *, source_answers: bool = True, **extra:
 
 
 @pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
-async def test_after_a_change_an_old_file_shows_what_is_copied_now_and_that_it_differs() -> None:
-    world = world_of()
-    world.make_topics(2, 2)
-    await started(world, 2, topics="t0")
-    version = await apply(world, topics="t0,t1")
-    await reach_all(world, version)
-    await asyncio.sleep(5)
-    report = await looked_at(world, topics="t0")
-    (flow,) = report.flows
-    assert {topic.topic: topic.is_gone for topic in flow.topics} == {"t0": False, "t1": False}
-    assert (flow.lag, flow.lag_is_partial) == (0, False)
-    assert [change.text for change in flow.settings.drift] == ["topics: 't0,t1' -> 't0'"]
-    assert [(one.version, one.is_behind) for one in flow.settings.applied] == [(version, False)] * 2
-    (problem,) = report.problems
-    assert (problem.kind, exit_code_of(report)) == ("drift", EXIT_WAITS)
-    assert problem.text == (
-        "its workers run by what is stored (version 2, by apply), NOT by this file, which differs in topics."
-        " To make them run by the file: mm2py apply FILE"
-    )
-    same = await looked_at(world, topics="t1, t0")
-    assert [one.kind for one in same.problems] == ["drift"], "the order of a list is not its spelling"
-    assert exit_code_of(await looked_at(world, topics=" t0 , t1")) == EXIT_DONE
-
-
-@pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 async def test_a_topic_that_was_deselected_does_not_come_back_beside_a_source_that_does_not_answer() -> None:
     """Its position is kept, and shows nothing of that: what is stored of the settings does."""
     world = world_of()

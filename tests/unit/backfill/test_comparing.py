@@ -65,20 +65,6 @@ def is_equal(found: RangeComparison) -> bool:
     return merkle.root([leaf.source for leaf in found.leaves]) == merkle.root([leaf.target for leaf in found.leaves])
 
 
-def test_a_passed_copy_is_compared_without_decoding_it() -> None:
-    records = [record(number) for number in range(100)]
-    found = compare(logs_of(records, records, [(at, at) for at in range(100)]))
-    assert is_equal(found)
-    assert (found.passed_records, found.decoded_records) == (100, 0)
-
-
-def test_other_batches_and_another_codec_make_no_difference() -> None:
-    records = [record(number) for number in range(100)]
-    found = compare(logs_of(records, records, [(at, at) for at in range(100)], ([1] * 100, [9, 40, 60]), codec=4))
-    assert is_equal(found)
-    assert (found.passed_records, found.decoded_records) == (0, 100)
-
-
 def test_small_batches_that_are_decoded_at_once_stay_apart_where_a_run_ends() -> None:
     """Single records on the source, with markers between runs and a header key that is no text."""
     records = [record(number) for number in range(60)]
@@ -99,14 +85,6 @@ def test_batches_are_passed_again_behind_some_that_were_repacked() -> None:
     found = compare(logs_of(records, records, [(at, at) for at in range(100)], ([1] * 10 + [30] * 3, [10, 30, 30, 30])))
     assert is_equal(found)
     assert (found.passed_records, found.decoded_records) == (90, 10)
-
-
-def test_markers_on_both_sides_are_passed_over() -> None:
-    records = [record(number) for number in range(9)]
-    source = [*records[:3], None, *records[3:]]
-    target = [None, *records[:5], None, None, *records[5:]]
-    pairs = [*zip([0, 1, 2, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 8, 9, 10, 11], strict=True)]
-    assert is_equal(compare(logs_of(source, target, pairs)))
 
 
 def leaf_numbers(found: RangeComparison) -> list[int]:

@@ -48,18 +48,6 @@ def gap(first: int, last: int) -> Gap:
     return Gap(GapKind.EXPIRED, "t", 0, first, last, Done.CONTINUED, first, "", 1)
 
 
-def test_a_plain_partition_is_one_range_with_nothing_left_out() -> None:
-    found = plan([ledger(Run(0, 0, 100))], (0, 100), (0, 100))
-    (one,) = found.ranges
-    assert (one.source, one.target, one.runs, left_out(found), found.tail) == (
-        (0, 100),
-        (0, 100),
-        (Run(0, 0, 100),),
-        [],
-        None,
-    )
-
-
 def test_what_either_log_has_deleted_is_named_and_not_compared() -> None:
     found = plan([ledger(Run(0, 0, 50), Run(60, 50, 40))], (20, 100), (55, 90))
     (one,) = found.ranges

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import random
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bench.__main__ import parse
-from bench.batches import dated, json_text, templates
-from bench.chart import chart
+from bench.batches import dated, templates
 from bench.flatness import Sample, after_warm_up, judge, trend
 from bench.measure import Reading, copy_measures
-from bench.mirrors import FRANZ_GO, MIRRORS, MM2_1, MM2_4, MM2PY, Launch, Options, properties
+from bench.mirrors import FRANZ_GO, MM2_1, MM2_4, MM2PY, Launch, Options, properties
 from bench.paced import latencies_ms, percentile
 from bench.report import report
 from bench.rounds import left_of, plan
 from bench.runs import OtherConditions, Run, RunLog, read_runs
 from bench.summary import GOALS, Goal, Summary, shown, shown_ratio, times_better
-from bench.workloads import IDLE, LATENCY, UNCOMPRESSED, WORKLOADS, ZSTD, Workload, chosen
+from bench.workloads import UNCOMPRESSED, WORKLOADS, ZSTD, Workload
 from mm2py.records.batch import crc_is_right, read_header, read_records
 
 CONDITIONS = {"commit": "a", "settings": ""}
@@ -38,11 +34,6 @@ def _goal(workload: str, measure: str) -> Goal:
 # What is copied
 
 
-def test_records_are_raised_to_whole_batches_in_every_partition() -> None:
-    assert UNCOMPRESSED.with_records(1_000_000).records == 1_000_128
-    assert UNCOMPRESSED.with_records(192).records == 192
-
-
 @pytest.mark.parametrize("workload", list(WORKLOADS.values()), ids=lambda workload: workload.name)
 def test_every_batch_has_exactly_the_shape_of_its_workload(workload: Workload) -> None:
     shape = workload.shape
@@ -56,31 +47,9 @@ def test_every_batch_has_exactly_the_shape_of_its_workload(workload: Workload) -
             assert record.timestamp_ms == 1_700_000_000_000
 
 
-def test_dating_a_batch_leaves_its_template_as_it_was() -> None:
-    template = templates(UNCOMPRESSED.shape)[0]
-    before = bytes(template)
-    dated(template, 1)
-    assert bytes(template) == before
-
-
 def test_zstandard_makes_the_texts_several_times_smaller_and_not_absurdly_so() -> None:
     plain = ZSTD.shape.value_bytes * ZSTD.shape.records_per_batch
     assert 2 < plain / len(templates(ZSTD.shape)[0]) < 8
-
-
-def test_texts_have_the_size_that_was_asked_for() -> None:
-    assert [len(json_text(random.Random(seed), 200)) for seed in range(20)] == [200] * 20
-
-
-def test_a_quick_bench_is_shorter_in_every_part() -> None:
-    full = {workload.name: workload for workload in chosen(None)}
-    quick = chosen(None, quick=True)
-    assert {workload.name for workload in quick} == {"uncompressed", "zstd", "single", "latency"}
-    for workload in quick:
-        assert workload.records < full[workload.name].records
-    assert quick[-1].pace is not None
-    assert LATENCY.pace is not None
-    assert quick[-1].pace.measured_s < LATENCY.pace.measured_s
 
 
 # The order of runs
@@ -90,11 +59,6 @@ def test_each_round_begins_with_another_mirror_and_all_take_their_turn() -> None
     planned = plan([UNCOMPRESSED, ZSTD], ["a", "b", "c"], 3)
     assert [each.mirror for each in planned if each.workload is ZSTD] == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert [each.round for each in planned] == [0] * 6 + [1] * 6 + [2] * 6
-
-
-def test_the_loop_is_left_out_of_paced_workloads() -> None:
-    mirrors = [each.mirror for each in plan([LATENCY, IDLE], MIRRORS, 1)]
-    assert mirrors == [MM2PY, MM2_1, MM2_4] * 2
 
 
 def test_a_resumed_bench_repeats_what_is_missing_or_had_another_size_but_no_failure(tmp_path: Path) -> None:
@@ -291,27 +255,6 @@ def test_the_page_says_what_tls_costs() -> None:
     assert "| mm2py | 200 | 150 | 0.75x |" in report(runs, {}, [])
 
 
-def test_every_row_of_a_table_has_as_many_cells_as_its_header() -> None:
-    page = report([*_some_runs(), _run(MM2PY, workload="latency", p99_ms=3.0)], {}, [])
-    for block in page.split("\n\n"):
-        widths = {line.count("|") for line in block.splitlines() if line.startswith("|")}
-        assert len(widths) <= 1, block
-
-
-def test_the_chart_is_a_picture_with_a_bar_for_each_mirror() -> None:
-    root = ET.fromstring(chart(Summary(_some_runs()), 'a & "caption"'))  # noqa: S314  (our own text)
-    bars = [each for each in root.iter("{http://www.w3.org/2000/svg}rect") if each.get("height") == "13"]
-    assert len(bars) == 4
-    assert max(float(bar.get("width", "0")) for bar in bars) <= 920
-    assert any(text.text == 'a & "caption"' for text in root.iter("{http://www.w3.org/2000/svg}text"))
-
-
-def test_runs_are_kept_as_plain_json(tmp_path: Path) -> None:
-    log = RunLog(tmp_path / "runs.jsonl", CONDITIONS, resume=False)
-    log.add(_run(MM2PY, peak_mb=1.5))
-    assert json.loads(log.path.read_text().splitlines()[-1])["measures"] == {"peak_mb": 1.5}
-
-
 # Flatness
 
 
@@ -350,10 +293,3 @@ def test_sockets_that_are_never_closed_are_found() -> None:
 def test_too_few_samples_are_not_called_flat() -> None:
     assert [finding.flat for finding in judge(_samples(5), most_mb_per_hour=1.0)] == [False]
     assert [finding.flat for finding in judge([], most_mb_per_hour=1.0)] == [False]
-
-
-def test_a_trend_needs_three_moments() -> None:
-    with pytest.raises(ValueError, match="three samples"):
-        trend([(1.0, 1.0), (2.0, 2.0)])
-    with pytest.raises(ValueError, match="one moment"):
-        trend([(1.0, 1.0)] * 3)

@@ -23,7 +23,7 @@ from bench.fault_outcome import (
     table,
 )
 from bench.fault_watch import Course, recovery
-from bench.faults import kept_outcomes, left_of, markdown, missing_of, parse, path_of
+from bench.faults import kept_outcomes, left_of, missing_of, parse, path_of
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition
 
@@ -244,9 +244,3 @@ def test_a_case_that_failed_is_in_the_table_with_its_reason_and_all_rows_are_equ
     rows = _rows(failed, OUTCOME)
     assert "failed: no / broker" in rows[0]
     assert rows[0].count("|") == rows[1].count("|")
-
-
-def test_the_page_quotes_what_was_said_of_gaps() -> None:
-    page = markdown([replace(OUTCOME, reported=Reported(WARNED, ["ERROR offsets 1 to 2 are gone"]))], {"date": "today"})
-    assert "    ERROR offsets 1 to 2 are gone" in page
-    assert "**date**: today" in page

@@ -39,9 +39,3 @@ def test_the_page_has_a_row_for_each_group_those_with_the_least_lag_first() -> N
     rows = [line for line in page.splitlines() if line.count("|") == 7 and line.startswith(("| 0", "| 1", "| 2"))]
     assert rows == ["| 2 | 100 | 0 | 60 | 0 | 0 |", "| 1 | 200 | 0 | 30 | 0 | 0 |", "| 0 | 300 | 0 | 0 | 0 | 0 |"]
     assert "MM2 3.5 s, mm2py 3.5 s" in page
-
-
-def test_a_page_of_one_mirror_says_that_the_other_was_not_tried() -> None:
-    page = group_failover.report([run(MM2PY, 0, lag=10, again=0)], {"date": "2026-11-23"})
-    assert "| MM2 | 0 | - | - | - | - | - |" in page
-    assert "| 0 | 10 | - | - | 0 | 0 |" in page

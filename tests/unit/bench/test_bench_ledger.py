@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bench import checkpoints, checkpoints_model, ledger_cost
+from bench import checkpoints_model, ledger_cost
 from bench.checkpoints_model import PHASES, Size
 from bench.ledger_cost import PARTITIONS, SHAPES
 from bench.runs import Run
@@ -42,18 +42,3 @@ def test_a_goal_that_is_missed_is_said_so() -> None:
     measures = {"noting_s": 0.03, "writing_s": 0.04, "ledger_s": 0.07, "syncs_s": 0.01, "chunks": 120.0, "bytes": 5e3}
     page = ledger_cost.report([Run("plain-16", "mm2py", number, 10, measures) for number in range(3)], FACTS)
     assert page.count("**missed**") == 1 and "0.0700 (0.0700)" in page
-
-
-def test_a_page_about_real_brokers_has_every_figure() -> None:
-    names = {
-        *checkpoints.TIMES,
-        "quiet_cpu_percent",
-        "busy_cpu_percent",
-        "without_cpu_percent",
-        "resident_mb",
-        "peak_mb",
-    }
-    names |= {f"{name}_{what}" for name in checkpoints.LATENCIES for what in ("p50_s", "p99_s", "most_s", "count")}
-    measures = dict.fromkeys(names | {"without_resident_mb"}, 7.0)
-    page = checkpoints.report([Run("checkpoints", "mm2py", 0, 1_000, measures)], FACTS)
-    assert page.count("7.00 s") == len(checkpoints.TIMES) + 3 * len(checkpoints.LATENCIES)

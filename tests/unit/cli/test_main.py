@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mm2py import __version__
 from mm2py.cli import main as cli
 from mm2py.cli.command import LineFile
 from mm2py.cli.main import main, parse_arguments, recopies_of
-from mm2py.compiled_core import CHOICE
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
 
@@ -131,26 +129,9 @@ def test_what_is_wrong_in_the_file_is_named_with_its_line(refused: Callable[...,
     assert re.fullmatch(".*".join(map(re.escape, wanted.split("..."))), refused(text))
 
 
-def test_all_problems_of_a_file_are_told_at_once(refused: Callable[..., str]) -> None:
-    line = refused(GOOD + "A->B.enabled=maybe\nreplication.factor=x\n")
-    assert "2 problems: " in line
-    assert "line 5" in line
-    assert "line 6" in line
-
-
 def test_a_file_of_another_kind_is_refused_quickly(refused: Callable[..., str]) -> None:
     assert "Is it a properties file?" in refused(b"x" * (17 << 20))
     assert "FILE is UTF-16" in refused("clusters=A".encode("utf-16"))
-
-
-def test_no_secret_of_the_file_is_shown(refused: Callable[..., str]) -> None:
-    secrets = (
-        'A.sasl.jaas.config=org.example.Login required password="canary1";\n'
-        "A.ssl.keystore.password=canary2\nmy.secret=canary3\nA->B.enabled=maybe\nreplication.factor=x\n"
-        "ssl.key.password=canary4\\u12\n"
-    )
-    assert "canary" not in refused(GOOD + secrets)
-    assert "canary" not in refused(GOOD + secrets.replace("\\u12", ""))
 
 
 # -- the arguments -----------------------------------------------------------------------------------------------------
@@ -229,10 +210,6 @@ def test_a_file_may_be_called_almost_like_a_command(run: Run, tmp_path: Path, mo
     assert one_line(run("stauts")).startswith("stauts: clusters is required")
 
 
-def test_the_version_goes_to_standard_output(run: Run) -> None:
-    assert run("--version") == (0, f"mm2py {__version__}, {CHOICE}\n", "")
-
-
 def test_the_help_names_every_option(run: Run) -> None:
     code, out, err = run("--help")
     assert (code, err) == (0, "")
@@ -276,13 +253,6 @@ def test_version_caps_that_are_none_are_refused(text: str, monkeypatch: pytest.M
     monkeypatch.setenv(cli.VERSION_CAPS_VARIABLE, text)
     with pytest.raises(ConfigError, match="is not key:version pairs"):
         cli._version_caps()
-
-
-def test_version_caps_are_numbers_by_api(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cli.VERSION_CAPS_VARIABLE, "0:9,1:13")
-    assert cli._version_caps() == {0: 9, 1: 13}
-    monkeypatch.setenv(cli.VERSION_CAPS_VARIABLE, "")
-    assert cli._version_caps() == {}
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------

@@ -108,13 +108,6 @@ def test_no_token_is_made_where_no_listener_asks_for_it(listen: Bind, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_port_0_takes_a_free_port_and_tells_which(listen: Bind) -> None:
-    first, second = listen(FREE, FREE)
-    assert first.address != second.address
-    assert not first.address.endswith(":0")
-    assert reaches(first.address), "callers wait until the REST process runs"
-
-
 def test_an_explicit_port_that_is_taken_is_an_error_and_nothing_stays_open(listen: Bind, taken: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
@@ -122,12 +115,6 @@ def test_an_explicit_port_that_is_taken_is_an_error_and_nothing_stays_open(liste
         listen(Listener("127.0.0.1", free), Listener("127.0.0.1", taken))
     with socket.create_server(("127.0.0.1", free)):
         pass
-
-
-def test_the_default_port_that_is_taken_is_a_warning_with_its_effect(listen: Bind, taken: int) -> None:
-    assert listen(Listener("127.0.0.1", taken), is_explicit=False) == []
-    (event,) = listen.events
-    assert (event["event"], event["effect"]) == ("rest.not_served", "this worker copies, without REST and metrics")
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 65_535), ("no-such-host.invalid", 1), ("203.0.113.9", 1)])

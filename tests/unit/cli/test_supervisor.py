@@ -156,15 +156,6 @@ def test_the_first_signal_while_a_refused_file_stops_all_lets_them_drain() -> No
 # -- a stop ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_signal_drains_all_that_run_and_the_last_end_is_the_end() -> None:
-    parent = supervision(2)
-    (drain,) = decide(parent, Signalled())
-    assert isinstance(drain, Drain)
-    assert drain.workers == (1, 2)
-    assert parent.step(Ended(2, 0, 9.0)) == []
-    assert parent.step(Ended(1, 0, 9.0)) == [Finish(0)]
-
-
 @pytest.mark.parametrize("codes", [(1, 0, 0), (0, 1, 0), (0, 0, 1)], ids=str)
 def test_one_worker_that_did_not_drain_makes_the_exit_code_1(codes: Sequence[int]) -> None:
     assert decide(supervision(3), Signalled(), *ends(*codes)) == [Finish(1)]
@@ -377,29 +368,6 @@ def python(script: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", script]
 
 
-async def test_a_killed_worker_comes_back_under_its_number_and_all_drain_at_a_stop() -> None:
-    async def scene(parent: Parent, log: Log) -> None:
-        await log.wait_for("process.started", 2)
-        first = log.of("process.started")[0]
-        os.kill(first["pid"], signal.SIGKILL)
-        again = await log.wait_for("process.started", 3)
-        assert (again["worker"], again["start"]) == (first["worker"], 2)
-        assert again["pid"] != first["pid"]
-        parent.on_signal()
-
-    code, log = await run_parent(lambda _: python(DRAINS), scene)
-    assert code == 0
-    died, *drained = log.of("process.ended")
-    assert (died["signal"], died["level"]) == ("SIGKILL", "error")
-    assert died["again_in_s"] >= 0
-    assert sorted((line["worker"], line["exit_code"], line["level"]) for line in drained) == [
-        (1, 0, "info"),
-        (2, 0, "info"),
-    ]
-    assert not any("again_in_s" in line for line in drained)
-    assert log.of("parent.ended")[0]["exit_code"] == 0
-
-
 async def test_a_worker_whose_file_went_bad_is_missed_loudly_until_it_can_read_it_and_the_others_run_on() -> None:
     lives: list[int] = []
 
@@ -433,26 +401,6 @@ async def test_a_worker_that_hangs_is_killed_and_it_is_said() -> None:
     assert log.of("parent.killing")[0]["workers"] == 1
 
 
-async def test_a_second_signal_waits_for_no_worker() -> None:
-    async def scene(parent: Parent, log: Log) -> None:
-        await log.wait_for("process.started", 2)
-        parent.on_signal()
-        parent.on_signal()
-
-    code, log = await run_parent(lambda _: python(HANGS), scene)
-    assert code == 130
-    assert [line["signal"] for line in log.of("process.ended")] == ["SIGKILL", "SIGKILL"]
-
-
-async def test_workers_that_have_nothing_to_run_end_the_parent() -> None:
-    async def scene(parent: Parent, log: Log) -> None:
-        await log.wait_for("parent.ended")
-
-    code, log = await run_parent(lambda _: python("raise SystemExit(1)"), scene, count=1)
-    assert code == 1
-    assert len(log.of("process.started")) == 1
-
-
 async def test_a_worker_that_ends_unasked_is_an_error_whatever_its_exit_code() -> None:
     lives = itertools.count()
 
@@ -463,16 +411,6 @@ async def test_a_worker_that_ends_unasked_is_an_error_whatever_its_exit_code() -
         parent.on_signal()
 
     await run_parent(lambda _: python(DRAINS if next(lives) else "raise SystemExit(0)"), scene, count=1)
-
-
-async def test_a_worker_whose_file_is_refused_stops_the_others() -> None:
-    async def scene(parent: Parent, log: Log) -> None:
-        await log.wait_for("parent.ended")
-
-    code, log = await run_parent(lambda n: python("raise SystemExit(2)" if n == 2 else DRAINS), scene)
-    assert code == 2
-    assert "worker 2" in log.of("parent.stopping")[0]["why"]
-    assert len(log.of("process.started")) == 2
 
 
 async def test_a_program_that_is_gone_is_tried_again() -> None:

@@ -81,11 +81,6 @@ def test_the_ledger_is_the_one_that_was_written_also_after_compaction_and_growth
     assert AnswerKind.COPIED in {answer.kind for answer in expected}, "else nothing was compared"
 
 
-def test_a_partition_of_which_the_topic_holds_nothing_has_a_ledger_that_knows_nothing() -> None:
-    records = LedgerRecords({ORDERS})
-    assert records.ledgers()[ORDERS].forward(7).kind is AnswerKind.BEFORE_LEDGER
-
-
 def test_a_deleted_chunk_is_not_used_whether_the_topic_was_cleaned_or_not() -> None:
     first = LedgerChunk(ChunkKey(*ORDERS, 1, 0), 0, (Run(0, 0, 10),), 10, is_whole=True)
     second = LedgerChunk(ChunkKey(*ORDERS, 1, 10), 10, (Run(12, 10, 10),), 22)

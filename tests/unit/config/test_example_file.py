@@ -53,12 +53,6 @@ def comparable(configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def test_the_example_runs_as_it_is_and_has_nothing_to_warn_of(loaded: Any) -> None:
-    configuration = loaded(EXAMPLE.read_bytes())
-    assert [str(settings.flow) for settings in configuration.flows] == ["A->B"]
-    assert configuration.warnings == ()
-
-
 def test_writing_down_every_default_changes_nothing(loaded: Any) -> None:
     configuration = loaded(uncommented("#"))
     assert configuration.warnings == ()

@@ -65,11 +65,6 @@ def test_every_target_has_a_group_and_its_own_settings_beat_those_at_the_top(loa
     }
 
 
-def test_the_time_outs_of_mirrormaker_2_are_taken_as_they_are(load: Load) -> None:
-    group = load("B.session.timeout.ms=10000\nB.heartbeat.interval.ms=3000\n").groups[B]
-    assert (group.session_timeout_s, group.heartbeat_interval_s) == (10.0, 3.0)
-
-
 def test_at_the_top_they_have_no_effect_as_in_mirrormaker_2_and_the_right_place_is_named(load: Load) -> None:
     configuration = load("session.timeout.ms=9000\n")
     assert configuration.groups[B].session_timeout_s == 3.0

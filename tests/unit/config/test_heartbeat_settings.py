@@ -50,38 +50,11 @@ def test_every_pair_emits_by_default_even_if_no_flow_is_enabled(load: Load) -> N
     )
 
 
-def test_nothing_is_left_without_heartbeats_and_flows(load: Load) -> None:
-    with pytest.raises(ConfigError, match="No source->target replication flows"):
-        load(f"{THREE}emit.heartbeats.enabled=false\n")
-
-
-def test_pairs_can_be_switched_off_one_by_one(load: Load) -> None:
-    text = f"{THREE}A->B.emit.heartbeats.enabled=false\nA->C.emit.heartbeats.enabled=false\n"
-    assert emitting(load(text)) == {"B->A", "B->C", "C->A", "C->B"}
-
-
-def test_enabled_flows_keep_their_pairs_where_heartbeats_are_off(load: Load) -> None:
-    """The topic is made for them, but nothing is emitted."""
-    text = THREE + "emit.heartbeats.enabled=false\n" + "".join(f"{f}.enabled=true\n" for f in ("A->B", "A->C", "B->C"))
-    configuration = load(text)
-    assert pairs(configuration) == {"A->B", "A->C", "B->C"}
-    assert emitting(configuration) == set()
-    assert {settings.heartbeats_interval_s for settings in configuration.flows} == {None}
-
-
 def test_a_pair_may_emit_where_all_others_do_not(load: Load) -> None:
     text = f"{THREE}emit.heartbeats.enabled=false\nA->B.enabled=true\nA->C.enabled=true\n"
     configuration = load(f"{text}C->B.emit.heartbeats.enabled=true\n")
     assert pairs(configuration) == {"A->B", "A->C", "C->B"}
     assert emitting(configuration) == {"C->B"}
-
-
-def test_a_flow_emits_though_its_reverse_is_not_enabled(load: Load) -> None:
-    """A->B copies what the pair B->A emits into A."""
-    configuration = load(ONE_FLOW)
-    assert emitting(configuration) == {"A->B", "B->A"}
-    assert [str(settings.flow) for settings in configuration.flows] == ["A->B"]
-    assert configuration.warnings == ()
 
 
 def test_only_pairs_into_selected_clusters_emit(load: Load) -> None:
@@ -92,10 +65,6 @@ def test_only_pairs_into_selected_clusters_emit(load: Load) -> None:
     assert configuration.warnings == (
         "no enabled flow leads into what --clusters names: only heartbeats are emitted, of B->A; enabled are A->B",
     )
-
-
-def test_what_java_does_not_take_for_true_does_not_bring_a_pair_to_life(load: Load) -> None:
-    assert emitting(load(f"{ONE_FLOW}B->A.emit.heartbeats.enabled=yes\n")) == {"A->B"}
 
 
 # -- what is said of them ----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 import pytest
@@ -109,35 +108,6 @@ def test_what_is_not_known_is_refused_without_repeating_a_value_or_loading_anyth
     assert len(str(caught.value)) < 400
     assert caught.value.__cause__ is None
     assert set(sys.modules) == loaded
-
-
-@pytest.mark.parametrize("name", [
-    "com.sun.security.auth.module.JndiLoginModule", "org.apache.kafka.common.security.plain.PlainLoginModule2",
-    "software.amazon.msk.auth.iam.IAMLoginModule",
-])  # fmt: skip
-def test_an_unknown_module_is_named_if_its_package_is_known(name: str) -> None:
-    with pytest.raises(BadJaas, match=re.escape(name)):
-        parse_jaas(Secret(f"{name} required;"))
-
-
-@pytest.mark.parametrize(
-    ("module", "option", "shown"),
-    [
-        (PLAIN, "password", "password"),
-        (PLAIN, "clientSecret", "number 2"),
-        (PLAIN, "user_canary", "user_... (number 2)"),
-        (OAUTHBEARER, "clientSecret", "clientSecret"),
-        (OAUTHBEARER, "extension_canary", "extension_... (number 2)"),
-        (OAUTHBEARER, "ssl.truststore.type", "ssl.truststore.type"),
-        (OAUTHBEARER, "ssl.canary", "number 2"),
-    ],
-)
-def test_an_option_is_named_if_the_module_has_it_and_else_counted(module: str, option: str, shown: str) -> None:
-    read = parse_jaas(Secret(f"{module} required x=y {option}=z;"))
-    assert read.shown(option) == shown
-    assert "canary" not in repr(read)
-    with pytest.raises(BadJaas, match=re.escape(f"no value for its option {shown};")):
-        parse_jaas(Secret(f"{module} required x=y {option};"))
 
 
 @given(st.text(max_size=200))

@@ -6,7 +6,6 @@ import pytest
 
 from mm2py.config.layers import (
     Layer,
-    client_config,
     cluster_pairs,
     cluster_props,
     connector_config,
@@ -98,22 +97,10 @@ def test_a_connector_knows_its_own_names_from_the_top_and_any_from_its_flow() ->
     assert "no.such.key" not in connector
 
 
-def test_a_flow_is_disabled_unless_something_enables_it() -> None:
-    assert value(connector_config(file(), A_TO_B), "enabled") == "false"
-    assert value(connector_config(file("enabled=true"), A_TO_B), "enabled") == "true"
-
-
 def test_cluster_settings_of_a_connector_do_nothing_under_the_cluster() -> None:
     connector = connector_config(file("A.emit.checkpoints.interval.seconds=1"), A_TO_B)
     assert "emit.checkpoints.interval.seconds" not in connector
     assert value(connector, "source.cluster.emit.checkpoints.interval.seconds") == "1"
-
-
-def test_the_cluster_beats_the_flow_for_its_consumer() -> None:
-    lines = ["A.consumer.max.poll.records=7", "A->B.consumer.max.poll.records=8", "A->B.consumer.fetch.min.bytes=9"]
-    consumer = client_config(connector_config(file(*lines), A_TO_B), "source", "consumer")
-    assert value(consumer, "max.poll.records") == "7"
-    assert value(consumer, "fetch.min.bytes") == "9"
 
 
 def test_the_order_of_the_data_consumer_from_strong_to_weak() -> None:

@@ -41,17 +41,6 @@ def test_anything_else_is_refused(text: str) -> None:
         listeners(text)
 
 
-@pytest.mark.parametrize(
-    ("host", "is_loopback"),
-    [
-        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("LOCALHOST", True)),
-        *(("", False), ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("localhost.example", False)),  # noqa: S104
-    ],
-)
-def test_only_a_loopback_address_is_for_this_machine_alone(host: str, *, is_loopback: bool) -> None:
-    assert Listener(host, 8083).is_loopback is is_loopback
-
-
 def test_each_worker_of_a_machine_has_the_next_port_and_a_free_one_stays_free() -> None:
     assert [str(Listener("::1", 8083).of_worker(number)) for number in (1, 2)] == [
         "http://[::1]:8083",

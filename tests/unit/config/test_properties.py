@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 from pathlib import Path
 
@@ -159,38 +157,6 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         read_properties(Path("a\0b"))
     with pytest.raises(ConfigError, match="File name too long"):
         read_properties(tmp_path / ("x" * 5000))
-
-
-def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with pytest.raises(ConfigError, match="not a plain file"):
-        read_properties(fifo)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_the_right_to_read_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "secret.properties"
-    path.write_text("a=1")
-    path.chmod(stat.S_IWUSR)
-    with pytest.raises(ConfigError, match="Permission denied"):
-        read_properties(path)
-
-
-def test_errors_of_a_file_are_one_line_with_its_path(tmp_path: Path) -> None:
-    path = tmp_path / "mm2.properties"
-    path.write_bytes(b"a=1\nb=\\u12")
-    with pytest.raises(ConfigError) as caught:
-        read_properties(path)
-    assert str(caught.value).startswith(f"{path}: The entry of line 2 ")
-    assert "\n" not in str(caught.value)
-
-
-def test_utf_16_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "mm2.properties"
-    path.write_bytes("clusters=A,B".encode("utf-16"))
-    with pytest.raises(ConfigError, match="is UTF-16"):
-        read_properties(path)
 
 
 def test_an_absurd_file_is_refused(tmp_path: Path) -> None:

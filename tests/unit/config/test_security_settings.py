@@ -64,11 +64,6 @@ def reason(configuration: Configuration) -> str:
 # -- what they come to ------------------------------------------------------------------------------------------------
 
 
-def test_without_settings_connections_are_plain(load: Load) -> None:
-    configuration = load({})
-    assert configuration.flows[0].source.security == configuration.flows[0].target.security == Security()
-
-
 def test_tls_has_kafkas_defaults(load: Load) -> None:
     assert source(load({"A.security.protocol": "ssl"})) == Security("SSL", tls=TlsSettings())
 

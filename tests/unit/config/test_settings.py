@@ -24,9 +24,9 @@ from mm2py.config.settings import (
     OffsetSyncSettings,
     Status,
 )
-from mm2py.connector import ClusterAlias, Flow, TopicName, parse_flow
+from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.topics.filters import CopyMode, GroupFilter
+from mm2py.topics.filters import GroupFilter
 from mm2py.topics.replicas import AtMost
 
 FILES = Path(__file__).parent / "files"
@@ -77,18 +77,6 @@ def set_line(line: str) -> str:
 # --- whole files ------------------------------------------------------------------------------------------------------
 
 
-def test_six_clusters_in_three_regions() -> None:
-    configuration = load_configuration(FILES / "six_clusters.properties", None)
-    assert len(configuration.flows) == 12
-    assert configuration.warnings == ()
-    assert configuration.refused == {}
-    west = by_name(configuration)["oslo-1->rome-1"]
-    assert west.source.bootstrap_servers == (("oslo-1a.example", 9092), ("oslo-1b.example", 9092))
-    assert west.target.bootstrap_servers == (("rome-1a.example", 9092),)
-    assert west.offsets_topic == "mm2-offsets.oslo-1.internal"
-    assert west.mm2_group_id == "oslo-1-mm2"
-
-
 def test_a_process_near_two_clusters_runs_the_flows_into_them() -> None:
     configuration = load_configuration(FILES / "six_clusters.properties", ["oslo-1", "oslo-2"])
     assert sorted(by_name(configuration)) == [
@@ -114,17 +102,6 @@ def test_fan_out_with_topics_of_each_flow() -> None:
 
 def accepts(settings: FlowSettings, topic: str) -> bool:
     return settings.topic_filter.should_replicate(topic)
-
-
-def test_aggregation_under_the_identity_policy() -> None:
-    flows = by_name(load_configuration(FILES / "aggregation.properties", None))
-    assert {name: settings.many_to_one for name, settings in flows.items()} == {
-        "bern->hub": True,
-        "kiel->hub": False,
-        "graz->hub": True,
-    }
-    bern = flows["bern->hub"]
-    assert str(bern.policy.format_remote_topic(bern.flow.source, TopicName("orders"))) == "orders"
 
 
 def test_overrides_on_every_level() -> None:
@@ -476,10 +453,6 @@ def test_the_copy_mode_of_a_topic_is_that_of_its_list_or_the_flows(load: Load, l
     assert tuple(modes.of(topic).value for topic in ("orders", "raw", "clicks")) == COPY_MODES[lines]
 
 
-def test_without_a_word_the_copy_mode_is_auto(load: Load) -> None:
-    assert only(load(ONE_FLOW)).copy_modes.of("orders") is CopyMode.AUTO
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -723,15 +696,6 @@ def test_flows_that_are_off_may_hold_wrong_values_but_not_strangers(load: Load, 
 
 
 # --- --clusters -------------------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_cluster_on_the_command_line_is_told(problem: Callable[..., str]) -> None:
-    assert "--clusters names 'C', not in clusters, which are A, B" in problem(ONE_FLOW, ["B", "C"])
-
-
-def test_a_selection_without_flows_and_heartbeats_is_told(problem: Callable[..., str]) -> None:
-    text = set_line("emit.heartbeats.enabled=false")
-    assert problem(text, ["A"]) == "No source->target replication flows into A; enabled are A->B."
 
 
 def test_an_empty_selection_selects_all(load: Load) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import io
-from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from deploy.local.demo import STILL_S, CaughtUp, parse_seconds
-from deploy.local.demo_table import RATE_WINDOW_S, WIDTH, Rates, paths_of, problems_of, rows_of, table_of
+from deploy.local.demo_table import RATE_WINDOW_S, Rates, problems_of, rows_of
 from deploy.local.demo_verdict import conclude
 from mm2py.connector import FlowStatus, TopicStatus, parse_flow
 from tests.checker.check import Report, TopicReport
@@ -90,13 +87,6 @@ def test_a_tampered_copy_makes_the_demo_fail_and_names_the_topic(tampered: list[
     assert lines[-1] == "1 of 2 topics are not as they should be."
 
 
-def test_only_the_first_findings_of_a_topic_are_told() -> None:
-    source = log(*(b"%d" % number for number in range(30)))
-    lines, _ = conclude([report(source, [record._replace(value=b"x") for record in source])])
-    assert len(lines) < 10
-    assert any("more" in line for line in lines)
-
-
 def test_a_topic_without_records_proves_nothing() -> None:
     lines, code = conclude([report([], [])])
     assert code == 1
@@ -122,47 +112,9 @@ def test_rates_are_those_of_the_last_seconds_and_averages_those_of_the_run() -> 
     assert rates.recent(ORDERS) == (100.0, 0.0)
 
 
-def test_a_flow_that_restarted_has_no_rate_below_zero() -> None:
-    rates = Rates()
-    rates.add(status(topic(records=500)), 0.0)
-    rates.add(status(topic(records=3)), 1.0)
-    assert rates.recent(ORDERS) == (0.0, 0.0)
-    assert rates.average(ORDERS) == (0.0, 0.0)
-
-
-def test_a_topic_that_no_status_has_named_has_no_rate() -> None:
-    assert Rates().recent(ORDERS) == (0.0, 0.0)
-    assert Rates().average(ORDERS) == (0.0, 0.0)
-
-
-def test_the_table_fits_into_a_hundred_columns_after_a_day() -> None:
-    day = topic("accounts", 345_600_000, 10**11, 1_234_567, {"offset gaps": 12_345})
-    console = Console(width=WIDTH, record=True, file=io.StringIO(), no_color=True)
-    console.print(table_of(rows_of(status(day, topic()), lambda _: (12_345.6, 23.4e6))))
-    text = console.export_text()
-    for part in ("345,600,000", "12,346", "23.40", "1,234,567", "12,345"):
-        assert part in text
-    assert max(len(line.rstrip()) for line in text.splitlines()) <= WIDTH
-
-
-def test_a_flow_without_topics_shows_its_state() -> None:
-    assert rows_of(status(state="starting"))[0][:2] == ("west-1->west-2", "(starting)")
-
-
 def test_a_lag_that_nobody_knows_yet_is_no_number() -> None:
     (row,) = rows_of(status(topic(lag_records=None)))
     assert row[5:7] == ("?", "?")
-
-
-def test_what_heartbeats_prove_stands_in_one_line() -> None:
-    (idle,) = status(topic())
-    back = parse_flow("west-2->west-1")
-    proven = replace(idle, heartbeat_age_s=0.94, path_latency_ms=12.4)
-    old = replace(idle, flow=back, heartbeat_age_s=61.0)
-    assert paths_of([idle]) == ""
-    assert paths_of([proven, old]) == (
-        "last heartbeats: west-1->west-2 0.9 s ago, took 12 ms   west-2->west-1 61.0 s ago"
-    )
 
 
 def test_topics_with_the_same_problem_share_a_line() -> None:

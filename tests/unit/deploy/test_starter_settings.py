@@ -1,13 +1,12 @@
 """The starter's decisions: settings, ports, limits, names. No Java and no broker here."""
 
 import socket
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from deploy.local.boot_image import kafka_uuid, with_ids
+from deploy.local.boot_image import kafka_uuid
 from deploy.local.broker_settings import (
     CONTROLLER,
     Setting,
@@ -17,13 +16,11 @@ from deploy.local.broker_settings import (
     render_properties,
     small_defaults,
 )
-from deploy.local.errors import tail
 from deploy.local.jars import POM, default_kafka_version, jar_directory_name
 from deploy.local.java import major_version
 from deploy.local.limits import shortage
 from deploy.local.once import directory_made_once
 from deploy.local.ports import HOST, candidate_ports, lease_ports
-from deploy.local.probe import ClusterView, parse_metadata, request
 
 PORTS = {
     1: {CONTROLLER: 20_001, "PLAINTEXT": 20_002},
@@ -41,18 +38,6 @@ def properties_of(node_id: int, settings: Mapping[str, Setting] | None = None) -
         log_dir="/data",
         settings=settings or {},
     )
-
-
-def test_every_node_names_all_voters_and_its_own_addresses() -> None:
-    second = properties_of(2)
-    assert second["controller.quorum.voters"] == "1@127.0.0.1:20001,2@127.0.0.1:20003,3@127.0.0.1:20005"
-    assert second["listeners"] == "PLAINTEXT://127.0.0.1:20004,CONTROLLER://127.0.0.1:20003"
-    assert second["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20004"
-
-
-def test_the_callers_settings_win_over_the_small_defaults() -> None:
-    assert properties_of(1)["offsets.topic.num.partitions"] == 5
-    assert properties_of(1, {"offsets.topic.num.partitions": 50})["offsets.topic.num.partitions"] == 50
 
 
 def test_a_setting_that_the_starter_owns_is_refused_by_name() -> None:
@@ -111,33 +96,6 @@ def test_a_leased_port_is_given_to_nobody_else_until_it_is_released() -> None:
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, leases[0].port))
-
-
-def test_the_probe_reads_brokers_with_and_without_a_rack() -> None:
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
-
-    null = struct.pack(">h", -1)
-    body = (
-        *(struct.pack(">ii", 0, 2), struct.pack(">i", 1), text("127.0.0.1"), struct.pack(">i", 9092), null),
-        *(struct.pack(">i", 3), text("127.0.0.1"), struct.pack(">i", 9093), text("rack")),
-        *(text("cluster"), struct.pack(">i", 3), struct.pack(">i", 0)),
-    )
-    assert parse_metadata(b"".join(body)) == ClusterView(frozenset({1, 3}), controller_id=3)
-    with pytest.raises(struct.error):
-        parse_metadata(b"".join(body)[:20])
-
-
-def test_a_request_says_how_long_it_is() -> None:
-    framed = request(18, 0, b"")
-    assert struct.unpack_from(">ihhih", framed) == (len(framed) - 4, 18, 0, 1, len("mm2py-starter"))
-
-
-def test_a_formatted_directory_gets_the_ids_of_its_own_node() -> None:
-    template = "#\n#Sat Nov 21\nnode.id=1\ndirectory.id=old\nversion=1\ncluster.id=old\n"
-    written = dict(line.split("=") for line in with_ids(template, node_id=3, cluster_id="new").splitlines())
-    assert written.pop("directory.id") not in {"old", ""}
-    assert written == {"node.id": "3", "version": "1", "cluster.id": "new"}
 
 
 def test_ids_are_22_characters_and_never_begin_with_a_dash() -> None:
@@ -204,11 +162,3 @@ def test_a_directory_is_made_once_and_a_failed_attempt_leaves_nothing(tmp_path: 
     assert len(calls) == 1
     assert not killed.exists()
     assert [entry.name for entry in wanted.iterdir()] == ["whole"]
-
-
-def test_the_end_of_a_log_begins_with_a_whole_line(tmp_path: Path) -> None:
-    log = tmp_path / "broker.log"
-    log.write_text("first line\nsecond line\nthird line\n")
-    assert tail(log, max_bytes=20) == "third line\n"
-    assert tail(log) == log.read_text()
-    assert tail(tmp_path / "none") == "(no log was written)"

@@ -38,8 +38,6 @@ from tests.fakes.broker.broker_model import ClusterModel, Faults, Record
 from tests.fakes.broker.produce_rules import WouldCorrupt
 from tests.fakes.broker.record_batch import (
     DELETE_HORIZON,
-    LOG_APPEND_TIME,
-    Batch,
     build_batch,
     encode_records,
     has_valid_crc,
@@ -127,44 +125,6 @@ def values(cluster: ClusterModel, topic: str = "t", **arguments: Any) -> list[by
 # ---- producers
 
 
-async def test_e4_without_state_any_first_sequence_is_accepted() -> None:
-    cluster = make()
-    assert await answer(cluster, three(cluster, 7, 0, 100)) == (0, 0)
-    assert await answer(cluster, three(cluster, 7, 0, 0)) == (45, -1)
-    assert await answer(cluster, three(cluster, 7, 0, 103)) == (0, 3)
-
-
-async def test_e5_five_batches_are_recognised_and_older_ones_answer_45() -> None:
-    cluster = make()
-    batches = [three(cluster, 7, 0, 3 * number) for number in range(7)]
-    for batch in batches:
-        await produce(cluster, batch)
-    again = [await answer(cluster, batch) for batch in batches]
-    assert again == [(45, -1), (45, -1), (0, 6), (0, 9), (0, 12), (0, 15), (0, 18)]
-    assert len(cluster.records("t", 0)) == 21
-
-
-@pytest.mark.parametrize("clean", [True, False])
-async def test_e5b_a_restart_leaves_one_batch_to_recognise(clean: bool) -> None:
-    cluster = make()
-    batches = [three(cluster, 7, 0, 3 * number) for number in range(4)]
-    for batch in batches:
-        await produce(cluster, batch)
-    cluster.stop_broker(1, clean=clean)
-    cluster.start_broker(1)
-    assert [(await answer(cluster, batch))[0] for batch in batches] == [45, 45, 45, 0]
-
-
-async def test_e5b_old_records_are_stored_twice_after_a_clean_restart() -> None:
-    cluster = make()
-    batch = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
-    assert await answer(cluster, batch) == (0, 0)
-    assert await answer(cluster, batch) == (0, 0)
-    cluster.stop_broker(1)
-    cluster.start_broker(1)
-    assert await answer(cluster, batch) == (0, 3)
-
-
 async def test_e2_the_tick_forgets_old_records_and_then_takes_any_gap() -> None:
     cluster = make()
     old = three(cluster, 7, 0, 0, at_ms=YEAR_2023_MS)
@@ -189,55 +149,6 @@ async def test_e3_a_marker_shuts_the_old_epoch_out_for_a_day() -> None:
     assert await answer(cluster, three(cluster, 7, 0, 3)) == (0, 4)
 
 
-async def test_e3c_a_marker_fences_a_partition_that_was_never_written() -> None:
-    cluster = make()
-    cluster.write_marker("t", 0, 7, 1)
-    assert await answer(cluster, three(cluster, 7, 0, 0)) == (47, -1)
-    assert await answer(cluster, three(cluster, 7, 1, 5)) == (45, -1)
-    assert await answer(cluster, three(cluster, 7, 1, 0)) == (0, 1)
-
-
-async def test_e9b_a_new_epoch_begins_at_sequence_0_and_ends_the_old_one() -> None:
-    cluster = make()
-    assert await answer(cluster, three(cluster, 7, 0, 0)) == (0, 0)
-    assert await answer(cluster, three(cluster, 7, 1, 3)) == (45, -1)
-    assert await answer(cluster, three(cluster, 7, 1, 0)) == (0, 3)
-    assert await answer(cluster, three(cluster, 7, 0, 3)) == (47, -1)
-
-
-def test_e12_a_marker_of_the_same_epoch_is_written_twice() -> None:
-    cluster = make()
-    cluster.append("t", 0, three(cluster, 7, 0, 0))
-    assert [cluster.write_marker("t", 0, 7, 1) for _ in range(2)] == [3, 4]
-    assert [batch.control for batch in cluster.batches("t", 0)] == [False, True, True]
-
-
-async def test_e13_with_state_a_refused_batch_stops_those_behind_it() -> None:
-    cluster = make()
-    large = build_batch([Record(bytes(2 << 20))], producer_id=7, producer_epoch=0, base_sequence=3)
-    batches = [three(cluster, 7, 0, 0), large, three(cluster, 7, 0, 4), three(cluster, 7, 0, 7)]
-    answers = await asyncio.gather(*(answer(cluster, batch) for batch in batches))
-    assert [code for code, _ in answers] == [0, 10, 45, 45]
-
-
-async def test_e13b_without_state_those_behind_a_refused_first_batch_are_stored() -> None:
-    cluster = make()
-    large = build_batch([Record(bytes(2 << 20))], producer_id=7, producer_epoch=0, base_sequence=0)
-    batches = [large, three(cluster, 7, 0, 1), three(cluster, 7, 0, 4)]
-    answers = await asyncio.gather(*(answer(cluster, batch) for batch in batches))
-    assert answers == [(10, -1), (0, 0), (0, 3)]
-
-
-async def test_sequences_wrap_and_a_batch_may_straddle_the_wrap() -> None:
-    cluster = make()
-    first = three(cluster, 7, 0, (1 << 31) - 2)
-    assert await answer(cluster, first) == (0, 0)
-    assert await answer(cluster, three(cluster, 7, 0, 1)) == (0, 3)
-    assert await answer(cluster, first) == (0, 0)
-    assert await answer(cluster, three(cluster, 8, 0, (1 << 31) - 3)) == (0, 6)
-    assert await answer(cluster, three(cluster, 8, 0, 0)) == (0, 9)
-
-
 async def test_followers_remember_what_a_restarted_leader_forgot() -> None:
     """C1 with three replicas: the new leader still knows the producer, so the window is narrower."""
     cluster = make(nodes=3)
@@ -256,18 +167,6 @@ async def test_followers_remember_what_a_restarted_leader_forgot() -> None:
 # ---- what is accepted, and how it is stored
 
 
-def test_e8_delete_horizon_is_stored_as_sent_and_log_append_bit_is_cleared() -> None:
-    cluster = make()
-    rows = [(0, 5, b"k", b"v", ()), (1, 6, b"k", None, ())]
-    cluster.append("t", 0, encode_records(rows, attributes=DELETE_HORIZON))
-    cluster.append("t", 0, encode_records(rows, attributes=LOG_APPEND_TIME))
-    horizon, append_time = cluster.batches("t", 0)
-    assert horizon.attributes == DELETE_HORIZON
-    assert append_time.attributes == 0
-    assert [record.timestamp_ms for record in read_records(append_time)] == [5, 6]
-    assert has_valid_crc(append_time)
-
-
 def test_e8b_a_copied_delete_horizon_removes_the_tombstone_at_the_first_cleaning() -> None:
     cluster = make()
     cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
@@ -278,22 +177,6 @@ def test_e8b_a_copied_delete_horizon_removes_the_tombstone_at_the_first_cleaning
         cluster.append("compacted", 0, encode_records(rows, attributes=attributes, base_timestamp=YEAR_2023_MS))
         cluster.compact("compacted")
         assert values(cluster, "compacted") == left
-
-
-def test_e7_recompression_keeps_producer_epoch_sequence_and_count() -> None:
-    cluster = make()
-    cluster.create_topic("gzip", configs={"compression.type": "gzip"})
-    raw = three(cluster, 7, 2, 0)
-    cluster.append("gzip", 0, raw)
-    sent, stored = parse_batch(raw), cluster.batches("gzip", 0)[0]
-    assert stored.codec == "gzip"
-    assert stored.raw[61:] != sent.raw[61:]
-    assert _identity(stored) == _identity(sent)
-    assert values(cluster, "gzip") == [b"v0", b"v1", b"v2"]
-
-
-def _identity(batch: Batch) -> tuple[int, int, int, int]:
-    return batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -388,17 +271,6 @@ def test_m4_a_recreated_topic_is_found_by_name_unless_the_id_is_asked_for() -> N
 # ---- fetch
 
 
-async def test_a_fetch_returns_whole_batches_from_the_one_that_holds_the_offset() -> None:
-    cluster = make()
-    cluster.append("t", 0, [b"0", b"1", b"2"])
-    cluster.append("t", 0, [b"3"])
-    part = await fetch(cluster, 1)
-    assert [batch.base_offset for batch in parse_batches(part.records)] == [0, 3]
-    assert (part.high_watermark, part.log_start_offset, part.last_stable_offset) == (4, 0, 4)
-    assert (await fetch(cluster, 4)).records.nbytes == 0
-    assert (await fetch(cluster, 5)).error_code == 1
-
-
 async def test_what_the_receiver_writes_into_a_reply_does_not_reach_the_log() -> None:
     cluster = make()
     cluster.append("t", 0, [b"0"])
@@ -454,12 +326,6 @@ async def test_a_waiting_fetch_is_answered_when_its_leader_or_its_topic_goes() -
     assert loop.time() < 3
 
 
-async def test_leader_epochs_are_compared() -> None:
-    cluster = make(nodes=3)
-    cluster.move_leader("t", 0)
-    assert [(await fetch(cluster, 0, epoch=epoch)).error_code for epoch in (-1, 0, 1, 2)] == [0, 74, 0, 75]
-
-
 async def test_truncation_answers_where_the_logs_part() -> None:
     cluster = make(nodes=3)
     for number in range(4):
@@ -512,18 +378,6 @@ async def test_read_committed_stops_at_open_transactions_and_lists_aborted_ones(
     assert values(cluster, committed=True) == [b"c0", b"c1", b"o0", b"plain"]
 
 
-async def test_the_log_start_moves_and_what_lies_before_is_out_of_range() -> None:
-    cluster = make()
-    for _ in range(4):
-        cluster.append("t", 0, [b"a", b"b"])
-    cluster.delete_records("t", 0, 3)
-    assert (await fetch(cluster, 2)).error_code == 1
-    part = await fetch(cluster, 3)
-    assert part.log_start_offset == 3
-    assert parse_batches(part.records)[0].base_offset == 2
-    assert len(cluster.records("t", 0)) == 5
-
-
 async def test_a_log_may_begin_anywhere() -> None:
     cluster = make()
     cluster.append("t", 0, [b"far"], at_offset=10**15)
@@ -531,16 +385,6 @@ async def test_a_log_may_begin_anywhere() -> None:
     part = await fetch(cluster, 10**15 + 1)
     assert (part.log_start_offset, part.high_watermark) == (10**15, 10**15 + 8)
     assert [batch.base_offset for batch in parse_batches(part.records)] == [10**15 + 7]
-
-
-async def test_records_of_far_apart_times_lie_in_segments_that_no_fetch_reads_over() -> None:
-    """A mirror writes yesterday's and last year's records side by side; the broker begins a segment at every leap."""
-    cluster = make()
-    for at_ms in (YEAR_2023_MS, YEAR_2023_MS, cluster.clock.wall_ms()):
-        cluster.append("t", 0, [Record(b"v", timestamp_ms=at_ms)])
-    for offset, batches in ((0, [0, 1]), (1, [1]), (2, [2])):
-        part = await fetch(cluster, offset)
-        assert [batch.base_offset for batch in parse_batches(part.records)] == batches
 
 
 def test_retention_takes_whole_segments_by_the_time_of_their_records() -> None:
@@ -824,20 +668,6 @@ async def init_producer_id(
     broker = ANY_BROKER if name is None else BrokerId(cluster.coordinator_of(name) or -1)
     reply = await ask(cluster, request, broker=broker)
     return int(reply.error_code), int(reply.producer_id), int(reply.producer_epoch)
-
-
-async def test_e9_asking_plainly_unfences_and_asking_with_the_old_epoch_is_refused() -> None:
-    cluster = make(nodes=3)
-    code, producer_id, epoch = await init_producer_id(cluster, "owner")
-    assert (code, epoch) == (0, 0)
-    assert await init_producer_id(cluster, "owner", (producer_id, 0)) == (0, producer_id, 1)
-    assert await init_producer_id(cluster, "owner", (producer_id, 0)) == (0, producer_id, 1)  # the same call again
-    assert await init_producer_id(cluster, "owner") == (0, producer_id, 2)
-    assert await init_producer_id(cluster, "owner", (producer_id, 1)) == (90, -1, -1)
-    assert await init_producer_id(cluster, "owner", (producer_id + 1, 2)) == (90, -1, -1)
-    other = await init_producer_id(cluster, None)
-    assert other[0] == other[2] == 0
-    assert other[1] != producer_id
 
 
 async def test_e1_an_unused_transactional_id_is_forgotten_after_a_week() -> None:

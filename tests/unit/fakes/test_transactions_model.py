@@ -14,12 +14,10 @@ import pytest
 
 from mm2py.kafka import messages
 from mm2py.kafka.admin import find_coordinator, init_producer_id
-from mm2py.kafka.error_codes import OPERATION_NOT_ATTEMPTED, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, CorruptReply
 from mm2py.kafka.port import ANY_BROKER, BrokerId, Brokers, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.kafka.producer.transactions import (
     ActiveProducer,
-    ListedTransaction,
     add_partitions_to_txn,
     describe_producers,
     end_txn,
@@ -90,38 +88,6 @@ async def until_free(cluster: ClusterModel, name: str = "w1") -> tuple[Owner, fl
 
 
 # ---- the functions, against the model
-
-
-async def test_h8_one_missing_or_denied_topic_keeps_every_partition_out() -> None:
-    cluster = make()
-    cluster.create_topic("denied")
-    cluster.deny("denied")
-    owner = await init(cluster)
-    codes = await add(cluster, owner, T0, ("missing", 0), ("denied", 0), ("t", 7))
-    assert codes == [
-        OPERATION_NOT_ATTEMPTED,
-        UNKNOWN_TOPIC_OR_PARTITION,
-        TOPIC_AUTHORIZATION_FAILED,
-        UNKNOWN_TOPIC_OR_PARTITION,
-    ]
-    assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Empty")]
-    assert await add(cluster, owner, T0, ("t", 1)) == [0, 0]
-    assert await list_transactions(cluster, ANY_BROKER) == [ListedTransaction("w1", owner[0], "Ongoing")]
-
-
-async def test_what_concerns_the_whole_request_is_raised() -> None:
-    cluster = make()
-    producer_id, _ = await init(cluster)
-    for owner, code in (((producer_id, 4), 90), ((producer_id + 1, 0), 49)):
-        with pytest.raises(BrokerRefused) as refused:
-            await add(cluster, owner, T0)
-        assert code_of(refused) == code
-        with pytest.raises(BrokerRefused) as refused:
-            await end(cluster, owner)
-        assert code_of(refused) == code
-    with pytest.raises(BrokerRefused) as refused:
-        await end(cluster, (producer_id, 0))
-    assert code_of(refused) == 48
 
 
 async def test_only_the_coordinator_answers_for_a_transactional_id() -> None:
@@ -205,36 +171,6 @@ async def test_the_end_is_answered_before_the_markers_are_written() -> None:
     assert await write(cluster, owner, 0, partition=2) == 0
 
 
-async def test_e20_a_keepalive_keeps_the_id_and_the_epoch_for_weeks() -> None:
-    cluster = make()
-    owner = await init(cluster)
-    for _ in range(5):
-        assert await add(cluster, owner, ("t", 2)) == [0]
-        await end(cluster, owner)
-        await asyncio.sleep(3 * DAY_S)
-    assert await init(cluster) == (owner[0], 1)
-    assert markers(cluster, 2) == [owner] * 5
-
-
-async def test_e1_a_forgotten_transactional_id_fences_nobody() -> None:
-    cluster = make()
-    owner = await init(cluster)
-    await asyncio.sleep(8 * DAY_S)
-    assert await list_transactions(cluster, ANY_BROKER) == []
-    with pytest.raises(BrokerRefused) as refused:
-        await add(cluster, owner, T0)
-    assert code_of(refused) == 49
-    assert await write(cluster, owner, 0) == 0
-    fence = await init(cluster)
-    assert fence[0] != owner[0]
-    await add(cluster, fence, T0)
-    await end(cluster, fence)
-    await until_free(cluster)
-    assert await write(cluster, owner, 1) == 0
-    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 1, [T0]) == {T0: 0}
-    assert await write(cluster, owner, 2) == 47
-
-
 async def test_e16_a_partition_is_left_out_once_it_has_no_leader_and_holds_everything_up_before() -> None:
     """Killed, its broker leads for another nine seconds; then the fence completes without it."""
     cluster = make(nodes=3, factor=1)
@@ -300,20 +236,6 @@ async def test_markers_wait_for_enough_replicas_in_sync() -> None:
     assert markers(cluster) == [owner]
 
 
-async def test_a_marker_that_a_partition_refuses_leaves_the_coordinator_stuck() -> None:
-    cluster = make()
-    owner = await init(cluster)
-    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 3, [T0]) == {T0: 0}
-    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 3, [T0]) == {T0: 0}
-    assert await write_txn_markers(cluster, BrokerId(1), owner[0], 2, [T0]) == {T0: 47}
-    await add(cluster, owner, T0)
-    await end(cluster, owner)
-    await asyncio.sleep(DAY_S)
-    with pytest.raises(BrokerRefused) as refused:
-        await init(cluster)
-    assert code_of(refused) == 51
-
-
 async def test_markers_by_request_are_answered_when_every_replica_in_sync_has_them() -> None:
     cluster = make(nodes=3, replication_s=(0.5, 0.5))
     leader = BrokerId(cluster.partition(*T0).leader)
@@ -350,38 +272,7 @@ async def test_a_follower_describes_the_producers_that_it_has_heard_of() -> None
     assert await describe_producers(cluster, leader, [T0]) == {T0: 29}
 
 
-async def test_a_marker_of_a_lower_coordinator_epoch_is_refused() -> None:
-    cluster = make()
-    node = BrokerId(1)
-    assert await write_txn_markers(cluster, node, 7, 1, [T0], coordinator_epoch=5) == {T0: 0}
-    assert await write_txn_markers(cluster, node, 7, 2, [T0, ("t", 1)]) == {T0: 52, ("t", 1): 0}
-    (found,) = (await describe_producers(cluster, node, [T0])).values()
-    assert not isinstance(found, int)
-    assert [(one.epoch, one.coordinator_epoch) for one in found] == [(1, 5)]
-    assert await write_txn_markers(cluster, node, 7, 2, [T0], coordinator_epoch=found[0].coordinator_epoch) == {T0: 0}
-
-
 # ---- whose transaction it is
-
-
-async def test_a_fenced_owner_who_asks_meanwhile_aborts_the_fence_which_stands_all_the_same() -> None:
-    """w1 renews its epoch while the leader's fence is open: 51 for w1, 90 for the leader, and a marker anyway."""
-    cluster = make()
-    w1 = await init(cluster)
-    fence = await init(cluster)
-    await add(cluster, fence, T0)
-    with pytest.raises(BrokerRefused) as refused:
-        await init(cluster, expected=w1)
-    assert code_of(refused) == 51
-    with pytest.raises(BrokerRefused) as refused:
-        await end(cluster, fence)
-    assert code_of(refused) == 90
-    await asyncio.sleep(1)
-    assert markers(cluster) == [(w1[0], 2)]
-    with pytest.raises(BrokerRefused) as refused:
-        await init(cluster, expected=w1)
-    assert code_of(refused) == 90
-    assert await write(cluster, w1, 0) == 47
 
 
 async def test_a_transaction_left_open_is_aborted_at_the_first_check_after_its_time() -> None:

@@ -31,7 +31,6 @@ from mm2py.records.control_record import (
     Resigned,
     Snapshot,
     TaskName,
-    Writes,
 )
 from tests.fakes.group_log import A_B, C_B, HEAD, W1, W2, W3, GroupLog, group_of, joined, share, writer
 
@@ -143,13 +142,6 @@ def test_what_the_group_knows_of_a_member_is_put_right_when_it_is_not_what_it_sa
 # Who owns what
 
 
-def test_a_leader_gives_everything_to_somebody_at_once() -> None:
-    log = group_of(W1, W2, partitions=10)
-    Acting(log, W1).settle()
-    assert all(log.view.owner(each) in {W1, W2} for each in log.view.tasks())
-    assert min(len(log.view.owned_by(member)) for member in (W1, W2)) >= 5
-
-
 def test_a_new_partition_is_one_message_to_one_worker() -> None:
     log = group_of(W1, W2, partitions=10)
     leader = Acting(log, W1)
@@ -157,17 +149,6 @@ def test_a_new_partition_is_one_message_to_one_worker() -> None:
     release_all(log)
     log.list_topics(W1, {"bills": 1})
     assert list(moves(leader.settle())) == [share(0, "bills")]
-
-
-def test_a_new_member_gets_its_part_and_nothing_else_moves() -> None:
-    log = group_of(W1, W2, partitions=11)
-    leader = Acting(log, W1)
-    leader.settle()
-    release_all(log)
-    log.add(joined(W3), Writes(W3, writer(103)))
-    moved = moves(leader.settle())
-    assert set(moved.values()) == {W3}
-    assert 3 <= len(moved) <= 4
 
 
 def test_a_leader_that_has_planned_says_nothing_until_something_changes() -> None:
@@ -283,22 +264,6 @@ def test_tasks_that_are_merged_into_one_remote_partition_have_one_owner() -> Non
     Acting(log, W1, bundle_of=lambda each: each._replace(flow=A_B) if each.is_partition else each).settle()
     for partition in range(8):
         assert log.view.owner(share(partition)) == log.view.owner(share(partition, flow=C_B)) is not None
-
-
-def test_loads_move_tasks_once_a_minute_at_most() -> None:
-    log = group_of(W1, W2, partitions=8)
-    leader = Acting(log, W1)
-    leader.settle()
-    release_all(log)
-    mine = [each for each in log.view.owned_by(W1) if each.is_partition]
-    log.add(Loads(W1, dict.fromkeys(mine, 5e6)))
-    assert not leader.decide()
-    log.beat([W1, W2], for_ms=59_000)
-    assert not moves(leader.settle())
-    log.beat([W1, W2], for_ms=1000)
-    moved = moves(leader.settle())
-    assert moved
-    assert W2 in moved.values()
 
 
 @pytest.mark.parametrize("dead", [W1, W3])

@@ -132,10 +132,6 @@ def test_a_member_that_is_refused_leaves_outcome_unknown_and_names_the_cause() -
     assert run(*JOINED, Refused(WHY), Stopped()) == Ended(WHY)
 
 
-def test_its_own_record_of_leaving_is_no_eviction() -> None:
-    assert run(*JOINED, LeaveAsked(outcome_unknown=False), EvictionRead(WHY)) == Leaving(outcome_unknown=False)
-
-
 def test_a_member_is_suspended_until_a_heartbeat_is_acknowledged_and_keeps_what_it_has_sent() -> None:
     begun = (*JOINED, FlowsBegin(frozenset({A_B})))
     assert run(*begun, RequestWaits()) == Suspended(ONE)

@@ -51,15 +51,6 @@ S0, S1 = share(0), share(1)
 # Silence
 
 
-def test_a_member_that_writes_nothing_while_another_writes_for_a_session_timeout_expires() -> None:
-    log = group_of(W1, W2)
-    log.beat([W2], for_ms=500 + SESSION_TIMEOUT_MS - 500)
-    assert not log.view.is_expired(W1)
-    log.beat([W2], for_ms=500)
-    assert log.view.is_expired(W1)
-    assert not log.view.is_expired(W2)
-
-
 def test_silence_is_measured_between_two_records_of_one_other_member() -> None:
     """w2 stops, then w3 begins: neither has seen w1 silent for as long as it takes."""
     log = group_of(W1, W2, W3)
@@ -69,20 +60,6 @@ def test_silence_is_measured_between_two_records_of_one_other_member() -> None:
     assert not log.view.is_expired(W1)
     log.beat([W3], for_ms=1500)
     assert log.view.is_expired(W1)
-
-
-def test_an_outage_of_the_control_log_expires_no_session() -> None:
-    """Its broker dies, and is noticed after 9 s; then all have a full time-out to write again."""
-    log = group_of(W1, W2, W3)
-    log.now_ms += 9000
-    log.add(Beat(W2))
-    assert not any(map(log.view.is_expired, (W1, W2, W3)))
-    log.now_ms += SESSION_TIMEOUT_MS - 1
-    log.add(Beat(W2))
-    assert not log.view.is_expired(W1)
-    log.add(Beat(W1), Beat(W3))
-    log.beat([W1, W2, W3], for_ms=10_000)
-    assert not any(map(log.view.is_expired, (W1, W2, W3)))
 
 
 def test_who_wrote_last_before_an_outage_and_first_after_it_has_not_seen_the_others_expire() -> None:
@@ -190,16 +167,6 @@ def test_outages_of_the_log_however_often_expire_no_session_and_who_died_is_foun
         log.add(Beat(name))
         due_ms[name] = log.now_ms + members[name] // 3
         assert log.now_ms < died_ms + 60_000 + 2 * max(timeouts_ms)
-
-
-def test_a_record_of_a_member_makes_the_next_outages_count_anew() -> None:
-    log = group_of(W1, W2)
-    for _ in range(5):
-        for _ in range(OUTAGES_MOST):
-            log.now_ms += 9000
-            log.add(Beat(W2))
-        assert not log.view.is_expired(W1)
-        log.add(Beat(W1))
 
 
 def test_a_reader_of_a_snapshot_counts_the_same_outages_and_goes_on_from_the_same_time() -> None:
@@ -480,14 +447,6 @@ def test_a_flow_that_nobody_runs_any_more_is_forgotten() -> None:
     assert set(log.view.tasks()) == {TaskName(C_B, Kind.SOURCE)}
 
 
-def test_a_task_runs_at_its_first_owner_at_once() -> None:
-    log = group_of(W1, W2)
-    log.own({S0: W1, S1: W2})
-    assert log.view.may_run(S0, W1)
-    assert not log.view.may_run(S0, W2)
-    assert (set(log.view.owned_by(W1)), set(log.view.owned_by(W2))) == ({HEAD, S0}, {S1})
-
-
 def test_a_task_that_moves_runs_nowhere_until_its_earlier_owner_has_released_it() -> None:
     log = group_of(W1, W2)
     log.own({S0: W1})
@@ -614,24 +573,6 @@ def test_a_topic_that_is_recreated_is_not_started_while_its_earlier_owner_still_
     assert not log.view.may_run(S0, W1)
     log.release(W2, S0)
     assert log.view.may_run(S0, W1)
-
-
-def test_a_late_duplicate_of_a_listing_takes_nothing_from_anybody() -> None:
-    log = group_of(W1, W2, partitions=1)
-    log.list_topics(W1, {"orders": 2})
-    log.own({S1: W2})
-    log.list_topics(W1, {"orders": 1})
-    log.list_topics(W1, {"orders": 2})
-    assert log.view.may_run(S1, W2)
-
-
-def test_what_nobody_owns_and_nobody_waits_for_is_not_kept() -> None:
-    log = group_of(W1, W2, partitions=1)
-    log.own({S0: W2})
-    log.list_topics(W1, {"orders": 0})
-    log.own({S0: UNASSIGNED})
-    log.release(W2, S0)
-    assert set(log.view.owners) == {HEAD}
 
 
 def test_ownership_counts_when_all_its_parts_are_read_and_only_as_the_next_generation() -> None:

@@ -51,14 +51,6 @@ def test_flows_are_mixed_if_each_of_them_is_to_be(first: TopicClaim, second: Top
     assert claims.conflicting_flows(D_B, "orders", KEPT) == ({A_B, C_B} if mixed else {A_B})
 
 
-def test_who_is_not_to_be_mixed_any_more_leaves_a_topic_that_others_have_as_well() -> None:
-    claims = TopicClaims()
-    for flow in (A_B, C_B):
-        assert claims.take(flow, "orders", MIXED)
-    assert not claims.take(A_B, "orders", KEPT)
-    assert claims.conflicting_flows(C_B, "orders", KEPT) == NOBODY
-
-
 def test_a_topic_that_is_copied_elsewhere_now_leaves_its_earlier_place() -> None:
     claims = TopicClaims()
     assert claims.take(A_B, "orders", KEPT)

@@ -36,10 +36,6 @@ def test_a_broken_connection_suspends_at_once() -> None:
     assert states(replace(CONFIRMED, is_connected=False), 1.1, 3.9, 4.1) == [SUSPENDED, SUSPENDED, LOST]
 
 
-def test_a_worker_that_stalls_for_longer_than_its_session_does_not_lead_by_the_answer_it_finds_waiting() -> None:
-    assert states(Confirmation(FIRST, asked_at_s=3.9), 9.0) == [LOST]
-
-
 def test_a_node_of_an_earlier_session_of_ours_is_another_candidate() -> None:
     left_over = Node(2, EARLIER)
     assert own_node(OURS, (left_over, FIRST, SECOND)) == FIRST

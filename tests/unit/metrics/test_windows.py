@@ -18,13 +18,6 @@ def test_without_a_value_nothing_is_known() -> None:
     assert all(math.isnan(number) for number in shown(Window(), 0.0))
 
 
-def test_last_average_lowest_and_highest_are_of_all_values_in_the_window() -> None:
-    window = Window()
-    for value in (4.0, 1.0, 7.0):
-        window.add(value, 100.0)
-    assert shown(window, 101.0) == (7.0, 4.0, 1.0, 7.0)
-
-
 def test_a_value_counts_for_a_minute_after_its_sample_began_and_the_last_one_stays() -> None:
     window = Window()
     window.add(9.0, 0.0)

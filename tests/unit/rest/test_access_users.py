@@ -23,11 +23,10 @@ from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import Exposure
 from mm2py.logs import make_logger
 from mm2py.secret import Secret
-from rest.access import authentication as authentication_module
 from rest.access.authentication import user_of_certificate
 from rest.access.callers import Caller, Role, User
 from rest.access.failures import ADDRESSES_MOST, Failures
-from rest.access.hashes import BadHash, PasswordHash, hash_password, hash_token, parse_password_hash, parse_token_hash
+from rest.access.hashes import BadHash, hash_password, hash_token, parse_password_hash, parse_token_hash
 from rest.access.roles import READS, Requires
 from rest.access.users import UsersUnusable, parse_users, refuse_writable
 from rest.errors import RestError
@@ -238,27 +237,6 @@ def test_anybody_else_is_asked_who_they_are(worker: Guarded, headers: dict[str, 
 def test_two_authorizations_in_one_request_are_refused(worker: Guarded) -> None:
     headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")]
     assert worker.client().get("/connectors", headers=headers).status_code == 400
-
-
-def test_a_right_password_is_checked_once_and_not_for_each_request(
-    worker: Guarded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Fifty clients with passwords would cost a core."""
-    checked: list[object] = []
-    matches = PasswordHash.matches
-
-    def counted(self: PasswordHash, password: Secret) -> bool:
-        checked.append(self)
-        return matches(self, password)
-
-    monkeypatch.setattr("rest.access.hashes.PasswordHash.matches", counted)
-    client = worker.client()
-    for _ in range(20):
-        assert client.get("/connectors", headers=basic("alice", "päss:word")).status_code == 200
-    assert len(checked) == 1
-    worker.clock.now_s += authentication_module.KNOWN_S
-    assert client.get("/connectors", headers=basic("alice", "päss:word")).status_code == 200
-    assert len(checked) == 2
 
 
 def test_the_file_is_read_again_when_it_changes(worker: Guarded, users: Path) -> None:

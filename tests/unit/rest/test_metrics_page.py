@@ -12,7 +12,6 @@ from mm2py.metrics.snapshot import (
     ConnectorState,
     FlowSnapshot,
     GroupSnapshot,
-    PartitionRow,
 )
 from mm2py.replication.copying import states
 from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
@@ -216,20 +215,6 @@ def test_label_values_are_kept_whatever_a_group_is_called() -> None:
     latency = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
     assert page.labels(latency)[0]["group"] == name
     assert page.value(latency) == 7.0
-
-
-def test_a_row_has_the_fields_of_its_partition_in_their_order() -> None:
-    part = copied(records=20, end=50)
-    part.copier.tally.rebuilt["too large"] = 3
-    (plain,) = flow([part]).partitions
-    row = PartitionRow._make(plain)
-    assert (row.source_topic, row.remote_topic, row.partition) == ("orders", "A.orders", 0)
-    assert (row.records, row.bytes, row.passed, row.rebuilt, row.dropped) == (20, 2000, 1, {"too large": 3}, None)
-    assert (row.position, row.fetch_offset, row.end_offset) == (20, 20, 50)
-    assert (row.state, row.is_stalled, row.copy_mode) == ("Copying", False, part.merging.why)
-    (sample,) = row.samples
-    assert (sample.records, sample.bytes, sample.latency_high, sample.age_low) == (20, 2000, 500, pytest.approx(300))
-    assert row.held_total == pytest.approx(20 * 200)
 
 
 # --- docs/metrics.md --------------------------------------------------------------------------------------------------

@@ -59,13 +59,6 @@ def test_a_flow_that_nobody_knows_is_added(runners: tuple[str, ...]) -> None:
     assert decision.config.previous is None
 
 
-@pytest.mark.parametrize("by", [Writer.FILE, Writer.APPLY, Writer.REST])
-@pytest.mark.parametrize("runners", [(), ("w2",)])
-def test_a_file_that_says_the_same_changes_nothing(by: Writer, runners: tuple[str, ...]) -> None:
-    config = remembering(stored(FILE | {"topics": " a "}, by), FILE)
-    assert decide(config, FILE, runners=runners) == Decision(Choice.USED, config)
-
-
 @pytest.mark.parametrize("properties", [FILE, OTHER])
 @pytest.mark.parametrize("runners", [(), ("w2",)])
 def test_what_mirrormaker_2_wrote_is_replaced(properties: dict[str, str], runners: tuple[str, ...]) -> None:
@@ -403,11 +396,6 @@ def test_workers_that_are_behind_are_named() -> None:
 
 
 # --- what differs -----------------------------------------------------------------------------------------------------
-
-
-def test_a_default_that_is_written_out_is_no_difference() -> None:
-    assert difference({}, {"refresh.topics.enabled": "True", "topics": " .* "}) == ()
-    assert difference({"tasks.max": "1"}, {}) == (Change("tasks.max", "1", None),)
 
 
 def test_a_difference_is_shown_key_by_key_and_never_a_secret() -> None:

@@ -122,18 +122,6 @@ async def test_a_defect_is_logged_once_as_an_error_and_cancels_nothing() -> None
     assert "This is a defect in mm2py; please report it with this line." in line
 
 
-@pytest.mark.virtual_time(limit_s=10)
-async def test_a_cancelled_schedule_ends() -> None:
-    stream, log = a_log()
-    work = repeat(lambda: asyncio.sleep(5), name="work", interval_s=1, clock=VirtualClock(), log=log)
-    task = asyncio.create_task(work)
-    await asyncio.sleep(1)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert task.cancelled()
-    assert stream.getvalue() == ""
-
-
 def test_a_notice_is_new_once_until_it_changes_or_is_over() -> None:
     notices = Notices(a_log()[1])
     assert [notices.is_new("a", "x"), notices.is_new("a", "x"), notices.is_new("a", "y")] == [True, False, True]

@@ -229,22 +229,6 @@ def test_after_a_worker_joined_nothing_more_moves_while_the_load_is_steady() -> 
     assert group.moves == 0
 
 
-@pytest.mark.parametrize("after_s", [1, 4, 7, 10, 13, 30, 59])
-def test_a_third_worker_that_joins_soon_after_the_second_gets_its_part_and_no_other_moves(after_s: int) -> None:
-    group = Planned(100)
-    group.run(300)
-    group.join("w2")
-    group.plan()
-    group.run(after_s)
-    group.join("w3")
-    moved = group.plan()
-    assert max(group.shares()) <= 1.2 * 100 / 3
-    assert moved == len(group.parts["w3"])
-    group.moves = 0
-    group.run(1200)
-    assert group.moves == 0
-
-
 def test_a_source_connector_that_restarts_moves_nothing() -> None:
     group = Planned(100)
     group.run(300)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mm2py.connector import ClusterAlias
 from mm2py.topics import names
-from mm2py.topics.names import DefaultReplicationPolicy, remote_name_problem
+from mm2py.topics.names import DefaultReplicationPolicy
 
 A, B = ClusterAlias("A"), ClusterAlias("B")
 
@@ -70,10 +70,6 @@ def test_offset_syncs_and_checkpoints_are_known_under_every_separator(prefix: st
     assert is_own_topic(prefix + policy.checkpoints_topic(A), separators=[separator])
 
 
-def test_hop_that_ends_in_a_letter_is_known_when_the_separator_is_given() -> None:
-    assert is_own_topic("AXmm2-offsets.B.internal", separators=["X"])
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -128,7 +124,3 @@ def test_no_mixture_of_hops_hides_an_own_topic(hops: list[tuple[str, str]], owne
 def test_nothing_without_mm2_in_its_name_is_an_own_topic_but_checkpoints(name: str) -> None:
     assert not is_own_topic(name)
     assert is_own_topic(f"{name}.A.checkpoints.internal")
-
-
-def test_own_topics_have_legal_names() -> None:
-    assert all(remote_name_problem(topic.name) is None for topic in OURS)

@@ -268,18 +268,6 @@ def test_what_the_file_refuses_is_named_and_the_rest_runs() -> None:
     assert [event["flow"] for event in worker.events("flow.refused")] == ["B->A"]
 
 
-def test_a_file_that_refuses_all_ends_with_1() -> None:
-    worker = Worker({}, refused={AB: Refused("Flow A->B is not started.", remedy="")})
-    assert worker.run() == 1
-
-
-def test_a_flow_that_keeps_failing_is_not_nothing_left() -> None:
-    """Its cluster may come back: only what was refused for good ends the process."""
-    worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target is full.", remedy="Wait."))})
-    assert worker.run(stop_at_s=5_000) == 0
-    assert len(worker.events("flow.failed")) > 100
-
-
 # -- begun again -------------------------------------------------------------------------------------------------------
 
 
@@ -602,16 +590,6 @@ def test_a_connector_whose_schedule_ends_in_order_is_drained_and_restarts_at_onc
     assert worker.group is not None
     assert worker.group.left_outcome_unknown is False
     assert not worker.events("flow.failed")
-
-
-def test_a_connector_that_cannot_be_drained_restarts_and_leaves_an_unknown_outcome() -> None:
-    script = runs(AB, drain_fails_with=OSError("target is gone"))
-    worker = Worker({AB: lambda life, history: script(life, history) if life == 0 else FakeConnector(AB, history)})
-    worker.schedule, worker.group = FakeSchedule(ends_after_s=10), FakeGroup()
-    assert worker.run(stop_at_s=30) == 0
-    assert [(life, at_s) for _, life, at_s in worker.began] == [(0, 0.0), (1, 10.0)]
-    assert [event["why"] for event in worker.events("drain.failed")] == ["target is gone"]
-    assert worker.group.left_outcome_unknown is True
 
 
 def test_a_drain_that_never_ends_does_not_keep_the_next_attempt_from_starting() -> None:

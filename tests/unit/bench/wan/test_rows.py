@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from bench.mirrors import MM2_1, MM2_TUNED, MM2PY
 from bench.runs import Run
-from bench.wan.chart import chart
-from bench.wan.link import Link, Way, counts_of, relay_line
 from bench.wan.rows import ROWS, sized, table
 
 
@@ -27,15 +23,6 @@ def test_ratios_are_those_of_medians_and_a_failed_run_says_why() -> None:
         ["MM2, tuned (12 tasks, 1 MB receive buffers, large fetches)", *[""] * 5, "0 of 1 |"],
     ]
     assert lines[5:] == ["", "* wan-12, mm2-tuned, round 1: no record within 120 s"]
-
-
-def test_the_picture_has_a_bar_for_each_median() -> None:
-    runs = [run_of(MM2PY, 0, 70.0), run_of(MM2PY, 1, 90.0), run_of(MM2_1, 0, 2.0)]
-    runs.append(Run("wan-paced", MM2PY, 0, 1_000, {"p99_ms": 160.0}))
-    drawn = chart(list(ROWS.values()), runs, "a caption")
-    texts = re.findall(r"<text [^>]*>([^<]*)</text>", drawn)
-    assert [text for text in texts if text.replace(".", "").isdigit()] == ["80", "2", "160"]
-    assert {"a caption", "100 ms, 12 partitions", "mm2py", "MM2, defaults"} <= set(texts)
 
 
 def test_a_row_has_so_many_records_and_a_paced_one_so_many_seconds() -> None:
@@ -57,13 +44,3 @@ def test_a_backlog_is_gone_in_time_if_the_full_rate_less_what_arrives_allows_it(
         assert line.endswith(f"would take 20 s: {verdict}")
         alone = table([row], [late]).splitlines()[-1]
         assert alone == f"* wan-catch-up: 1,200 MB were gone after {took_s:.0f} s while 20.0 MB/s arrived"
-
-
-def test_the_relay_is_told_what_a_link_is_like_and_counts_each_direction() -> None:
-    told = relay_line(Link(round_trip_ms=100, megabits_per_s=8, loss=0.5), frozenset({Way.FROM_TARGET}))
-    assert told == (
-        '{"bytes_per_s": 1000000.0, "queue_bytes": 12500000, "delay_ns": 50000000, "jitter_ns": 0, "loss": 0.5,'
-        ' "overtaken": 0.0, "overtaken_ns": 10000000, "twice": 0.0, "cut": [false, true]}'
-    )
-    found = counts_of("1 2 3 4 5 6 7 8 9 10")
-    assert (found[Way.FROM_SOURCE].passed, found[Way.FROM_TARGET].cut) == (1, 10)

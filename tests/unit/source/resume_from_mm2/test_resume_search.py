@@ -178,19 +178,6 @@ def test_equal_records_among_others_are_not_repeated() -> None:
     assert (found.resume_offset, found.records, found.is_ambiguous) == (22, 13, False)
 
 
-def test_if_two_places_fit_the_first_one_is_taken() -> None:
-    """The source itself holds a stretch twice, as a copy of a copy does."""
-    pair = Pair()
-    pair.write(3)
-    first = pair.source
-    pair.write(3)
-    again = [Record(one.value, timestamp_ms=one.timestamp_ms) for one in pair.source[3:]]
-    pair.state.append("s", 0, again)
-    pair.copy(pair.source)
-    found = pair.find(len(first))
-    assert (found.resume_offset, found.is_ambiguous) == (6, True)
-
-
 @pytest.mark.parametrize("gone", ["expired", "cleaned away"])
 def test_without_the_positions_own_record_copying_goes_on_at_the_position(gone: str) -> None:
     """The last copy is of that record, which is gone from the source, and looks like a later one."""
