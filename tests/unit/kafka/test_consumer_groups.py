@@ -24,7 +24,6 @@ from mm2py.kafka.consumer_groups import (
 )
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, CorruptReply, Reaction, ReplyTooLarge, RequestTimedOut
 from tests.fakes.broker.broker_model import ClusterModel
-from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import VirtualClock
 
 ODD_NAMES = ("grüppe ☃", "a.*b", "a b/c:d", "", "-", "x" * 1000)
@@ -119,18 +118,6 @@ async def test_metadata_without_brokers_are_no_empty_list() -> None:
             node.registered = False
         with pytest.raises(CorruptReply):
             await list_groups(cluster)
-
-    await run(scenario)
-
-
-async def test_a_list_lacks_groups_that_mm2py_may_not_describe() -> None:
-    async def scenario(cluster: ClusterModel) -> None:
-        cluster.groups.commit("open", {})
-        cluster.groups.commit("secret", {})
-        cluster.groups.denied.add("secret")
-        assert set(await list_groups(cluster)) == {"open", "secret"}
-        cluster.denied_on_cluster.add("DESCRIBE")
-        assert set(await list_groups(cluster)) == {"open"}
 
     await run(scenario)
 
@@ -302,23 +289,6 @@ async def test_a_silent_coordinator_fails_the_question() -> None:
     await run(scenario)
 
 
-async def test_answers_that_get_lost_are_asked_for_again_without_harm() -> None:
-    async def scenario(cluster: ClusterModel) -> None:
-        cluster.inject(Faults(reset=0.3, delay=0.2))
-        lost = 0
-        for number in range(50):
-            try:
-                await commit_offsets(cluster, "g", {("t", 0): Commit(number)})
-                assert await committed_offsets(cluster, ["g"]) == {"g": {("t", 0): Commit(number)}}
-                assert list(await list_groups(cluster)) == ["g"]
-            except BrokerUnreachable:
-                lost += 1
-        assert 0 < lost < 50
-        cluster.heal()
-
-    await run(scenario)
-
-
 # ---- committing
 
 
@@ -374,12 +344,3 @@ async def test_many_commits_are_sent_in_parts_that_a_coordinator_can_store() -> 
 
     cluster = await run(scenario)
     assert cluster.counts["request OffsetCommit"] == 3
-
-
-async def test_commits_of_a_deleted_topic_are_gone() -> None:
-    async def scenario(cluster: ClusterModel) -> None:
-        cluster.groups.commit("g", {("t", 0): (1, "")})
-        cluster.delete_topic("t")
-        assert await committed_offsets(cluster, ["g"]) == {"g": {}}
-
-    await run(scenario)

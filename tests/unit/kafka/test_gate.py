@@ -97,14 +97,6 @@ async def test_an_older_beat_that_is_acknowledged_late_shortens_nothing() -> Non
     assert gate.is_open
 
 
-async def test_a_machine_that_was_suspended_wakes_before_a_closed_gate() -> None:
-    clock = DozingClock(VirtualClock())
-    gate = make(clock)
-    gate.renew(0.0)
-    clock.doze(3.0, suspended=True)
-    assert not gate.is_open
-
-
 @pytest.mark.parametrize("lone", [False, True])
 @pytest.mark.parametrize("suspended", [True, False], ids=["suspended machine", "stopped process"])
 @pytest.mark.virtual_time(limit_s=DAY_MS)

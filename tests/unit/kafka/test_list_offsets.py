@@ -12,7 +12,6 @@ from mm2py.kafka.list_offsets import (
     EARLIEST,
     LATEST,
     PARTITIONS_A_REQUEST,
-    by_leader,
     end_of,
     find_bounds,
     find_offsets,
@@ -83,10 +82,3 @@ async def test_many_partitions_are_asked_for_in_several_requests() -> None:
     found = await find_offsets(cluster, {("t", at): BrokerId(1) for at in range(number)}, LATEST)
     assert len(found) == number
     assert sizes == [PARTITIONS_A_REQUEST, 1]
-
-
-def test_partitions_are_grouped_by_leader() -> None:
-    assert by_leader({("a", 0): ONE, ("b", 1): TWO, ("a", 1): ONE, ("c", 0): None}) == {
-        ONE: [("a", 0), ("a", 1)],
-        TWO: [("b", 1)],
-    }

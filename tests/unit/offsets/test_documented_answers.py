@@ -120,10 +120,3 @@ async def test_the_examples_of_the_page_are_what_the_ledger_answers(row: Row) ->
             assert found == Translation(row.kind, to, row.is_exact, basis)
             asked += 1
     assert asked, "a row without an example"
-
-
-def test_the_page_s_history_is_read_whole() -> None:
-    newest = example(is_whole=True).newest
-    assert newest is not None
-    assert (newest.source_start, newest.source_end, newest.copied_to, newest.target_end) == (100, 176, 177, 73)
-    assert len(list(newest.entries())) == 9

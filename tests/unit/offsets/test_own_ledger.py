@@ -67,16 +67,6 @@ def test_a_partition_with_a_marker_begins_a_chunk_where_its_next_owner_starts() 
     assert own.run is None, "there are two runs"
 
 
-def test_a_write_that_failed_is_part_of_the_next_one() -> None:
-    own, reader = OwnLedger(OF, 1, (0, 0), is_whole=True), PartitionLedger()
-    own.add([Run(at * 2, at, 1) for at in range(CHUNK_ENTRIES)], 5)
-    own.chunks()  # and nothing is acknowledged
-    own.add([Run(1000, 900, 5)], 5)
-    write(own, reader)
-    assert reader.forward(2) == Answer(AnswerKind.COPIED, 1, True)
-    assert reader.forward(1002) == Answer(AnswerKind.COPIED, 902, True)
-
-
 def test_chunks_that_fill_up_during_a_write_are_part_of_the_next_one() -> None:
     """A final position is formed while an earlier write of the same partition is under way."""
     own, reader = OwnLedger(OF, 1, (0, 0), is_whole=True), PartitionLedger()

@@ -115,12 +115,6 @@ def test_with_checkpoints_older_syncs_survive_loading() -> None:
     assert kept(store) == [10_000, 9990, 9960, 9900, 9840, 9600, 9120, 8640, 7680, 3840, 0]
 
 
-def test_syncs_that_come_live_thin_out_with_age() -> None:
-    store = live_store()
-    add_all(store, range(0, 20_001, 100))
-    assert kept(store) == [20_000, 19_900, 19_800, 19_600, 19_200, 17_600, 16_000, 12_800, 0]
-
-
 def test_a_sync_that_fits_into_no_slot_is_dropped() -> None:
     """After 67 it is too old for slots up to 6 (B), and from slot 6 on too close to 2, which is in the next one (C)."""
     store = live_store()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import random
 import struct
 import tracemalloc
@@ -117,17 +116,6 @@ def test_compressed_data_that_ends_too_early_is_not_taken_for_less_data(name: st
             continue
         # The formats allow several frames after each other, and none: such an end cannot be told from a whole one.
         assert length == 0 or any(word in name for word in ("frames", "members", "xerial"))
-
-
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize(
-    "plain", [b"", b"x", TEXT, MIXED, os.urandom(70_000)], ids=["0", "1", "text", "mixed", "random"]
-)
-def test_what_we_compress_we_read(codec: Codec, plain: bytes) -> None:
-    compressed = bytes(compress(codec, memoryview(plain)))
-    assert decompress(codec, compressed) == plain
-    if codec is not Codec.NONE and plain is TEXT:
-        assert len(compressed) < len(plain) / 10
 
 
 @pytest.mark.parametrize("plain", [b"x", MIXED], ids=["1", "mixed"])

@@ -87,10 +87,6 @@ def test_what_is_no_setting_of_a_connector_is_refused(value: bytes) -> None:
         decode_connector(value)
 
 
-def test_our_own_record_is_read_back_as_it_was_written() -> None:
-    assert decode_flow(encode_flow(CONFIG), TOPIC) == CONFIG
-
-
 def test_fields_that_a_younger_mm2py_adds_are_passed_over() -> None:
     fields = json.loads(encode_flow(CONFIG)) | {"format": 2, "colour": "blue"}
     assert decode_flow(json.dumps(fields).encode(), TOPIC) == CONFIG

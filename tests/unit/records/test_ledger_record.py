@@ -126,20 +126,6 @@ def test_a_chunk_has_the_bytes_that_every_version_reads() -> None:
     assert is_rebuilt(rebuilt) and not is_rebuilt(rebuilt[:2])
 
 
-def test_a_transactional_topic_costs_less_than_three_bytes_a_run() -> None:
-    runs = [Run(at * 10 + 1, at * 9, 9) for at in range(100_000)]
-    size = 0
-    for at in range(0, len(runs), 256):
-        entries = tuple(runs[at : at + 256])
-        key = ChunkKey(TopicName("a-topic-with-an-ordinary-name"), 12, 3, entries[0].source_offset)
-        chunk = LedgerChunk(
-            key, entries[0].target_offset, entries, entries[-1].source_end, True, uuid.uuid4(), uuid.uuid4()
-        )
-        record = encode(chunk, 0)
-        size += len(record.key or b"") + len(record.value or b"")
-    assert size < 3 * len(runs)
-
-
 def test_what_a_newer_version_appends_is_ignored_if_it_says_so() -> None:
     record = encode(CHUNK, 0)
     assert record.value is not None

@@ -91,12 +91,6 @@ def test_mm2s_value_names_the_last_record_copied_so_the_next_one_follows() -> No
     assert decode_value(MM2_VALUE) == StoredPosition(next_source=100)
 
 
-def test_of_mm2_only_the_source_offset_is_known() -> None:
-    position = decode_value(MM2_VALUE)
-    assert position is not None
-    assert (position.next_target, position.producer_id, position.by, position.source_topic_id) == (None,) * 4
-
-
 @pytest.mark.parametrize("value", [None, b"null", b'{"offset":-1}', b'{"offset":-100}'])
 def test_a_tombstone_or_a_negative_offset_is_no_position(value: bytes | None) -> None:
     assert decode_value(value) is None

@@ -6,14 +6,7 @@ import random
 
 import pytest
 
-from mm2py.replication.positions import PER_SECOND_MAX, PositionBudget
-
-
-def test_a_flow_that_is_alone_has_all_of_it() -> None:
-    account = PositionBudget().open()
-    assert account.take(5_000, 0.0) == PER_SECOND_MAX
-    assert account.take(4_000, 0.9) == 0
-    assert account.take(4_000, 1.0) == PER_SECOND_MAX
+from mm2py.replication.positions import PositionBudget
 
 
 def test_flows_that_want_much_share_what_the_others_leave() -> None:

@@ -37,21 +37,11 @@ def read(*batches: bytes, high_watermark: int = 1_000) -> Tail:
     return tail
 
 
-def test_what_stands_there_without_a_break_was_not_cut_back() -> None:
-    tail = read(batch(50, 100), batch(53, 103), marker(56))
-    assert (tail.stored, tail.cut_at) == (6, None)
-
-
 def test_what_the_writer_wrote_under_an_earlier_epoch_is_no_copy_behind_its_position() -> None:
     """Its sequences began again when its epoch was raised: what it wrote before would look like records to come."""
     tail = Tail(FROM, WRITER._replace(epoch=1), fence_epoch=2)
     assert tail.take(memoryview(bytearray(batch(50, 500) + marker(53, epoch=2))), high_watermark=1_000)
     assert tail.stored == 0
-
-
-def test_what_others_wrote_between_moves_a_batch_away_and_says_nothing_of_a_cut() -> None:
-    tail = read(marker_of_another(50), batch(51, 100), batch(60, 106), marker(63))
-    assert (tail.stored, tail.cut_at) == (9, None)
 
 
 def test_markers_are_of_no_foreign_writer_and_count_for_nothing_however_often_they_come() -> None:

@@ -13,7 +13,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity, TopicPartition
-from mm2py.kafka.producer.fencing import Markers, NotFenceable, Overtaken, PreviousProducer
+from mm2py.kafka.producer.fencing import NotFenceable, PreviousProducer
 from mm2py.kafka.producer.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
@@ -57,13 +57,6 @@ async def begin(
 async def epochs_of_markers(cluster: ClusterModel, number: int) -> list[int]:
     await asyncio.sleep(1)
     return [batch.producer_epoch for batch in cluster.batches("t", number) if batch.control]
-
-
-async def test_a_fence_leaves_a_marker_of_its_epoch_in_each_partition() -> None:
-    cluster = make()
-    _, earlier = await begin(cluster)
-    assert await earlier.fence(PLACES) == 1
-    assert [await epochs_of_markers(cluster, number) for number in (0, 1)] == [[1], [1]]
 
 
 async def test_an_id_that_answers_another_producer_fences_nothing_so_the_leaders_are_asked() -> None:
@@ -259,22 +252,6 @@ async def test_two_who_fence_a_producer_by_the_leaders_of_partitions_both_get_th
     other.learn_fence_epoch(1)
     cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
     assert await other.fence(PLACES) == 5
-
-
-async def test_markers_of_an_epoch_that_was_overtaken_are_refused() -> None:
-    cluster = make()
-    incarnation, _ = await begin(cluster)
-    coordinator = await admin.find_coordinator(cluster, ID, transactions=True)
-    await admin.init_producer_id(cluster, coordinator, ID)
-    with pytest.raises(Overtaken):
-        await Markers(cluster, ID, rng=random.Random(5)).write(incarnation.identity.producer_id, 0, PLACES)
-
-
-async def test_a_producer_without_a_transactional_id_is_fenced_by_the_leaders_above_each_epoch_they_know() -> None:
-    cluster = make()
-    incarnation, earlier = await begin(cluster, None)
-    cluster.write_marker("t", 1, incarnation.identity.producer_id, 4)
-    assert await earlier.fence(PLACES) == 5
 
 
 async def test_fences_of_our_own_raise_the_epoch_of_an_id_once_and_partitions_from_it_share_the_next() -> None:

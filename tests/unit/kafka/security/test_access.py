@@ -304,12 +304,6 @@ async def test_a_session_of_a_token_about_to_end_is_not_renewed_within_a_second(
     assert min(pauses_s) > 1.0
 
 
-async def test_a_session_without_an_end_is_not_renewed() -> None:
-    async with broker() as stub:
-        connection = await stub.connect()
-        assert connection._session is None
-
-
 async def test_a_refused_renewal_ends_the_connection_with_its_reason() -> None:
     async with broker() as stub:
         stub.lifetime_ms = 60_000

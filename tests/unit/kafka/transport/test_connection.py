@@ -397,15 +397,6 @@ async def test_a_reply_without_a_request_ends_the_connection() -> None:
 
 
 @pytest.mark.real_time
-async def test_a_request_says_who_asks_and_how_long_it_is() -> None:
-    stream, transport = open_stream()
-    send(stream)
-    assert transport.sent == (
-        struct.pack(">ihhih", 8 + 2 + 4 + 1 + 4, METADATA_KEY, 12, 0, 4) + b"test" + b"\0" + b"body"
-    )
-
-
-@pytest.mark.real_time
 async def test_correlation_ids_start_again_before_they_turn_negative() -> None:
     stream, _ = open_stream()
     stream._next_correlation_id = 2**31 - 1
@@ -416,16 +407,6 @@ async def test_correlation_ids_start_again_before_they_turn_negative() -> None:
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_broker_is_asked_and_answers() -> None:
-    async with server(lambda request: metadata_reply(request.correlation_id)) as broker:
-        connection = await broker.connect()
-        assert connection.is_open
-        assert [(await ask(connection)).cluster_id for _ in range(3)] == ["the cluster"] * 3
-        assert [(request.api_key, request.version) for request in broker.seen] == [(18, 3), *[(3, 12)] * 3]
-        connection.close()
-        assert "mm2py closed the connection" in await refused(ask(connection), BrokerUnreachable)
 
 
 async def test_the_reply_to_a_cancelled_request_is_dropped() -> None:
@@ -532,14 +513,6 @@ async def test_a_damaged_fetch_reply_says_so_and_closes() -> None:
         connection = await broker.connect()
         fetch = FetchRequest([], 0, 0, 0, read_committed=False)
         assert "Fetch: bad varint" in await refused(connection.request(fetch, 1), CorruptReply)
-        assert not connection.is_open
-
-
-async def test_a_broker_that_hangs_up_fails_what_is_open() -> None:
-    async with server(lambda _: b"") as broker:
-        connection = await broker.connect()
-        text = await refused(ask(connection), BrokerUnreachable)
-        assert text.startswith(f"127.0.0.1:{broker.port} cannot be reached: the connection broke")
         assert not connection.is_open
 
 
@@ -673,21 +646,6 @@ async def test_what_a_broker_remembers_is_not_sent_again() -> None:
         assert (sent, received) == (4 + 8 + 6 + 1 + 21 + 4, 4 + 4 + 1 + 10 + 2)
 
 
-@pytest.mark.parametrize("error", [70, 71, 106])
-async def test_a_lost_fetch_session_is_reopened_within_the_same_call(error: int) -> None:
-    def answer(request: Request) -> bytes:
-        if sent_as(request)[1] > 0:
-            return fetch_answer(request, session_id=0, error=error)
-        return fetch_answer(request, session_id=5, partitions=[0, 1])
-
-    async with server(answer) as broker:
-        connection = await broker.connect()
-        assert [await fetched(connection) for _ in range(2)] == [(0, [0, 1])] * 2
-        epochs = [sent_as(request)[:2] for request in broker.seen[1:]]
-        assert epochs == [(0, 0), (5, 1), (5, -1)]  # lost before it ever served: not asked for again at once
-        assert connection.is_open
-
-
 async def test_a_broker_that_grants_no_fetch_session_is_reported() -> None:
     said: list[str] = []
 
@@ -734,18 +692,6 @@ async def test_a_fetch_that_is_sent_again_waits_until_the_connection_is_authenti
         sends = [at for at, what in enumerate(log) if what == "fetch"]
         assert len(sends) == 3
         assert all(log[at - 1] == "ensured" for at in sends), log
-
-
-async def test_an_error_of_the_whole_reply_is_handed_on_and_ends_the_session() -> None:
-    def answer(request: Request) -> bytes:
-        if sent_as(request)[1] > 0:
-            return fetch_answer(request, session_id=0, error=103)
-        return fetch_answer(request, session_id=5, partitions=[0, 1])
-
-    async with server(answer) as broker:
-        connection = await broker.connect()
-        assert [await fetched(connection) for _ in range(3)] == [(0, [0, 1]), (103, []), (0, [0, 1])]
-        assert [sent_as(request)[:2] for request in broker.seen[1:]] == [(0, 0), (5, 1), (5, 0)]
 
 
 async def test_a_fetch_that_is_cancelled_ends_the_session() -> None:
@@ -892,15 +838,6 @@ async def test_who_accepts_and_says_nothing_is_given_up() -> None:
     async with raw_server(serve) as port:
         silent = connect("127.0.0.1", port, client_id="test", timeout_s=0.7)
         assert "it accepts connections but says nothing within 0.7 s" in await refused(silent, NotKafka)
-
-
-async def test_a_port_without_a_listener_is_reported_in_the_words_of_the_system() -> None:
-    async with raw_server(lambda *_: asyncio.sleep(0)) as port:
-        pass
-    text = await refused(Server(port).connect(), BrokerUnreachable)
-    assert text == (
-        f"127.0.0.1:{port} cannot be reached: Connection refused. Check address, port and network; mm2py keeps trying."
-    )
 
 
 @given(sizes=st.lists(st.sampled_from([0, 1, 7, 100, 65_535, 65_536, 65_537, 200_000]), max_size=6))

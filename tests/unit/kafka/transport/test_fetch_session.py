@@ -20,7 +20,7 @@ from mm2py.kafka.error_codes import (
 )
 from mm2py.kafka.port import FetchedPartition, FetchReply, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.kafka.transport import wire
-from mm2py.kafka.transport.fetch_session import EPOCH_MAX, REFUSED_PAUSE_S, FetchSession, SessionFetch, outside
+from mm2py.kafka.transport.fetch_session import EPOCH_MAX, REFUSED_PAUSE_S, FetchSession, SessionFetch
 
 IDS = {name: uuid.uuid5(uuid.NAMESPACE_DNS, name) for name in "abc"}
 Key = tuple[str, uuid.UUID | None, int]
@@ -392,13 +392,6 @@ def test_epochs_begin_again_at_one() -> None:
     assert held.epoch == 1
     client.read(one())
     assert client.named == 0
-
-
-def test_a_request_beside_one_that_is_under_way_goes_outside_the_session() -> None:
-    session = FetchSession()
-    session.next(request(one()), by_id=True, now_s=0.0)
-    assert session.is_busy
-    assert outside(request(one())).epoch == -1
 
 
 def test_the_bytes_are_what_kafka_s_own_layout_says() -> None:

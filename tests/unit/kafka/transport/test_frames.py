@@ -9,15 +9,6 @@ from mm2py.kafka.transport.wire import KEPT_FROM_BYTES, KEPT_S, MOST_SPARE, STEP
 LARGE = 12 * STEP_BYTES
 
 
-def test_a_block_is_used_again_when_its_frame_is_forgotten() -> None:
-    memory = FrameMemory()
-    for _ in range(100):
-        frame = memory.take(LARGE, 0.0)
-        frame[:5] = b"hello"
-        del frame
-    assert memory.kept_bytes == LARGE
-
-
 @pytest.mark.parametrize("size", [KEPT_FROM_BYTES, STEP_BYTES, STEP_BYTES + 1, LARGE - 1, LARGE])
 def test_a_frame_has_exactly_its_size(size: int) -> None:
     memory = FrameMemory()

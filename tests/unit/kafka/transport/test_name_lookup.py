@@ -298,13 +298,6 @@ async def test_as_many_addresses_as_a_name_has_are_begun_in_half_of_the_time(ser
         listening.close()
 
 
-async def test_where_all_addresses_are_silent_it_is_said_so(server: NameServer) -> None:
-    with silent_address() as port:
-        server.table["broker"] = ["127.0.0.2", "127.0.0.2"]
-        with pytest.raises(BrokerUnreachable, match=r"no connection within 0\.3 s"):
-            await connect("broker", port, client_id="b", timeout_s=0.3, names=NameLookup(server.ask))
-
-
 async def test_a_broker_has_to_prove_that_it_is_the_name_and_is_told_it(server: NameServer, tmp_path: Path) -> None:
     """Addresses are what is connected to; the name is what a certificate is for, and what the server is asked for."""
     authority = Authority("ours")

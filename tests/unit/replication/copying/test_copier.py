@@ -115,21 +115,6 @@ def test_the_first_batch_of_an_epoch_travels_alone() -> None:
     assert [sending.sequence for sending in send_all(copier)] == [10, 20, 30, 40, 50]
 
 
-def test_no_more_than_five_batches_are_in_flight() -> None:
-    copier = copying()
-    copier.handle(fetched(copier, batches(0, 20)))
-    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
-    assert len(send_all(copier)) == MAX_IN_FLIGHT
-
-
-def test_what_the_target_may_forget_travels_alone() -> None:
-    copier = copying()
-    copier.handle(fetched(copier, batches(0, 4)))
-    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
-    assert len(send_all(copier, NONE_COVERED)) == 1
-    assert send_all(copier, ALL_COVERED) == [], "beside an uncovered batch nothing else is in flight"
-
-
 def test_an_old_batch_among_young_ones_waits_for_those_before_it_and_holds_back_those_behind_it() -> None:
     """C1: the target forgets us by the old one's time as soon as that is stored, and takes any sequence after it."""
     young, old = 9_000, 1_000
@@ -387,19 +372,6 @@ def test_a_new_epoch_waits_for_what_is_on_its_way_under_the_old_one() -> None:
     assert (copier.identity, copier.position.source_offset) == (newer, 10)
 
 
-def test_a_batch_of_unknown_outcome_that_reads_differently_is_not_sent_under_its_sequence() -> None:
-    """It may be stored: another batch under its sequence would be taken for it, acknowledged, and dropped."""
-    copier = copying()
-    copier.handle(fetched(copier, batches(0, 2)))
-    copier.handle(Acked(send_all(copier)[0].token, 0, 0.0))
-    (second,) = send_all(copier)
-    copier.handle(ProduceLost(second.token, "reset", 0.0))
-    copier.handle(Tick(1e6))
-    compacted = [Dropped(20, 0, "empty"), batch(20, 10)]
-    assert Need.RECONCILE in copier.handle(fetched(copier, compacted))
-    assert send_all(copier) == []
-
-
 def test_batches_of_unknown_outcome_that_expire_are_reconciled_before_anything_follows() -> None:
     copier = copying()
     copier.handle(fetched(copier, batches(0, 2)))
@@ -512,15 +484,6 @@ def test_an_out_of_range_answer_that_proves_stale_is_simply_read_again() -> None
     assert copier.fetch_offset == 100
 
 
-def test_a_truncated_source_stalls() -> None:
-    copier = copying(100)
-    (gap,) = copier.handle(Diverged(3, 80))
-    assert type(copier.state) is Stopped
-    assert isinstance(gap, GapFound)
-    assert (gap.kind, gap.first_offset, gap.last_offset, gap.go_on_at) == ("truncated", 80, 99, 80)
-    assert "80" in gap.text
-
-
 def test_behind_a_cut_that_took_only_what_was_read_and_not_copied_the_position_counts() -> None:
     """Going on at the cut would leave out what was read, not acknowledged, and is still there."""
     copier = copying(100)
@@ -588,21 +551,6 @@ def test_a_restart_forgets_what_is_not_acknowledged_and_sends_it_again_with_its_
     assert [sending.sequence for sending in send_all(copier)] == [10, 20]
 
 
-def test_a_restart_leaves_alone_what_waits_for_an_operator_or_is_drained() -> None:
-    copier = copying()
-    copier.handle(Drain())
-    assert not copier.handle(RestartAsked(1.0))
-    assert type(copier.state) is Drained
-
-
-def test_too_large_asks_for_the_limits_and_tells_the_size() -> None:
-    copier = copying()
-    copier.handle(fetched(copier, batches(0, 1)))
-    (first,) = send_all(copier)
-    assert copier.handle(ProduceRefused(first.token, 10, None, 0.0)) == [Need.LIMITS]
-    assert copier.refused_bytes == 100
-
-
 def test_draining_waits_for_what_is_in_flight_and_forgets_the_rest() -> None:
     lease = CountingLease()
     copier = copying()
@@ -615,18 +563,6 @@ def test_draining_waits_for_what_is_in_flight_and_forgets_the_rest() -> None:
     assert type(copier.state) is Drained
     assert copier.position.source_offset == 10
     assert lease.holders == 0
-
-
-@pytest.mark.parametrize("answer", ["refused", "lost"])
-def test_draining_ends_also_when_the_last_answer_is_bad(answer: str) -> None:
-    copier = copying()
-    copier.handle(fetched(copier, batches(0, 1)))
-    (first,) = send_all(copier)
-    copier.handle(Drain())
-    event = ProduceRefused(first.token, 6, None, 0.0) if answer == "refused" else ProduceLost(first.token, "reset", 0.0)
-    copier.handle(event)
-    assert type(copier.state) is Drained
-    assert copier.position.source_offset == 0
 
 
 def test_a_read_overtaken_by_a_rewind_is_ignored() -> None:

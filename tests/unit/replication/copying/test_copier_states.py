@@ -157,11 +157,6 @@ def test_the_diagram_has_each_way_from_one_state_to_another_and_no_other() -> No
     assert shown == {(state, following) for state, _, following in declared() if state != following}
 
 
-def test_a_transition_that_is_not_declared_raises() -> None:
-    with pytest.raises(UndeclaredTransition, match="does not allow PauseEnded"):
-        next_state(Drained(), PauseEnded())
-
-
 # A walk
 
 

@@ -12,8 +12,6 @@ from mm2py.replication.copying.events import (
     CopySettings,
     Diverged,
     Drain,
-    Effect,
-    Event,
     GapFound,
     Need,
     ProduceLost,
@@ -99,14 +97,6 @@ def test_where_what_was_copied_is_rewritten_it_goes_on_at_the_first_of_those() -
     assert gaps(effects) == [("foreign-records", None, 18), ("truncated", 20, 18)]
 
 
-def test_what_a_target_that_was_cut_back_still_stores_counts_as_copied() -> None:
-    copier, second, third = two_on_their_way()
-    assert copier.handle(TargetLost(10, 6)) == ()
-    copier.handle(Acked(second.token, 6, 0.0))
-    assert gaps(copier.handle(Acked(third.token, 16, 0.0))) == [("target-truncated", 9, 30)]
-    assert copier.position.target_offset == 30, "the log ends at 26: the next life finds it short as well"
-
-
 def test_a_target_that_is_short_when_it_is_looked_up_is_not_looked_up_for_ever() -> None:
     copier, second, third = two_on_their_way()
     copier.handle(UnexpectedMet("somebody"))
@@ -115,15 +105,6 @@ def test_a_target_that_is_short_when_it_is_looked_up_is_not_looked_up_for_ever()
     effects = copier.handle(TargetLost(10, 6))
     assert [kind for kind, _, _ in gaps(effects)] == [GapKind.FOREIGN, GapKind.TARGET_TRUNCATED]
     assert Need.RECONCILE not in effects and copier.is_unsettled
-
-
-def test_a_hole_in_the_copy_outdoes_a_gap() -> None:
-    copier, second, third = two_on_their_way()
-    copier.handle(Diverged(3, 25))
-    copier.handle(ProduceRefused(second.token, 19, None, 0.0))
-    effects: list[Effect] = [*copier.handle(Acked(third.token, 10, 0.0))]
-    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
-    assert not gaps(effects) and not copier.has_untold_gaps
 
 
 def test_a_hole_in_the_copy_does_not_hide_what_the_target_has_lost() -> None:
@@ -149,15 +130,6 @@ def test_a_position_never_holds_what_the_target_has_lost() -> None:
     effects = copier.handle(Reconciled(NEWER, Position(30, target_offset=24)))
     assert gaps(effects) == [("target-truncated", 9, 30), ("target-truncated", 9, 30)]
     assert copier.position.target_offset == copier.real_position.target_offset == 30
-
-
-@pytest.mark.parametrize("met", [Diverged(3, 5), UnexpectedMet("somebody")], ids=["source", "target"])
-def test_a_target_that_is_short_before_a_stalled_partition_is_looked_up_ends_the_wait(met: Event) -> None:
-    copier = Copier("t-0", Position(10, target_offset=10), NEWER, CopySettings(100), lookup="it is looked up")
-    assert copier.handle(met) == ()
-    effects = copier.handle(TargetLost(10, 6))
-    assert [kind for kind, _, _ in gaps(effects)][1:] == [GapKind.TARGET_TRUNCATED]
-    assert not copier.has_untold_gaps
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

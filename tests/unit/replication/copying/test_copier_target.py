@@ -115,19 +115,6 @@ def test_an_end_that_is_too_low_stops_the_partition_with_a_gap() -> None:
     assert send(copier) == []
 
 
-def test_an_acknowledgement_at_a_lower_offset_stops_the_partition() -> None:
-    copier = copying(3)
-    sending, *others = send(copier)
-    effects = copier.handle(Acked(sending.token, 2, 0.0))
-    assert type(copier.state) is Stopped
-    for at, other in enumerate(others, start=3):
-        assert not effects, "it is said once it is known where the partition stands"
-        effects = copier.handle(Acked(other.token, at, 0.0))
-    gap = effects[0]
-    assert isinstance(gap, GapFound) and gap.kind is GapKind.TARGET_TRUNCATED
-    assert gap.go_on_at == copier.position.source_offset
-
-
 def test_a_check_of_the_target_that_is_due_during_a_reconciliation_is_made_after_it() -> None:
     copier = copying()
     copier.handle(ProduceRefused(send(copier)[0].token, 45, None, 0.0))

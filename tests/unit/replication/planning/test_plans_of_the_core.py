@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-from array import array
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from mm2py.compiled_core import CHOICE, WalkRules
 from mm2py.records.batch import HEADER_BYTES, Codec, NewRecord, build_batch, place, read_header
 from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import MERGE_ALL, MergeRule, Outgoing, TargetRules, merge
+from mm2py.replication.planning.steps import MergeRule, Outgoing, TargetRules, merge
 from tests.fuzz.reads import Read, compare, damaged, difference
 from tests.unit.replication.planning.test_repack import MERGING, ROWS, RULES, Log, Row, batch_of, logs
 
@@ -82,16 +81,6 @@ def test_what_passes_stays_a_view_of_what_was_read_and_what_is_merged_can_be_sta
         assert step.data.obj is records.obj
     merged.data.append(0)  # nothing holds the buffer any more
     records.release()
-
-
-def test_holes_between_merged_batches_are_known() -> None:
-    records = memoryview(bytearray(b"".join(small(first) for first in (5, 6, 9, 20))))
-    (step,) = plan(
-        records, wanted_offset=5, read_committed=False, aborted=(), rules=ROOMY, merging=MERGE_ALL, core=CORE
-    ).steps
-    assert isinstance(step, Outgoing)
-    assert step.jumps == array("q", [2, 9, 3, 20])
-    assert (step.first_offset, step.next_offset, step.record_count) == (5, 21, 4)
 
 
 @pytest.mark.parametrize("count", [2, 1_000, 2**31 - 1])

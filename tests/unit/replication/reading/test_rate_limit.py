@@ -35,13 +35,6 @@ def test_at_another_rate_what_was_saved_up_is_not_more_than_that_rate_allows() -
     assert rate.wait_s(0.5) == 0.05
 
 
-def test_a_batch_larger_than_a_second_is_read_and_paid_for() -> None:
-    rate = RateLimit(1_000)
-    rate.spend(11_000, 0.0)
-    assert rate.wait_s(0.0) == 10.0
-    assert rate.wait_s(10.0) == 0.0
-
-
 def test_a_long_silence_saves_up_one_second_and_no_more() -> None:
     rate = RateLimit(1_000)
     rate.spend(1_000, 0.0)
