@@ -138,7 +138,7 @@ async def test_a_target_that_is_unavailable_for_a_night_is_logged_now_and_then()
         night.world.source.append("orders", 0, [b"2"])
         await asyncio.sleep(20 * MINUTE_S)
         said = night.lines()[begun:]
-        assert 1 <= len(said) <= 25, said[-5:]  # one a minute; each waiting partition logs once more
+        assert 1 <= len(said) <= 30, said[-5:]  # one a minute, and a few when it begins
         night.world.target.start_broker(node)
         await night.until(lambda: night.count("A.orders") == 2, deadline_s=MINUTE_S)
 
