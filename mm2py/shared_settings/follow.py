@@ -369,17 +369,17 @@ class ConfigWatch:
                 if stored is not None:
                     self._applied = stored
             case Follow() as news:
-                self._follow(news, changed)
+                await self._follow(news, changed)
             case Restore(config, why):
                 self._log.warning("config.restored", why=why, version=config.version)
                 outcome = await self._config_log.write(config, instead_of=stored, again=why)
                 if not isinstance(outcome, Lost):
                     self._applied = outcome.config
 
-    def _follow(self, news: Follow, changed: Changed) -> None:
+    async def _follow(self, news: Follow, changed: Changed) -> None:
         config = news.config
-        try:
-            settings = merged(self._file, self.flow, config)
+        try:  # long lists of patterns take seconds to compile: longer than a session of this worker may last
+            settings = await asyncio.to_thread(merged, self._file, self.flow, config)
         except StoredConfigUnusable as error:
             self._log.error("config.unusable", version=config.version, why=error.what, remedy=error.remedy)
             return

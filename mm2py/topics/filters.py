@@ -38,10 +38,14 @@ MAX_REPEATS: Final = 10_000
 SIZE_MAX: Final = 300_000
 """Characters of a whole list, each counted as often as the counts around it make ``regex`` build it.
 
-Measured with regex 2026.11 and Python 3.11. At the limit compiling takes 0.3 to 2.4 s of CPU and 20 to 170 MB, the most
-for ``(a|b)`` 60,000 times. 5,000 names of 57 characters: 290,000, 1.0 s, 74 MB. 5,000 names of 11: 0.2 s, 16 MB.
-``(?:a{300}){300}``: 92,000, 0.02 s, 24 MB. Refused: ``(?:a{3000}){3000}``: 9,000,000, 36 s, 2,350 MB.
+Measured with regex 2026.11 and Python 3.11. At the limit compiling takes up to 2 s of CPU on a busy machine, and 20 to
+90 MB. 5,000 names of 57 characters: 290,000, 1.0 s, 74 MB. 5,000 names of 11: 0.2 s, 16 MB. ``(?:a{300}){300}``:
+97,000, 0.02 s, 24 MB. Refused: ``(?:a{3000}){3000}``: 9,000,000, 36 s, 2,350 MB; ``(a|b)`` 60,000 times: 6 s, 170 MB.
 """
+GROUP_SIZE: Final = 16
+"""What a group counts beside its characters: ``regex`` takes that much longer for it."""
+CACHED_SIZE_MIN, CACHED_SIZE_MAX = 1_000, 2 * SIZE_MAX
+"""What a pattern counts at least, and what all may that are kept for who asks again: their lists may be gone."""
 EMPTY_GROUPS_MAX: Final = 1_000
 """``()`` in a whole list. They match nothing, and the time for them grows with the square: 21 s for 20,000."""
 SHOWN_MAX_CHARS: Final = 100
@@ -88,19 +92,34 @@ class TooCostly(NotTranslatable):
     """Compiling the pattern would take too much time or memory."""
 
 
-@functools.lru_cache(maxsize=64)  # one may take 40 MB; a flow has seven
+_COMPILED: Final[dict[str, tuple[regex.Pattern[str], int]]] = {}
+"""The patterns that were compiled last, with their sizes. Threads compile as well, so each step leaves it whole."""
+
+
+def _keep(pattern: str, compiled: regex.Pattern[str], size: int) -> None:
+    """Keep a pattern for who asks again, and forget the oldest ones beyond ``CACHED_SIZE_MAX``."""
+    _COMPILED[pattern] = compiled, max(size, CACHED_SIZE_MIN)
+    while sum(size for _, size in list(_COMPILED.values())) > CACHED_SIZE_MAX:
+        oldest, *_ = list(_COMPILED)
+        _COMPILED.pop(oldest, None)
+
+
 def compile_java(pattern: str) -> regex.Pattern[str]:
     """Return the compiled pattern; call its ``fullmatch`` with a timeout.
 
     Raises:
         NotTranslatable: the pattern has a syntax error or a construct that is refused.
     """
-    check(pattern)
+    if known := _COMPILED.get(pattern):
+        return known[0]
+    size = check(pattern)
     try:
-        return regex.compile(pattern, regex.V1 | regex.ASCII)
+        compiled = regex.compile(pattern, regex.V1 | regex.ASCII, cache_pattern=False)
     except regex.error as error:
         reason = str(error).partition(" at position ")[0]
         raise NotTranslatable(f"the pattern cannot be compiled ({reason})", getattr(error, "pos", 0)) from error
+    _keep(pattern, compiled, size)
+    return compiled
 
 
 @dataclass(slots=True)
@@ -119,8 +138,8 @@ class _Group:
         return self.opening.startswith(("(?=", "(?!", "(?<"))
 
 
-def check(pattern: str) -> None:
-    """Look at a pattern without compiling it.
+def check(pattern: str) -> int:
+    """Look at a pattern without compiling it, and return its size, as ``SIZE_MAX`` counts.
 
     Raises:
         TooCostly: the pattern is larger than ``SIZE_MAX``, or has too many empty groups.
@@ -148,10 +167,11 @@ def check(pattern: str) -> None:
                 if len(groups) == 1:
                     raise NotTranslatable("there is a ')' without its '('", at)
                 closed = groups.pop()
+                empty_groups += closed.size == len(text)
+                closed.size += GROUP_SIZE
                 groups[-1].conditional |= closed.conditional or closed.is_look
                 groups[-1].size += closed.size
                 repeatable = "" if closed.is_look else closed
-                empty_groups += closed.size == len(text)
                 if empty_groups > EMPTY_GROUPS_MAX:
                     raise TooCostly(f"the list has more than {EMPTY_GROUPS_MAX:,} empty groups", at)
             case "times":
@@ -171,6 +191,7 @@ def check(pattern: str) -> None:
         at = part.end()
     if len(groups) > 1:
         raise NotTranslatable("a group is not closed", groups[-1].position)
+    return groups[0].size
 
 
 def _copies(quantifier: str) -> int:

@@ -56,6 +56,8 @@ PATIENCE_S: Final = 15.0
 ALIAS_SHOWN: Final = 100
 TOPICS_AT_ONCE: Final = 1000
 """So many are judged before heartbeats go on."""
+STRETCH_S: Final = 0.05
+"""Or so long: what others have stored may hold patterns for which each name takes a tenth of a second."""
 LOOK_MOST_S: Final = 30.0
 """How long it may take to find out whether a group that does not answer has ended."""
 
@@ -162,18 +164,21 @@ class Rings:
         if source_id not in ("", self.target_id):
             found.reverse, found.origins = None, None
             return
+        offsets = metadata.topics.get(offsets_topic(alias))
+        origins: frozenset[str] | None = None
+        if not source_id:  # of an earlier version. Its positions tell: another cluster may have had the alias before
+            if offsets is not None:
+                await found.positions.read(self.context.source.brokers, offsets)
+            stored = found.positions.positions.items()
+            origins = frozenset(name for (name, _), at in stored if at.source_cluster == self.target_id)
+            if not origins:
+                found.reverse, found.origins = None, origins
+                return
         # anybody may have written it who may create topics here, and its patterns may take seconds to compile
         reverse = await asyncio.to_thread(self._reverse, alias, found.configs)
-        keeps_names = isinstance(reverse.policy, IdentityReplicationPolicy)
-        offsets = metadata.topics.get(offsets_topic(alias))
-        if offsets is not None and (not source_id or (keeps_names and source_id == self.target_id)):
+        if source_id and offsets is not None and isinstance(reverse.policy, IdentityReplicationPolicy):
             await found.positions.read(self.context.source.brokers, offsets)
-        found.origins = None
-        if not source_id:  # of an earlier version. Its positions tell: another cluster may have had the alias before
-            stored = found.positions.positions.items()
-            found.origins = frozenset(name for (name, _), at in stored if at.source_cluster == self.target_id)
-            source_id = self.target_id or "" if found.origins else ""
-        found.reverse = reverse if source_id == self.target_id else None
+        found.reverse, found.origins = reverse, origins
 
     def _reverse(self, alias: ClusterAlias, configs: ConfigTable) -> ReverseFlow:
         owner, config = configs.records.owner.current, configs.config
@@ -196,9 +201,12 @@ class Rings:
         """Add to ``copies`` and ``refused`` what must not be copied because of one flow that leads back."""
         behind: list[str] = []
         found.meets = False
+        clock = self.context.clock
+        ends_at_s = clock.monotonic() + STRETCH_S
         for number, (name, topic) in enumerate(wanted.items(), 1):
-            if number % TOPICS_AT_ONCE == 0:
+            if number % TOPICS_AT_ONCE == 0 or clock.monotonic() >= ends_at_s:  # a name may take 0.1 s of each list
                 await asyncio.sleep(0)
+                ends_at_s = clock.monotonic() + STRETCH_S
             origin = origin_of(name, reverse)
             found.meets = found.meets or (origin is Origin.UNKNOWN and reverse.selects(name))
             if origin is Origin.COPY:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import time
 import tracemalloc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from mm2py.errors import ConfigError
 from mm2py.topics import filters, topic_configs
-from mm2py.topics.filters import PatternList, PatternTooSlow, TopicFilter
+from mm2py.topics.filters import PatternList, PatternTooSlow, TopicFilter, compile_java
 from mm2py.topics.topic_configs import ConfigPropertyFilter
 
 ROOT = Path(__file__).parents[3]
@@ -289,6 +291,7 @@ NESTED_PLUS = "(?:" * 48 + "a" + "+)+" + ")+" * 47
         ["a" * 300_001],
         [f"orders-{number:06d}" for number in range(30_000)],
         ["()" * 20_000],  # 21 s
+        ["(a|b)" * 59_990],  # 6 s
     ],
 )
 def test_what_would_cost_seconds_or_gigabytes_is_refused_before_it_is_compiled(
@@ -303,6 +306,16 @@ def test_what_would_cost_seconds_or_gigabytes_is_refused_before_it_is_compiled(
     assert "smaller counts, or fewer and shorter entries" in refused.value.remedy
     assert any(limit in refused.value.what for limit in ("300,000", "1,000 empty groups"))
     assert len(str(refused.value)) < 500
+
+
+def test_lists_that_nobody_has_any_more_take_little_memory() -> None:
+    """The story: each list that was tried over REST, or written by a stranger, stayed compiled for ever."""
+    lists = [f"(?:(a|b){{{180 + number}}}){{60}}" for number in range(24)]
+    assert all(filters.check(entry) > filters.CACHED_SIZE_MAX / 3 for entry in lists)
+    kept = [weakref.ref(PatternList("topics", [entry])._pattern) for entry in lists]
+    gc.collect()
+    assert sum(pattern() is not None for pattern in kept) <= 3
+    assert compile_java("orders-.*") is compile_java("orders-.*"), "small ones are not compiled again"
 
 
 NAMES = [f"team-{number % 40:02d}.orders-of-the-customers.v{number:04d}.events-of-today" for number in range(5_000)]
