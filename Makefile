@@ -105,8 +105,8 @@ demo: venv ## two clusters and a flow between them to look at (SECONDS=30 ends i
 demo-backfill: venv venv-spark ## two million records of history copied by Spark while records come, then compared; two minutes (ARGS="--records 200000")
 	@$(PY) -m deploy.local.demo_backfill $(ARGS)
 
-# The unit tests leave out what needs PySpark's Arrow, so this folder runs again when Spark is there.
-NEED_ARROW := $(wildcard tests/unit/backfill)
+# The first half leaves out what needs PySpark's Arrow, so the second one runs these folders again.
+NEED_ARROW := $(wildcard tests/unit/backfill tests/scenarios/backfill)
 
 ON_CLUSTERS = $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(THREE_AT_A_TIME)
 # What fails on real processes is run once more at the end, alone, and told (tests/second_try).
@@ -118,24 +118,18 @@ IS_3_13 = $(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))'
 # The unit tests run on 3.13 where it is, all others on the Python of .venv; these are left out on 3.13.
 NOT_ON_3_13 = $(shell grep -rl one_python tests/unit --include='*.py')
 
-# The unit tests have all cores. Those on real clusters wait for brokers and time-outs much of the time: three files of
-# them run at a time, the longest first, each process with brokers that all its files share; deadlines are twice as long.
-# What that leaves of the cores goes to the scenarios: their time is virtual, so they may be as slow as they like.
-# All that failed is told of.
-SCENARIOS_OUT := $(VENV)/scenarios.out
-test: venv ## all tests but the slow ones: unit, then real clusters and parity with MM2 beside the scenarios
+# The first half needs no Java and may have all cores. The second waits for brokers and time-outs much of the time: three
+# files of it run at a time, the longest first, each process with brokers that all its files share; deadlines are twice
+# as long there. Both halves are told of.
+test: venv ## all tests but the slow ones: unit and scenarios, then real clusters, parity with MM2
 	@failed=0; units=tests/unit; \
 	if [ -n "$(PYTHON_3_13)" ] && ! $(IS_3_13); then units="$(NOT_ON_3_13)"; fi; \
-	$(PYTEST) $$units $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	$(PYTEST) $$units $(wildcard tests/scenarios tests/simulation) $(USUAL) $(ON_ALL_CORES) || failed=1; \
 	$(MAKE) --no-print-directory test-native || failed=1; \
 	$(MAKE) --no-print-directory test-unit-3.13 || failed=1; \
 	$(MAKE) --no-print-directory jars venv-spark || exit 1; \
-	export MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2}; \
-	nice -n 10 $(PYTEST) tests/scenarios tests/simulation $(USUAL) $(ON_ALL_CORES) --timeout=3600 >$(SCENARIOS_OUT) 2>&1 & \
-	scenarios=$$!; trap 'kill $$scenarios 2>/dev/null' EXIT; \
-	$(TWICE) $(ON_CLUSTERS) || failed=1; \
-	wait $$scenarios || failed=1; \
-	echo "The scenarios, beside them:"; cat $(SCENARIOS_OUT); \
+	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} \
+	  $(TWICE) $(ON_CLUSTERS) || failed=1; \
 	exit $$failed
 
 BUSY_S := 5400

@@ -31,6 +31,7 @@ RECORDS = 1_500
 """Of each topic."""
 ARRIVAL_S = 90.0 * PATIENCE
 ROUND_S = 30.0 * PATIENCE
+CLOSE_S = 30.0 * PATIENCE
 """Checkpoints and commits follow each other in seconds; a machine that is busy takes longer."""
 
 
@@ -156,9 +157,15 @@ class Reader(threading.Thread):
         self.join()
 
     def close(self) -> None:
-        """Leave the groups, for which the source has to be there."""
-        for client in self._clients.values():
-            client.close()
+        """Leave the groups, for which the source has to be there.
+
+        The client of a source that was away has waited for ever here, and nothing interrupts it: so not for long.
+        """
+        closing = [threading.Thread(target=client.close, daemon=True) for client in self._clients.values()]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(CLOSE_S / len(closing))
 
 
 @contextmanager
