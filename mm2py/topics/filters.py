@@ -38,9 +38,10 @@ MAX_REPEATS: Final = 10_000
 SIZE_MAX: Final = 300_000
 """Characters of a whole list, each counted as often as the counts around it make ``regex`` build it.
 
-Measured with regex 2026.11 and Python 3.11. At the limit compiling takes up to 2 s of CPU on a busy machine, and 20 to
-90 MB. 5,000 names of 57 characters: 290,000, 1.0 s, 74 MB. 5,000 names of 11: 0.2 s, 16 MB. ``(?:a{300}){300}``:
-97,000, 0.02 s, 24 MB. Refused: ``(?:a{3000}){3000}``: 9,000,000, 36 s, 2,350 MB; ``(a|b)`` 60,000 times: 6 s, 170 MB.
+Measured with regex 2026.11 and Python 3.11 beside other work. Near the limit compiling takes up to 2.2 s of CPU and
+70 MB, the most for 5,000 names of 53 characters: 270,000, 2.2 s, 67 MB. 5,000 names of 11: 60,000, 0.5 s, 15 MB.
+``(a|b)`` 14,250 times: 299,250, 1.2 s, 38 MB. ``(?:a{300}){300}``: 97,000, 0.04 s, 23 MB. Refused:
+``(?:a{3000}){3000}``: 9,000,000, 36 s, 2,350 MB; ``(a|b)`` 60,000 times: 2.4 to 6.4 s, 170 MB.
 """
 GROUP_SIZE: Final = 16
 """What a group counts beside its characters: ``regex`` takes that much longer for it."""
@@ -186,7 +187,9 @@ def check(pattern: str) -> int:
             case "set" | "one":
                 repeatable = text
         if groups[-1].size > SIZE_MAX:
-            so_far = f"up to here the list has {groups[-1].size:,} characters where counts are written out"
+            so_far = (
+                f"up to here the list has {groups[-1].size:,} characters, with counts written out and 16 for a group"
+            )
             raise TooCostly(f"{so_far}, and may have {SIZE_MAX:,}", at)
         at = part.end()
     if len(groups) > 1:

@@ -1,6 +1,6 @@
 """Draws random mutants and keeps those that a test kills: ``random.toml`` was made so, once.
 
-A rule that nobody thought of has no entry in the other tables. These mutants are small edits at random lines that tests
+The other tables hold the rules that their authors thought of. These mutants are small edits at random lines that tests
 run: a comparison at its border, a condition turned round, a call left out, a result left out, a sum made a difference.
 They are the net under a change of the tests: what was killed before is killed behind it (``make mutants
 ARGS=--random``). Drawing needs the map of ``make quick-map``: ``python -m tests.mutants.draw --seed 1 --count 300``.
@@ -140,7 +140,7 @@ def _fields(mutant: Mutant) -> dict[str, object]:
 
 def _entry(mutant: Mutant) -> str:
     """Return the entry of a table. A string of JSON is one of TOML as well."""
-    lines = [f"{name} = {json.dumps(value)}" for name, value in _fields(mutant).items()]
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in _fields(mutant).items()]
     return "\n".join(["[[mutant]]", *lines, "", ""])
 
 

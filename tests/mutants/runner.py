@@ -129,7 +129,9 @@ def _run_mutant(mutant: Mutant, copy: Path, timeout_s: float | None) -> Result:
     try:
         path.write_text(mutated, encoding="utf-8")
         limit = [] if timeout_s is None else [f"--timeout={timeout_s:g}"]
-        done = _pytest(copy, [*mutant.killed_by, "-x", *limit])
+        # An event loop may swallow the time-out of a test.
+        most_s = RUN_TIMEOUT_S if timeout_s is None else timeout_s * (1 + len(mutant.killed_by))
+        done = _pytest(copy, [*mutant.killed_by, "-x", *limit], most_s=most_s)
         return Result(mutant, _judge(done), time.monotonic() - begun_s, done.stdout + done.stderr)
     except subprocess.TimeoutExpired as error:
         return Result(mutant, Verdict.TIMED_OUT, time.monotonic() - begun_s, str(error))
@@ -150,13 +152,15 @@ def _judge(done: subprocess.CompletedProcess[str]) -> Verdict:
     return Verdict.KILLED
 
 
-def _pytest(copy: Path, arguments: Sequence[str], *, write_bytecode: bool = False) -> subprocess.CompletedProcess[str]:
+def _pytest(
+    copy: Path, arguments: Sequence[str], *, write_bytecode: bool = False, most_s: float = RUN_TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     """Run tests. A mutant writes no compiled files: they might be taken for those of the next one."""
     command = [sys.executable, *([] if write_bytecode else ["-B"]), "-m", "pytest", "-q", "--tb=short"]
-    return _run([*command, "-p", "no:cacheprovider", *arguments], copy)
+    return _run([*command, "-p", "no:cacheprovider", *arguments], copy, most_s)
 
 
-def _run(command: Sequence[str], copy: Path) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], copy: Path, most_s: float = RUN_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(copy),
@@ -170,5 +174,5 @@ def _run(command: Sequence[str], copy: Path) -> subprocess.CompletedProcess[str]
         check=False,
         capture_output=True,
         text=True,
-        timeout=RUN_TIMEOUT_S,
+        timeout=most_s,
     )
