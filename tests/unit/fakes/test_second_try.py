@@ -75,6 +75,7 @@ def test_a_test_that_fails_once_is_green_and_told_and_one_that_fails_twice_is_re
         check=False,
     )
     assert ended.returncode == code, ended.stdout + ended.stderr
+    assert "tests/cluster/test_late.py::test_it failed (call)" in ended.stderr, "named at once"
     assert "First try of tests/cluster/test_late.py::test_it, at a load of" in ended.stdout
     assert ("green: tests/cluster/test_late.py::test_it" in ended.stdout) == (code == 0)
     assert ("failed again: tests/cluster/test_late.py::test_it" in ended.stdout) == (code == 1)
