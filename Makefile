@@ -138,7 +138,7 @@ shake: venv venv-spark jars ## the tests on real clusters, beside four processes
 	trap 'kill $$pids' EXIT; \
 	MM2PY_TESTS_PATIENCE=$${MM2PY_TESTS_PATIENCE:-2} $(PYTEST) $(ON_CLUSTERS) $(ARGS)
 
-quick: venv ## lint, types, and the cheapest tests of the lines that changed: 15 s (ARGS="--of REVISION")
+quick: venv ## lint, types, and the cheapest tests of the lines that changed: about 10 s (ARGS="--of REVISION")
 	@found=$$($(MAKE) --no-print-directory lint 2>&1) || { echo "$$found"; exit 1; }
 	@$(PY) -m tests.quick $(ARGS)
 
