@@ -13,8 +13,9 @@ from mm2py.config.flow_properties import is_enabled, meaning
 from mm2py.connector import ConnectorName, Kind, TopicName
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
+from mm2py.records.standstill import numbers
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport, numbers
+from mm2py.status.flow_report import FlowReport
 from mm2py.status.not_copied import FAILED as FAILED_REASONS
 from mm2py.status.not_copied import Reason
 from mm2py.status.report import MemberReport, MemberState
@@ -131,8 +132,8 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
             told.has_failed = True
             told.lines.append(_gap_told(gap))
         for one in flow.problems_of(topic):
-            if one.reason in {Reason.STOPPED, Reason.NOT_RUNNING}:
-                continue
+            if topic.is_named_otherwise(one) and one.reason is not Reason.UNOWNED:
+                continue  # of tasks without a worker Connect has no other place to tell
             about = set(owners) if not one.partitions else set(numbers(one.partitions))
             for member in sorted({owners.get(number) for number in about} or {None}, key=str):
                 told = found.setdefault(member, _Told())

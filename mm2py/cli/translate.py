@@ -24,6 +24,7 @@ from mm2py.cli.command import (
     write_out,
 )
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.logs import make_logger
@@ -84,11 +85,16 @@ def run(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     file = with_flow(read_settings_file(options.file, None), options.flow)
     settings = flow_of(file, options.flow)
-    unread, reports = asyncio.run(_ask(file, settings, options))
+    at_ms, unread, reports = asyncio.run(_ask(file, settings, options))
     code = exit_code_of(reports, unread)
     if options.json:
         found = TranslateBody(
-            exit_code=code, flow=str(settings.flow), is_reverse=options.reverse, unread=unread, offsets=tuple(reports)
+            exit_code=code,
+            flow=str(settings.flow),
+            is_reverse=options.reverse,
+            at_ms=at_ms,
+            unread=unread,
+            offsets=tuple(reports),
         )
         write_out(json_of(found))
     else:
@@ -115,4 +121,5 @@ async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -
         settings, _ = await settings_of_workers(file, settings, target)
         topic = source_topic(settings, options.topic, is_reverse=options.reverse)
         question = Question((topic, options.partition), options.offset, options.reverse)
-        return await OffsetsQuestion(settings, source, target, make_logger("warning", "text")).ask(question)
+        asked = OffsetsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text"))
+        return await asked.ask(question)

@@ -136,6 +136,8 @@ class TranslateBody(FormatBody):
     """The flow that copies the partition."""
     is_reverse: bool
     """The offsets are those of the remote partition."""
+    at_ms: int = Field(examples=[1764000000000])
+    """When the clusters were asked, by the clock of the machine that asked."""
     unread: str = Field(default="", examples=[""])
     """Why the source does not tell; empty: it does. Otherwise the target alone answers: whether the topic was
     recreated on the source, and where its log starts, is not checked."""

@@ -23,7 +23,7 @@ from mm2py.records.connector_config import FlowConfig, Writer, told_writer
 from mm2py.records.control_record import LinkUse, MemberId, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.standstill import Cause
+from mm2py.records.standstill import Cause, ranges
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
 from mm2py.status.backfill_report import BackfillReport, backfill_reports
@@ -33,6 +33,7 @@ from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.left_out import why_left_out
 from mm2py.status.not_copied import (
     NotCopied,
+    NotRunning,
     Reason,
     TopicFacts,
     is_silence,
@@ -48,8 +49,6 @@ APPLYING_MS: Final = 60_000
 """How long a member may take to apply a version before it is reported. It may have to drain the flow first."""
 SETTINGS_NAMED_MOST: Final = 5
 TOPICS_NAMED_MOST: Final = 3
-NUMBERS_MOST: Final = 200_000
-"""So many partitions a topic may have by a stored range: more is nonsense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +314,12 @@ class TopicReport:
         """Whether all of it is copied."""
         return not self.not_copied
 
+    def is_named_otherwise(self, said: NotCopied) -> bool:
+        """Whether gaps, groups or tasks tell of it already, as problems of their own."""
+        return said.reason in {Reason.NOT_RUNNING, Reason.UNOWNED} or (
+            said.reason is Reason.STOPPED and self.open_gaps > 0
+        )
+
 
 _RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
     WhyNot.OWN_TOPIC: (Reason.OWN_TOPIC, "mm2py keeps its own state in it."),
@@ -342,8 +347,8 @@ class FlowCircumstances:
     is_enabled: bool = True
     held: str = ""
     held_since_ms: int | None = None
-    not_running: str = ""
-    """Why no worker runs the flow; empty: one does."""
+    not_running: NotRunning | None = None
+    """None: a worker runs the flow."""
     backfills: Mapping[str, str] = field(default_factory=dict)
     """By topic: the backfill that the workers wait for, in words."""
     causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
@@ -576,27 +581,6 @@ def begin_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | N
     return facts.starts.get(key) if facts.settings.auto_offset_reset == "earliest" else facts.ends.get(key)
 
 
-def ranges(numbers: list[int]) -> str:
-    """Return ascending numbers as ``0-3,7``."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def numbers(text: str) -> list[int]:
-    """Return the numbers that ``ranges`` has written; none where it did not."""
-    found: list[int] = []
-    for span in text.split(","):
-        first, _, last = span.partition("-")
-        if first.isdecimal() and (not last or last.isdecimal()):
-            found.extend(range(int(first), min(int(last or first), int(first) + NUMBERS_MOST) + 1))
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class LinkReport:
     """How a member uses a long link, over several connections."""
@@ -726,13 +710,13 @@ def _link_report(use: LinkUse | None) -> LinkReport | None:
 
 
 def flow_report(
-    facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int, *, not_running: str = ""
+    facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int, *, idle: NotRunning | None = None
 ) -> FlowReport:
     """Return what is known of a flow.
 
     Args:
         work: None while no worker of its group runs.
-        not_running: why that is so.
+        idle: why that is so.
     """
     flow = facts.settings.flow
     copied = work is not None and work.runs(flow)
@@ -745,7 +729,7 @@ def flow_report(
         settings.enabled,
         "" if source_held is None else source_held.text,
         None if source_held is None else source_held.at_ms,
-        "" if copied else facts.mm2_runs or not_running or "No worker runs the flow.",
+        None if copied else _why_not_running(facts, idle),
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         causes,
         unanswered,
@@ -788,6 +772,12 @@ def flow_report(
         facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
     )
+
+
+def _why_not_running(facts: FlowFacts, idle: NotRunning | None) -> NotRunning:
+    if facts.mm2_runs:
+        return NotRunning(facts.mm2_runs, "Stop it before you start mm2py.")
+    return idle or NotRunning("No worker runs the flow.", "Start one whose file has the flow: mm2py FILE.")
 
 
 def _causes(

@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
 from mm2py.connector import Flow
-from mm2py.records.standstill import Cause
+from mm2py.records.standstill import Cause, numbers
 from mm2py.replication.partition_errors import BLOCKED_PAUSE_S, refusal_remedy
 
 
@@ -260,11 +260,13 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
         reason = reason_of(seen.reported, seen.refused_with)
         return Found(reason, seen.failure, remedy_of(seen.reported, seen.refused_with, flow, topic, remote_topic))
     if seen.stalled:
-        return Found(Reason.STALLED, f"records wait and none is acknowledged: {seen.stalled}")
+        why = f"records wait and none is acknowledged: {seen.stalled}"
+        return Found(Reason.STALLED, why, "Look at the brokers that it waits for.")
     if seen.lacks_leader:
         return Found(Reason.NO_LEADER, seen.lacks_leader, "Look whether its brokers run.")
     if seen.position_problem:
-        return Found(Reason.POSITION_UNSTORED, seen.position_problem)
+        remedy = f"Grant WRITE on the topic of the flow's positions on {flow.target}, or look at its brokers."
+        return Found(Reason.POSITION_UNSTORED, seen.position_problem, remedy)
     if seen.source_silent:
         return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}", source_remedy(flow))
     if seen.starting:
@@ -278,6 +280,15 @@ def source_remedy(flow: Flow) -> str:
 
 
 # -- what status and REST know of a topic ------------------------------------------------------------------------------
+
+
+class NotRunning(NamedTuple):
+    """Why no worker runs a flow."""
+
+    why: str
+    remedy: str = ""
+    since_ms: int | None = None
+    """When the last record of its group was appended; None: not known, or the group runs other flows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +317,8 @@ class TopicFacts:
     held_since_ms: int | None = None
     backfill: str = ""
     """How it stands with the backfill that the workers wait for."""
-    not_running: str = ""
-    """Why no worker runs the flow; empty: one does."""
+    not_running: NotRunning | None = None
+    """None: a worker runs the flow."""
     stopped: str = ""
     """Partitions that wait at a gap, as ranges."""
     stopped_since_ms: int | None = None
@@ -333,23 +344,27 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     if ring := tuple(one for one in whole if one.reason is Reason.RING):
         return ring  # it is left out, whatever becomes of the flow
     if seen.is_switched_off:
-        return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off."),)
+        remedy = "Switch it on: mm2py apply FILE, with enabled = true for it."
+        return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off.", remedy),)
     if seen.held:
-        return (not_copied(Reason.HELD, f"The flow is {seen.held}.", since_ms=seen.held_since_ms),)
-    if seen.not_running:
-        return (not_copied(Reason.NOT_RUNNING, seen.not_running),)
+        remedy = "Resume its source connector over REST."
+        return (not_copied(Reason.HELD, f"The flow is {seen.held}.", remedy, since_ms=seen.held_since_ms),)
+    if seen.not_running is not None:
+        why, remedy, since_ms = seen.not_running
+        return (not_copied(Reason.NOT_RUNNING, why, remedy, since_ms=since_ms),)
     if seen.backfill:
         return (not_copied(Reason.BACKFILL, seen.backfill),)
-    knows_better = seen.left_out is None and any(one.waits_for_operator for one in stored)
+    knows_better = seen.left_out is None and seen.causes
     if seen.selected is False and not knows_better:  # workers may have other rights
         return (_not_selected(seen),)
-    if whole and not seen.listed:
+    if whole and not seen.listed and (not seen.standing or any(one.is_problem for one in whole)):
         return tuple(whole)
     if seen.conflict and not seen.listed:
         return (not_copied(Reason.REFUSED, seen.conflict),)
     found = [*stored]
     if seen.stopped:
-        found = [one for one in found if one.reason is not Reason.STOPPED]  # those of the gaps themselves say more
+        at_gaps = set(numbers(seen.stopped))  # the gaps themselves say more
+        found = [one for one in found if not (one.reason is Reason.STOPPED and at_gaps.issuperset(_about(seen, one)))]
         text = f"It waits for an operator at a gap: {seen.gaps}."
         remedy = "See mm2py gaps."
         found.append(
@@ -358,7 +373,8 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
             )
         )
     if seen.unowned:
-        found.append(not_copied(Reason.UNOWNED, "No worker has it.", partitions=_some(seen, seen.unowned)))
+        remedy = "Look at the log of the leader."
+        found.append(not_copied(Reason.UNOWNED, "No worker has it.", remedy, partitions=_some(seen, seen.unowned)))
     if seen.standing and not is_silent and not any(one.waits_for_operator for one in found):
         found.append(_standing(seen, most_urgent_first(found)))
     if seen.partitions > seen.listed and not found:
@@ -402,6 +418,11 @@ def _standing(seen: TopicFacts, said: Sequence[NotCopied]) -> NotCopied:
     why = "Records wait, its position does not move, and no worker has said why yet."
     remedy, some = "Look at the log of its worker.", _some(seen, seen.standing)
     return not_copied(Reason.STANDING, why, remedy, since_ms=seen.standing_since_ms, partitions=some)
+
+
+def _about(seen: TopicFacts, one: NotCopied) -> Iterable[int]:
+    """Return the partitions that a reason is about."""
+    return numbers(one.partitions) if one.partitions else range(seen.partitions)
 
 
 def _some(seen: TopicFacts, partitions: str) -> str:

@@ -11,7 +11,6 @@ from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, TopicReport
-from mm2py.status.not_copied import Reason
 from mm2py.status.report import GroupReport, MemberState, Report, ago
 
 ROWS_MOST: Final = 20
@@ -240,17 +239,13 @@ def _topic_row(topic: TopicReport, group: GroupReport | None, *, is_silent: bool
         if count
     ]
     for said in topic.not_copied:
-        if said.reason not in _SAID_OTHERWISE:
+        if not topic.is_named_otherwise(said):
             where = f" ({said.partitions})" if said.partitions else ""
             notes.append(f"{said.reason}{where}")
     if is_silent and topic.newest_ms is not None:
         notes.append(f"last record copied is of {time_text(topic.newest_ms)}")
     lag = "?" if topic.lag is None else f"{_number(topic.lag)}{_age(topic.lag_s)}"
     return topic.topic, _number(topic.partitions), lag, ", ".join(owners) or "-", ", ".join(notes)
-
-
-_SAID_OTHERWISE: Final = frozenset({Reason.STOPPED, Reason.UNOWNED, Reason.NOT_RUNNING})
-"""What the notes count in partitions, and what the group itself says."""
 
 
 def _name(member: MemberId | None, group: GroupReport | None) -> str:

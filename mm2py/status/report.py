@@ -20,7 +20,7 @@ from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
-from mm2py.status.not_copied import NotCopied, Reason
+from mm2py.status.not_copied import NotCopied, NotRunning
 
 SILENT_TIMES: Final = 3
 """After so many session time-outs without any record no worker runs."""
@@ -162,14 +162,14 @@ def report_of(facts: Facts) -> Report:
     work = {
         group.target: FlowTasks(state) for group in groups if group.runs and (state := states[group.target]) is not None
     }
-    idle = {group.target: _why_not_running(group) for group in groups if not group.runs}
+    idle = {group.target: _why_not_running(facts, group) for group in groups if not group.runs}
     flows = [
         flow_report(
             each,
             states.get(each.settings.flow.target),
             work.get(each.settings.flow.target),
             facts.at_ms,
-            not_running=idle.get(each.settings.flow.target, ""),
+            idle=idle.get(each.settings.flow.target),
         )
         for each in facts.flows
     ]
@@ -331,7 +331,7 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
             yield Problem(ProblemKind.NOT_COPIED, where, f"{flow.told(said)}{_since(said)}")
     for topic_report in flow.topics:
         for said in flow.problems_of(topic_report):
-            if said.reason not in _NAMED_OTHERWISE:
+            if not topic_report.is_named_otherwise(said):
                 yield Problem(ProblemKind.NOT_COPIED, f"{where} {topic_report.topic}", f"{said.text}{_since(said)}")
     for backfill in flow.backfills:
         if backfill.is_dead:
@@ -350,10 +350,6 @@ def _unstored(flow: Flow, work: FlowTasks | None) -> Iterable[Problem]:
     for why, names in whys.items():
         text = f"{', '.join(sorted(names))} cannot store which topics are not copied, and why. {why}"
         yield Problem(ProblemKind.NOT_COPIED, str(flow), text)
-
-
-_NAMED_OTHERWISE: Final = frozenset({Reason.STOPPED, Reason.NOT_RUNNING, Reason.UNOWNED})
-"""Gaps, groups and tasks have problems of their own."""
 
 
 _OTHERS: Final = {Kind.CHECKPOINT: "checkpoints", Kind.HEARTBEAT: "heartbeats"}
@@ -383,10 +379,11 @@ def _held_back(flow: FlowReport) -> Iterable[str]:
             yield f"{len(backfill.topics)} topic(s) of {flow.flow} (backfill {backfill.id}, lag {lag})"
 
 
-def _why_not_running(group: GroupReport) -> str:
+def _why_not_running(facts: Facts, group: GroupReport) -> NotRunning:
     if group.unread:
-        return f"It is not known whether a worker runs the flow: {group.unread}"
-    return f"No worker of group {group.name} runs."
+        return NotRunning(f"It is not known whether a worker runs the flow: {group.unread}")
+    since_ms = None if group.last_append_ms_ago is None else facts.at_ms - group.last_append_ms_ago
+    return NotRunning(f"No worker of group {group.name} runs.", _how_to_start(facts, group), since_ms)
 
 
 def _settings_problems(

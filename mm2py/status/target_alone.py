@@ -45,6 +45,8 @@ class GroupsTold(NamedTuple):
 class OffsetsTold(NamedTuple):
     """Where offsets are in the other log."""
 
+    at_ms: int
+    """When the clusters were asked, by our clock."""
     unread: str
     """Why the source does not tell; empty if it does."""
     reports: list[OffsetReport]
@@ -75,10 +77,13 @@ class GroupsQuestion:
 class OffsetsQuestion:
     """Offsets of a flow. Each answer reads only what is new in topics; ask one after the other."""
 
-    def __init__(self, settings: FlowSettings, source: Side, target: Side, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, settings: FlowSettings, source: Side, target: Side, clock: Clock, log: FilteringBoundLogger
+    ) -> None:
         self._settings = settings
         self._source = source
         self._target = target
+        self._clock = clock
         self._log = log
         self._kept: FlowOffsets | None = None
 
@@ -95,7 +100,8 @@ class OffsetsQuestion:
             self._kept = tables
             return found
 
-        return OffsetsTold(*await _ask_both_or_target("reading the ledger", self._source, self._target, ask))
+        at_ms = self._clock.wall_ms()
+        return OffsetsTold(at_ms, *await _ask_both_or_target("reading the ledger", self._source, self._target, ask))
 
 
 class _Ask(Protocol[T_co]):

@@ -101,7 +101,7 @@ class FlowQuestions:
         async def ask() -> OffsetsTold:
             async with self._translating:
                 if self._offsets is None or self._offsets[0] != settings:
-                    self._offsets = settings, OffsetsQuestion(settings, *self._both(), self._log)
+                    self._offsets = settings, OffsetsQuestion(settings, *self._both(), self._clock, self._log)
                 return await self._offsets[1].ask(question)
 
         return await self._in_time(ask(), "reading the ledger")

@@ -92,6 +92,8 @@ class FlowBody(Body):
     """The age of the last copied record in the partition that is furthest behind; null: see lag_note."""
     lag_note: str = ""
     """Why a lag is not known."""
+    lag_as_of_ms: int | None = None
+    """The source does not answer: the lag is what workers knew at this time, or a little before. Null: as of now."""
     open_gaps: int = 0
     """Gaps that wait for an operator, see ``/v1/flows/A->B/gaps``."""
     settings_version: int = 0
@@ -172,6 +174,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         lag_bytes=lag.bytes,
         lag_s=lag.seconds,
         lag_note=lag.note,
+        lag_as_of_ms=flow.lag_as_of_ms,
         open_gaps=len(flow.open_gaps),
         settings_version=0 if flow.settings.stored is None else flow.settings.stored.version,
         consumer_groups=flow.consumer_groups,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from mm2py.kafka.port import TopicPartition
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import begin_of, end_of
+from mm2py.status.flow_report import TopicReport, begin_of, end_of
 
 NO_OFFSETS: Final = "its position or its end is not known"
 CUT_BACK: Final = "the source ends before its position: it was cut back, or is another topic"
@@ -60,6 +60,18 @@ def lag_of(facts: FlowFacts, key: TopicPartition, looks: Looks) -> Lag:
     if age_s is not None and begin >= looks.ends_before.get(key, end):
         age_s = min(age_s, (looks.at_ms - looks.before_ms) / 1000)
     return Lag(records, None if size is None else records * size, age_s, NOT_TOLD if None in (size, age_s) else "")
+
+
+def lags_of(facts: FlowFacts, topic: TopicReport, looks: Looks) -> list[Lag]:
+    """Return the lag of each partition of a topic. Where the status does not know the lag of the topic, none has one.
+
+    The story: a right is missing and the source is silent. The last end that the owner has stored is its position, and
+    says nothing of what has come since.
+    """
+    lags = [lag_of(facts, (topic.topic, number), looks) for number in range(topic.partitions)]
+    if topic.lag is not None:
+        return lags
+    return [lag if lag.records is None else Lag(None, None, None, NO_OFFSETS) for lag in lags]
 
 
 def sum_of(lags: Sequence[Lag]) -> Lag:

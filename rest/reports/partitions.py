@@ -9,10 +9,11 @@ from mm2py.connector import Kind
 from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
+from mm2py.records.standstill import numbers
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport, TopicReport, end_of, numbers
+from mm2py.status.flow_report import FlowReport, TopicReport, end_of
 from mm2py.status.not_copied import NotCopied
-from rest.reports.lag import Looks, lag_of
+from rest.reports.lag import Looks, lags_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class PartitionCopy:
     """The age of the last copied record; null: see lag_note."""
     lag_note: str
     """Why a lag is not known."""
+    lag_as_of_ms: int | None
+    """The source does not answer: end and lag are what workers knew at this time, or a little before. Null: as of
+    now."""
     owner: MemberId | None
     """The member that copies it; null: none does."""
     owner_name: str
@@ -69,6 +73,7 @@ def partition_copies(
         if gap.topic == topic.topic:
             gaps.setdefault(gap.partition, []).append(gap)
     reasons = [(one, frozenset(numbers(one.partitions))) for one in topic.not_copied]
+    lags = lags_of(facts, topic, looks)
     found = []
     for partition in range(topic.partitions):
         key = (topic.topic, partition)
@@ -85,7 +90,8 @@ def partition_copies(
                 None if position is None else position.next_source,
                 end,
                 None if position is None else position.next_target,
-                *lag_of(facts, key, looks),
+                *lags[partition],
+                report.lag_as_of_ms,
                 owner,
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
 from mm2py.status.not_copied import NotCopied, Reason
-from rest.reports.lag import Lag, Looks, lag_of, sum_of
+from rest.reports.lag import Lag, Looks, lags_of, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class TopicCopy:
     """The age of the last copied record in the partition that is furthest behind; null: see lag_note."""
     lag_note: str
     """Why a lag is not known."""
+    lag_as_of_ms: int | None
+    """The source does not answer: the lag is what workers knew at this time, or a little before. Null: as of now."""
     copy: TopicReport | None
     """Its partitions in numbers, and who copies them; null: the settings leave it out."""
 
@@ -50,19 +52,19 @@ def topic_copies(facts: FlowFacts, report: FlowReport, looks: Looks) -> list[Top
     """Return all topics of the source, those that were copied from there, and those that ``topics`` names in vain."""
     remote = facts.settings.remote_topic
     found = [_left_out(topic, remote(topic), facts) for topic in facts.left_out]
-    found += [_selected(topic, remote(topic.topic), facts, looks) for topic in report.topics]
+    found += [_selected(topic, remote(topic.topic), facts, looks, report.lag_as_of_ms) for topic in report.topics]
     return sorted({copy.topic: copy for copy in found}.values(), key=lambda copy: copy.topic)
 
 
 def _left_out(topic: str, remote: str, facts: FlowFacts) -> TopicCopy:
     reason, text = left_out_of(facts, topic)
-    return TopicCopy(topic, remote, False, reason, text, "", None, (), None, None, None, "", None)
+    return TopicCopy(topic, remote, False, reason, text, "", None, (), None, None, None, "", None, None)
 
 
-def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks) -> TopicCopy:
-    lag = sum_of([lag_of(facts, (topic.topic, number), looks) for number in range(topic.partitions)])
+def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks, as_of_ms: int | None) -> TopicCopy:
+    lag = sum_of(lags_of(facts, topic, looks))
     if topic.is_copied:
-        return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, topic)
+        return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, as_of_ms, topic)
     first = topic.not_copied[0]
     if first.is_left_out:
         lag = Lag(None, None, None, "")
@@ -76,5 +78,6 @@ def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks) -
         first.since_ms,
         topic.not_copied,
         *lag,
+        as_of_ms,
         topic,
     )

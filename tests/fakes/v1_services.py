@@ -158,7 +158,7 @@ class FakeQuestions:
     async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
         self.asked.append(question)
         return OffsetsTold(
-            self.unread, [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
+            NOW_MS, self.unread, [OffsetReport("orders", 0, 7, "A.orders", 5, True, "copied", "ledger", "copied")]
         )
 
     async def quarantined(self) -> list[QuarantinedRecord]:

@@ -81,7 +81,13 @@ async def translate(
     check_reachable(asked.view, flow.target)
     settings = asked.facts.settings
     question = Question((source_topic(settings, topic, is_reverse=reverse), partition), offset, reverse)
-    unread, reports = await services.v1.questions[flow].translate(settings, question)
-    code = translate_command.exit_code_of(reports, unread)
-    body = TranslateBody(exit_code=code, flow=str(flow), is_reverse=reverse, unread=unread, offsets=tuple(reports))
+    told = await services.v1.questions[flow].translate(settings, question)
+    body = TranslateBody(
+        exit_code=translate_command.exit_code_of(told.reports, told.unread),
+        flow=str(flow),
+        is_reverse=reverse,
+        at_ms=told.at_ms,
+        unread=told.unread,
+        offsets=tuple(told.reports),
+    )
     return json_response(body)

@@ -67,7 +67,7 @@ class Scene:
         return ended.returncode, ended.stdout.decode()
 
     def get(self, path: str) -> Any:
-        answer = httpx2.get(f"{self.at}/v1/flows/{self.flow}/{path}", timeout=ANSWER_S)
+        answer = httpx2.get(f"{self.at}/v1/flows/{self.flow}/{path}".rstrip("/"), timeout=ANSWER_S)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -125,6 +125,11 @@ def test_the_status_names_the_source_and_tells_the_rest(scene: Scene) -> None:
     assert (code, found["clusters"]["B"]) == (1, "")
     assert found["clusters"][scene.alias].startswith(f"{scene.alias} has not answered since ")
     assert found["groups"][0]["runs"] and found["flows"][0]["guarantee"]["level"] == "exactly-once"
+    (flow,) = found["flows"]
+    (topic,) = flow["topics"]
+    assert (flow["lag"], flow["lag_is_partial"]) == (0, True), "as the worker knew it"
+    assert scene.begun_ms < flow["lag_as_of_ms"] <= found["at_ms"]
+    assert scene.begun_ms < topic["newest_ms"] <= found["at_ms"], "the last source time that was copied"
 
 
 def test_rest_tells_the_same_as_the_commands(scene: Scene) -> None:
@@ -133,3 +138,8 @@ def test_rest_tells_the_same_as_the_commands(scene: Scene) -> None:
     assert found["total"] == 1
     found = scene.get(f"translate?topic={scene.topic}&partition=0&offset=7")
     assert found["unread"] and (found["exit_code"], found["offsets"][0]["other_offset"]) == (0, 7)
+    asked_ms = found["at_ms"]
+    (part,) = scene.get(f"topics/{scene.topic}/partitions")["items"]
+    assert (part["position"], part["end"]) == (20, 20)
+    for told in (part, *scene.get("topics")["items"], scene.get("")["summary"]):
+        assert scene.begun_ms < told["lag_as_of_ms"] <= asked_ms + ANSWER_S * 1000, told

@@ -179,7 +179,7 @@ async def test_an_offset_is_translated_by_the_ledger_and_what_is_not_checked_is_
     world = make()
     write_chunks(world.target, [chunk(Run(5, 0, 10), is_whole=True, begin=(5, 0))])
     sides = Sides(world, Frozen(world.source))
-    question = OffsetsQuestion(world.settings, sides.source, sides.target, world.log)
+    question = OffsetsQuestion(world.settings, sides.source, sides.target, world.clock, world.log)
     unread, (forward,) = await question.ask(Question(("orders", 0), [6], False))
     assert sides.took_s <= MOST_S
     assert line_of(forward) == "orders-0 offset 6 -> A.orders-0 offset 1, exact (copied)"
@@ -195,7 +195,7 @@ async def test_an_offset_is_translated_by_the_ledger_and_what_is_not_checked_is_
 async def test_an_offset_that_only_offset_syncs_on_the_source_could_tell_has_no_answer() -> None:
     world = make()
     sides = Sides(world, Frozen(world.source))
-    question = OffsetsQuestion(world.settings, sides.source, sides.target, world.log)
+    question = OffsetsQuestion(world.settings, sides.source, sides.target, world.clock, world.log)
     unread, (found,) = await question.ask(Question(("orders", 0), [7], False))
     assert found.text == "before the ledger, and the source, which has the offset syncs, does not tell"
     assert translate.exit_code_of([found], unread) == EXIT_FAILED

@@ -78,7 +78,7 @@ def test_translate_asks_what_the_command_asks() -> None:
     found = get("flows/A->B/translate?topic=A.orders&partition=0&offset=7&offset=8&reverse=true", client_with(asked))
     (question,) = asked.asked
     assert (question.key, list(question.offsets), question.is_reverse) == (("orders", 0), [7, 8], True)
-    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "unread", "offsets"]
+    assert list(found) == ["format", "exit_code", "flow", "is_reverse", "at_ms", "unread", "offsets"]
     assert found["offsets"][0]["other_offset"] == 5
 
 
@@ -250,6 +250,34 @@ def test_no_lag_is_no_lag_whoever_stored_the_position() -> None:
     ends = {("orders", 0): 70, ("orders", 1): 5, ("payments", 0): 100}
     topics = by("topic", items("flows/A->B/topics", client(facts_of(flow_facts(ends=ends, selected={"orders": 2})))))
     assert (topics["orders"]["lag_records"], topics["orders"]["lag_bytes"], topics["orders"]["lag_s"]) == (0, 0, 0)
+
+
+def test_a_lag_that_the_status_does_not_know_is_not_known_here_and_one_of_before_says_as_of_when() -> None:
+    """With a right missing and the source silent, the last end that was stored is the position: /v1 said lag 0."""
+    denied = Standstill(W1, "orders", (Cause("source-denied", "mm2py may not read it.", "Grant READ.", 9, "0-1"),))
+    at_end = {
+        key: replace(position, source_end=position.next_source, moved_ms=NOW_MS - 7000)
+        for key, position in flow_facts().positions.items()
+    }
+    silent = {"selected": None, "ends": {}, "source_unread": ("away",)}
+    service = client(facts_of(flow_facts(gaps=(), positions=at_end, standstills=(denied,), **silent)))
+    topics = by("topic", items("flows/A->B/topics", service))
+    assert (topics["orders"]["lag_records"], topics["orders"]["lag_as_of_ms"]) == (None, NOW_MS - 7000)
+    assert "not known" in topics["orders"]["lag_note"]
+    assert (topics["payments"]["lag_records"], topics["payments"]["lag_as_of_ms"]) == (0, NOW_MS - 7000)
+    for row in items("flows/A->B/topics/orders/partitions", service):
+        assert (row["lag_records"], row["lag_as_of_ms"]) == (None, NOW_MS - 7000)
+    (flow, _) = items("flows", service)
+    assert flow["lag_as_of_ms"] == NOW_MS - 7000
+    assert all(row["lag_as_of_ms"] is None for row in items("flows/A->B/topics"))
+
+
+def test_connects_status_tells_a_stop_at_a_gap_that_is_not_stored() -> None:
+    at_a_gap = Standstill(W2, "orders", (Cause("stopped", "A gap has stopped it.", "See mm2py gaps.", 9, "0-1"),))
+    service = client(facts_of(flow_facts(gaps=(), standstills=(at_a_gap,))))
+    found = service.get("/connectors/A->B.MirrorSourceConnector/status").json()
+    (trace,) = [task["trace"] for task in found["tasks"] if task["state"] == "FAILED"]
+    assert trace == "orders: partitions 0-1: A gap has stopped it. See mm2py gaps."
 
 
 # Partitions

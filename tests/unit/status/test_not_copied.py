@@ -26,6 +26,7 @@ from mm2py.status.not_copied import (
     FAILED,
     SORT_OF,
     Found,
+    NotRunning,
     PartitionFacts,
     Reason,
     Sort,
@@ -171,7 +172,9 @@ def test_what_an_operator_holds_is_held_although_its_workers_keep_their_partitio
 
 
 def test_without_a_worker_nothing_else_is_said() -> None:
-    assert reasons(not_running="No worker runs.", standing="0") == ["not-running"]
+    idle = NotRunning("No worker runs.", "Start one: mm2py FILE.", since_ms=4)
+    (said,) = why_not_copied(replace(COPIED, not_running=idle, standing="0"))
+    assert (said.reason, said.text, said.since_ms) == ("not-running", "No worker runs. Start one: mm2py FILE.", 4)
 
 
 def test_a_topic_just_created_or_deselected_is_not_gone() -> None:
@@ -186,6 +189,8 @@ def test_what_a_worker_says_counts_where_the_user_who_asks_may_not_see_the_topic
     denied = Cause("target-denied", "It may not be written.", "Grant WRITE.", 5, "0-3")
     assert reasons(selected=False, causes=(denied,)) == ["target-denied"]
     assert reasons(selected=False, left_out=(Reason.EXCLUDED, "It is."), causes=(denied,)) == ["deselected"]
+    leaderless = Cause("no-leader", "It has no leader.", "", 5, "0")
+    assert reasons(selected=False, causes=(leaderless,)) == ["no-leader"], "it is not gone: a worker has it"
 
 
 def test_the_most_urgent_reason_comes_first_and_names_its_partitions() -> None:
@@ -228,6 +233,8 @@ def test_a_position_that_does_not_move_is_named_where_no_worker_says_why() -> No
     (first, _) = why_not_copied(replace(COPIED, standing="1", causes=(retried,)))
     assert first.why == "Records wait and its position does not move: It failed."
     assert reasons(standing="0-3", listed=0, has_positions=False) == ["standing"], "nobody has begun to copy it"
+    whole = Cause("retrying", "It failed.", "", 5)
+    assert reasons(standing="0-3", listed=0, causes=(whole,)) == ["standing", "retrying"]
 
 
 SILENT = Cause("source-silent", "A has not answered w1 yet: refused.", "Look whether A runs.", 7)
@@ -272,6 +279,10 @@ def test_a_gap_is_told_once_and_what_has_no_worker_or_moves_is_told() -> None:
     cause = Cause("stopped", "It was cut back.", "", 5, "0")
     first, *rest = why_not_copied(replace(COPIED, stopped="0", stopped_since_ms=3, gaps="1 truncated", causes=(cause,)))
     assert (first.reason, first.partitions, first.since_ms, rest) == ("stopped", "0", 3, [])
+    other = Cause("stopped", "A gap has stopped it.", "", 5, "0-1")
+    several = reasons(stopped="0", gaps="1 truncated", causes=(other,))
+    assert several == ["stopped", "stopped"], "the gap of partition 1 is not stored"
+    assert reasons(causes=(cause,)) == ["stopped"]
     assert reasons(unowned="0-3") == ["unowned"]
     assert reasons(moving="2") == ["moving"]
 
@@ -279,3 +290,20 @@ def test_a_gap_is_told_once_and_what_has_no_worker_or_moves_is_told() -> None:
 def test_a_reason_of_a_later_version_is_told_in_its_own_words() -> None:
     (said,) = why_not_copied(replace(COPIED, causes=(Cause("of-the-future", "It rains.", "", 5),)))
     assert (said.reason, said.why) == (Reason.RETRYING, "It rains.")
+
+
+def test_what_waits_for_an_operator_says_what_to_do() -> None:
+    """What a worker has stored brings its remedy; these are told by whoever asks, or need no worker."""
+    for facts in (
+        {"held": "paused"},
+        {"is_switched_off": True},
+        {"unowned": "0-3"},
+        {"standing": "0"},
+        {"standing": "0-3", "listed": 0},
+        {"stopped": "0", "gaps": "1 truncated"},
+    ):
+        (said,) = why_not_copied(replace(COPIED, **facts))  # type: ignore[arg-type]
+        assert said.remedy, said
+    for own in ({"stalled": "no answer"}, {"position_problem": "WRITE is missing"}, {"gap": "cut back"}):
+        told = found(**own)
+        assert told is not None and told.remedy, told

@@ -39,12 +39,12 @@ from mm2py.records.control_record import (
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.standstill import Cause, Standstill
+from mm2py.records.standstill import Cause, Standstill, ranges
 from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
-from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of, ranges
+from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of
 from mm2py.status.printout import ROWS_MOST, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
 from mm2py.topics.filters import WhyNot
@@ -507,6 +507,22 @@ def test_a_topic_that_a_ring_leaves_out_is_no_lag_of_a_paused_flow() -> None:
         assert "A->B (paused by ann" in report.summary and ", lag 7)" in report.summary
         assert [str(one.reason) for one in topic_of(report, "a.orders").not_copied] == ["ring"]
         assert [str(one.reason) for one in topic_of(report).not_copied] == ["held"]
+
+
+def test_a_worker_that_stands_at_a_gap_is_a_problem_although_the_gap_is_not_stored() -> None:
+    """Status left it to the gaps, which were not there: nothing was wrong, exit code 0."""
+    at_a_gap = Standstill(W1, "orders", (Cause("stopped", "A gap has stopped it.", "See mm2py gaps.", 9, "0-1"),))
+    positions = {("orders", number): StoredPosition(5, source_end=5) for number in range(3)}
+    facts = of_flow(
+        selected={"orders": 3}, positions=positions, ends=dict.fromkeys(positions, 5), standstills=[at_a_gap]
+    )
+    report = reported(facts, group=two_members(ORDERS, {"orders": 3}).facts())
+    (problem,) = report.problems
+    assert (problem.kind, problem.where, exit_code_of(report)) == ("not-copied", "A->B orders", EXIT_WAITS)
+    assert problem.text.startswith("partitions 0-1: A gap has stopped it. See mm2py gaps.")
+    assert "stopped (0-1)" in text_of(report)
+    report = reported(replace(facts, gaps=[gap(), gap(partition=1)]), group=two_members(ORDERS, {"orders": 3}).facts())
+    assert [problem.kind for problem in report.problems] == ["gap"], "it is told once"
 
 
 def test_topics_stand_in_the_order_of_their_need() -> None:
