@@ -57,12 +57,15 @@ class Scene:
     """A worker with a healthy flow, and everything an attack can reach."""
 
     source: KafkaCluster
+    target: KafkaCluster
     ports: Mapping[str, int]
     """Of servers that are no brokers, by kind."""
     alias: str = field(default_factory=lambda: new_name("A").replace("-", ""))
     victim: str = field(default_factory=lambda: new_name("victim"))
     """A topic of the source with log-append time, which the flow copies."""
     rest: Asked | None = None
+    control_log: str = ""
+    """On the target, of the worker's group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,21 @@ def _stranger(kind: str) -> Callable[[Scene], Mapping[str, Value]]:
     return settings
 
 
-def _members(batches: int, size: int) -> Callable[[Scene], None]:
-    """Append batches whose records are compressed by gzip with a member for each byte, about ``size`` bytes each."""
+def _batch_of_members(size: int) -> bytes:
+    """Return a batch whose records are compressed by gzip with a member for each byte, about ``size`` bytes long."""
+    count = size // 21 // 8  # a member of one byte takes 21 bytes, a record of these about 8
+    return batch_of_one_byte_members(tiny_records(count), count)
 
+
+def _members(batches: int, size: int) -> Callable[[Scene], None]:
     def strike(scene: Scene) -> None:
-        body = tiny_records(size // 21 // 8)  # a member of one byte takes 21 bytes, a record of these about 8
-        batch = batch_of_one_byte_members(body, size // 21 // 8)
-        append_batches(scene.source, scene.victim, [batch] * batches)
+        append_batches(scene.source, scene.victim, [_batch_of_members(size)] * batches)
 
     return strike
+
+
+def _control_log(scene: Scene) -> None:
+    append_batches(scene.target, scene.control_log, [_batch_of_members(MB * 9 // 10)] * 40)
 
 
 _HEARTBEATS: Final[Mapping[str, Value]] = {"emit.heartbeats.enabled": True, "emit.heartbeats.interval.seconds": 1}
@@ -116,6 +125,7 @@ ATTACKS: Final = (
     Attack("a broker with 12 MB of metadata", settings=_stranger("crowded")),
     Attack("40 batches of 1 MB, gzip with a byte a member", _members(40, MB)),
     Attack("one batch of 8 MB, gzip with a byte a member", _members(1, 8 * MB)),
+    Attack("40 batches of 0.9 MB in the control log, gzip with a byte a member", _control_log),
     Attack(f"3 batches of {TINY:,} records in heartbeats", _tiny_heartbeats, lambda _: _HEARTBEATS),
     Attack("5 patterns of 17 characters that would take 2,350 MB", _pattern),
 )
@@ -183,7 +193,7 @@ def measure(attack: Attack, source: KafkaCluster, target: KafkaCluster) -> dict[
     if "heartbeats" not in topic_names(source):
         create_topic(source, "heartbeats")  # compacted, as mm2py makes it, it would take no record without a key
     with strangers() as ports, tempfile.TemporaryDirectory() as folder:
-        scene, watch = Scene(source, ports), Watch(Path(folder))
+        scene, watch = Scene(source, target, ports), Watch(Path(folder))
         create_topic(
             source, scene.victim, configs={"message.timestamp.type": "LogAppendTime", "max.message.bytes": "20000000"}
         )
@@ -203,6 +213,7 @@ def measure(attack: Attack, source: KafkaCluster, target: KafkaCluster) -> dict[
             remote = f"{scene.alias}.{topic}"
             wait_until(lambda: record_count(target, remote), "the healthy flow copies", deadline_s=COPIED_S)
             (rest,) = rest_processes(run.pid)
+            scene.control_log = run.status()[1]["groups"][0]["topic"]
             begun_s = time.time()
             statuses: list[tuple[float, float]] = []
             attack.strike(scene)
