@@ -180,13 +180,13 @@ async def test_an_offset_is_translated_by_the_ledger_and_what_is_not_checked_is_
     write_chunks(world.target, [chunk(Run(5, 0, 10), is_whole=True, begin=(5, 0))])
     sides = Sides(world, Frozen(world.source))
     question = OffsetsQuestion(world.settings, sides.source, sides.target, world.clock, world.log)
-    unread, (forward,) = await question.ask(Question(("orders", 0), [6], False))
+    _, unread, (forward,) = await question.ask(Question(("orders", 0), [6], False))
     assert sides.took_s <= MOST_S
     assert line_of(forward) == "orders-0 offset 6 -> A.orders-0 offset 1, exact (copied)"
     assert translate.exit_code_of([forward], unread) == EXIT_DONE, "a failover asks when the source is gone"
     said = what_is_unchecked(unread, "A", is_reverse=False)
     assert said.startswith("not checked: whether the topic was recreated on A (A has not answered since 2")
-    unread, (back,) = await question.ask(Question(("orders", 0), [1], True))
+    _, unread, (back,) = await question.ask(Question(("orders", 0), [1], True))
     assert line_of(back) == "A.orders-0 offset 1 -> orders-0 offset 6, exact (copied)"
     assert "and where its log on A starts now" in what_is_unchecked(unread, "A", is_reverse=True)
     await sides.close()
@@ -196,7 +196,7 @@ async def test_an_offset_that_only_offset_syncs_on_the_source_could_tell_has_no_
     world = make()
     sides = Sides(world, Frozen(world.source))
     question = OffsetsQuestion(world.settings, sides.source, sides.target, world.clock, world.log)
-    unread, (found,) = await question.ask(Question(("orders", 0), [7], False))
+    _, unread, (found,) = await question.ask(Question(("orders", 0), [7], False))
     assert found.text == "before the ledger, and the source, which has the offset syncs, does not tell"
     assert translate.exit_code_of([found], unread) == EXIT_FAILED
     await sides.close()
