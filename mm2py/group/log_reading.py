@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import MAGIC, BatchHeader, Record, crc_is_right, read_header, read_records, split
-from mm2py.records.compression import DecodeBudget
+from mm2py.records.compression import Codec, DecodeBudget
 from mm2py.records.control_record import ControlRecord, Snapshot
 from mm2py.records.varints import CorruptBatch
+from mm2py.topics.names import CONTROL_LOG_MESSAGE_BYTES
 
 
 class Place(NamedTuple):
@@ -53,14 +54,14 @@ class Stretch(NamedTuple):
 def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
     """Return the records from ``place`` on, as far as the batches are whole and fit together.
 
-    A batch that cannot be decompressed is returned as one record without content: its checksum is right, so every
-    reader sees the same.
+    A batch that cannot be decompressed, or exceeds its budget, is returned as one record without content: its checksum
+    is right, so every reader sees the same. Runs on the event loop, so it stops after about as much work as that bears.
 
     Args:
         highest_epoch: the leader epoch under which this was read; no batch has a higher one.
     """
     reads: list[Read] = []
-    is_first, held = True, 0
+    is_first, taken = True, 0
     try:
         for batch in split(data):
             header = read_header(batch)
@@ -72,10 +73,10 @@ def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
             if not header.is_control:
                 found = _records_of(batch, header, place.offset)
                 reads += found
-                held += sum(map(_held_bytes, found))
+                taken += _work_bytes(header, found)
             place = Place(header.next_offset, header.partition_leader_epoch)
             is_first = False
-            if held > _STEP_BYTES:
+            if taken > _STEP_BYTES:
                 break
     except CorruptBatch as error:
         return Stretch(reads, place, error.what)
@@ -92,18 +93,37 @@ def _fault(header: BatchHeader, place: Place, is_first: bool, highest_epoch: int
     return ""
 
 
-_BUDGET: Final = DecodeBudget(input_bytes=16 << 20, output_bytes=16 << 20, records=20_000, headers=20_000)
-"""Members write 500 records and 256 KB in one batch. Every reader must have the same budget."""
+_BUDGET: Final = DecodeBudget(
+    input_bytes=CONTROL_LOG_MESSAGE_BYTES,
+    output_bytes=CONTROL_LOG_MESSAGE_BYTES,
+    records=20_000,
+    headers=20_000,
+)
+"""Members write 500 records and 600 KB in one batch, uncompressed. Every reader must have the same budget.
+
+The story: it was 16 MB. A batch of gzip with one byte a member, which only a topic with a raised ``max.message.bytes``
+takes, held the event loop for a second, and one of empty snappy blocks for five.
+"""
 _STEP_BYTES: Final = 4 << 20
-"""If the records of a read hold more, the rest is left to the next read: half a kilobyte may hold 15 MB."""
+"""If the batches of a read took more, the rest is left to the next read. A fetch has room for 10,000 batches of 20,000
+records that take 99 bytes: they held the loop for minutes, and gigabytes of memory."""
+_RECORD_BYTES: Final = 400
+"""Of memory that a record takes besides its content."""
+
+
+def _work_bytes(header: BatchHeader, found: Sequence[Read]) -> int:
+    """Return about how much memory the records of a batch take, or how much was decoded to find that they are none."""
+    decoded_bytes = 0 if header.codec == Codec.NONE else header.size_bytes
+    if any(read.record is None for read in found):
+        return decoded_bytes + _BUDGET.output_bytes
+    return decoded_bytes + sum(map(_held_bytes, found))
 
 
 def _held_bytes(read: Read) -> int:
-    """Return about how much memory a record takes."""
     if read.record is None:
         return 0
     texts = sum(len(name) + len(value or b"") + 100 for name, value in read.record.headers)
-    return len(read.record.key or b"") + len(read.record.value or b"") + texts
+    return _RECORD_BYTES + len(read.record.key or b"") + len(read.record.value or b"") + texts
 
 
 def _records_of(batch: memoryview, header: BatchHeader, offset: int) -> list[Read]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import cramjam
 
-from mm2py.records.batch import HEADER_BYTES, LOG_APPEND_TIME, LOG_OVERHEAD_BYTES, assemble
+from mm2py.records.batch import LOG_APPEND_TIME, assemble
 from mm2py.records.compression import Codec
 from mm2py.records.varints import varint
 from tests.fakes.broker.record_batch import parse_batch, rewrite
@@ -100,8 +100,11 @@ def batch_of_tiny_records(count: int, codec: Codec = Codec.ZSTD) -> bytes:
 
 def batch_of_one_byte_members(body: bytes, record_count: int) -> bytes:
     """Return a batch whose records are compressed by gzip with a member for each byte."""
-    plain = assemble(body, codec=Codec.NONE, record_count=record_count, base_timestamp_ms=0, max_timestamp_ms=0)
     members = [gzip_member(bytes((byte,))) for byte in range(256)]
-    batch = plain[:HEADER_BYTES] + b"".join(members[byte] for byte in body)
-    batch[8:12] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
-    return rewrite(parse_batch(batch), attributes=int(Codec.GZIP)).raw
+    return batch_around(b"".join(members[byte] for byte in body), Codec.GZIP, record_count=record_count)
+
+
+def batch_around(compressed: bytes, codec: Codec, *, record_count: int) -> bytes:
+    """Return a batch whose records are these bytes, which are compressed already. Its checksum is right."""
+    batch = assemble(compressed, codec=Codec.NONE, record_count=record_count, base_timestamp_ms=0, max_timestamp_ms=0)
+    return rewrite(parse_batch(batch), attributes=int(codec)).raw

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from crc32c import crc32c
 
 from mm2py.group.log_reading import Place, unpack
-from mm2py.records.batch import NewRecord, build_batch, read_header
+from mm2py.records.batch import NewRecord, build_batch, place, read_header
 from mm2py.records.compression import Codec
+from tests.fakes.hostile_batches import HOSTILE, batch_around, gzip_member
 
 
 def batch(base_offset: int, count: int, epoch: int) -> bytearray:
     made = build_batch([NewRecord(None, b"%d" % (base_offset + number), 1_000) for number in range(count)])
     struct.pack_into(">q", made, 0, base_offset)
     struct.pack_into(">i", made, 12, epoch)
+    return made
+
+
+def at(base_offset: int, made: bytearray) -> bytearray:
+    """Return the batch as the log has it, under leader epoch 1. Neither field is in its checksum."""
+    struct.pack_into(">q", made, 0, base_offset)
+    struct.pack_into(">i", made, 12, 1)
     return made
 
 
@@ -73,20 +82,42 @@ def test_a_batch_that_nobody_can_decompress_is_one_record_without_content() -> N
 
 
 def test_a_read_stops_once_it_holds_much_and_the_next_one_goes_on() -> None:
-    """Who may write to the control log could make each reader hold gigabytes: half a kilobyte may be 15 MB."""
-    value = bytes(15_000_000)
-    parts = []
-    for number in range(4):
-        made = build_batch([NewRecord(None, value, 1_000)], codec=Codec.ZSTD)
-        struct.pack_into(">q", made, 0, number)
-        struct.pack_into(">i", made, 12, 1)
-        parts.append(made)
+    """Who may write to the control log could make each reader hold gigabytes: few bytes may be many."""
+    parts = [at(number, build_batch([NewRecord(None, bytes(900_000), 1_000)], codec=Codec.ZSTD)) for number in range(9)]
     data = fetched(*parts)
     assert len(data) < 10_000
     found = unpack(data, Place(0, 1), 1)
-    assert ([read.offset for read in found.reads], found.place, found.fault) == ([0], Place(1, 1), "")
-    found = unpack(data[len(parts[0]) :], found.place, 1)
-    assert [read.offset for read in found.reads] == [1]
+    assert ([read.offset for read in found.reads], found.place, found.fault) == ([0, 1, 2, 3, 4], Place(5, 1), "")
+    found = unpack(data[5 * len(parts[0]) :], found.place, 1)
+    assert [read.offset for read in found.reads] == [5, 6, 7, 8]
+
+
+def test_empty_records_count_for_what_they_take_in_memory() -> None:
+    """99 bytes held 20,000 records: a read of 1 MB held the loop for minutes, and memory without a bound."""
+    records = [NewRecord(None, None, 1_000)] * 20_000
+    made = build_batch(records, codec=Codec.ZSTD, deltas=[0] * len(records))
+    place(made, 0, 1)
+    batches = [at(number, bytearray(made)) for number in range(10)]
+    assert sum(map(len, batches)) < 1_000
+    assert unpack(fetched(*batches), Place(0, 1), 1).place == Place(1, 1)
+
+
+@pytest.mark.parametrize("name", ["gzip: a byte a member", "snappy: empty blocks"])
+def test_no_more_of_a_hostile_batch_is_decoded_on_the_loop_than_the_topic_takes_as_one(name: str) -> None:
+    """The story: gzip with a byte a member, 16 MB of it in one batch, held the event loop of each worker a second."""
+    codec, fill = HOSTILE[name]
+    large = at(0, bytearray(batch_around(fill(2 << 20), codec, record_count=1)))
+    (read,) = unpack(fetched(large), Place(0, 1), 1).reads
+    assert read.record is None and read.why.endswith("is larger than the 1048576 that are decoded.")
+
+
+def test_a_read_stops_after_some_batches_whose_content_is_found_wrong_when_it_was_decoded() -> None:
+    """Such a batch leaves no record that would count. Each of these takes a megabyte to find that out."""
+    wrong = batch_around(gzip_member(bytes(1 << 20)), Codec.GZIP, record_count=1)
+    batches = [at(number, bytearray(wrong)) for number in range(20)]
+    found = unpack(fetched(*batches), Place(0, 1), 1)
+    assert [(read.offset, read.record) for read in found.reads] == [(number, None) for number in range(4)]
+    assert found.place == Place(4, 1) and not found.fault
 
 
 def test_a_record_of_very_many_headers_is_one_without_content() -> None:
