@@ -15,6 +15,8 @@ class Mm2Error(Exception):
     """Base of all that mm2py raises on purpose. ``remedy`` addresses the operator."""
 
     retriable: bool = False
+    is_mended_over_rest: bool = False
+    """The way out leads over REST: a worker whose flows are all refused runs on, so that REST answers."""
 
     def __init__(self, what: str, *, remedy: str) -> None:
         super().__init__(f"{what} {remedy}".strip())

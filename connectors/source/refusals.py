@@ -28,12 +28,16 @@ class ExactlyOnceImpossible(FlowRefused):
 class CopyUncertain(FlowRefused):
     """``exactly.once.source.support=enabled``, and it cannot be found out what MirrorMaker 2 has copied already."""
 
-    def __init__(self, flow: Flow, partition: str, why: str) -> None:
+    is_mended_over_rest = True
+
+    def __init__(self, flow: Flow, topic: str, partition: int, why: str) -> None:
         super().__init__(
             f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. How far MirrorMaker 2 has"
-            f" copied {partition} behind its last position cannot be told: {why}.",
-            remedy=f"Set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left out"
-            " then, and some records of that partition may be copied twice.",
+            f" copied {topic}-{partition} behind its last position cannot be told: {why}.",
+            remedy=f"Go on behind what is there: {requests(flow, topic, partition)}. N is the offset of the last record"
+            f" on {flow.source} that MirrorMaker 2 has copied: compare the ends of both topics, see {DOCS}. If nobody"
+            f" can tell N, set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left"
+            " out then, and some records of that partition may be copied twice.",
         )
 
 

@@ -103,7 +103,8 @@ class Herder:
     async def run(self) -> int:
         """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 if not drained or no flow was left.
 
-        A worker that has flows ends when none of them may run; one that has none, and only emits heartbeats, runs on.
+        A worker that has flows ends when none of them may run, unless an operator can mend that over REST. One that has
+        none, and only emits heartbeats, runs on.
         """
         for flow, error in self.refused_flows.items():
             self._log.error("flow.refused", flow=str(flow), why=str(error))
@@ -132,7 +133,11 @@ class Herder:
         """Wait until connectors have ended for good or are refused, or the worker is to stop."""
         while not self._stopping.is_set():
             self._refusal.clear()
-            tasks = {running.task for running in awaited if running.task is not None and running.refused is None}
+            tasks = {
+                running.task
+                for running in awaited
+                if running.task is not None and (running.refused is None or running.refused.is_mended_over_rest)
+            }
             pending: set[asyncio.Task[Any]] = {task for task in tasks if not task.done()}
             if not pending:
                 return

@@ -113,7 +113,7 @@ class ResumeFromMm2:
         def done(found: Found) -> None:
             if self._exactly_once and (found.is_ambiguous or not found.is_proven):
                 why = "records look the same" if found.is_ambiguous else "what was copied there is gone on one side"
-                raise CopyUncertain(self._flow, found.part.copier.name, why)
+                raise CopyUncertain(self._flow, *found.part.key, why)
             all_found.append(found)
             self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
 

@@ -176,7 +176,8 @@ async def test_with_exactly_once_enabled_indistinguishable_records_stop_the_flow
         (status,) = herder.status()
     assert status.state == "refused"
     assert "How far MirrorMaker 2 has copied orders-0" in status.reason
-    assert "Set B.exactly.once.source.support=disabled for the first start" in status.reason
+    assert "Go on behind what is there: PUT /connectors/A->B.MirrorSourceConnector/stop, PATCH" in status.reason
+    assert "set B.exactly.once.source.support=disabled for the first start" in status.reason
     assert len(copies(world)) == 7
 
 

@@ -27,6 +27,7 @@ from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.cluster_inquiry import GroupInquiry, Side
 from mm2py.status.offset_inquiry import Question, ask_where
 from tests.fakes.broker.broker_model import ClusterModel
+from tests.fakes.broker.record_batch import Record
 from tests.scenarios.config_world import FLOW, TOPIC
 from tests.scenarios.gate import Request
 from tests.scenarios.paused_world import direct, held, restart, states, under_load
@@ -309,3 +310,26 @@ async def test_an_offset_that_is_set_counts_for_the_cluster_that_is_the_source_n
     topic = (await fetch_metadata(world.target, [world.settings.offsets_topic])).topics
     found, _ = await read_positions(world.target, topic[world.settings.offsets_topic], FLOW.source)
     assert found["t0", 0].source_cluster == "another"
+
+
+async def test_an_operator_says_how_far_mirrormaker_2_copied_where_that_cannot_be_told() -> None:
+    """With exactly-once enabled the flow is refused, and its worker, which has no other flow, waits for the offset."""
+    world = SharedWorld(1, extra={"B.exactly.once.source.support": "enabled"})
+    records = [Record(b"same", timestamp_ms=world.clock.wall_ms())] * 10
+    world.source.create_topic("t0", 1)
+    world.source.append("t0", 0, records)
+    world.target.create_topic("A.t0", 1)
+    world.target.append("A.t0", 0, records[:7])
+    world.target.create_topic(world.settings.offsets_topic, 1, {"cleanup.policy": "compact"})
+    of_mm2 = Record(b'{"offset":3}', key=b'["MirrorSourceConnector",{"cluster":"A","partition":0,"topic":"t0"}]')
+    world.target.append(world.settings.offsets_topic, 0, [of_mm2])
+    worker = world.start()
+    await world.until(lambda: bool(worker.said("flow.refused")))
+    await asyncio.sleep(10)
+    assert worker.is_up and len(values(world.target, "A.t0", 0)) == 7
+    await held(world, TargetState.STOPPED)
+    await offsets(world).alter(Kind.SOURCE, body(("t0", 0, 6)))
+    await direct(world, TargetState.STARTED)
+    await world.until(lambda: len(values(world.target, "A.t0", 0)) > 7)
+    await asyncio.sleep(3)
+    assert len(values(world.target, "A.t0", 0)) == 10

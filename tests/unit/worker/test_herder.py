@@ -210,6 +210,17 @@ def test_the_process_ends_with_1_when_nothing_is_left() -> None:
     assert [event["why"] for event in worker.events("worker.nothing_left")] == ["Every flow was refused."]
 
 
+def test_the_process_runs_on_where_a_flow_is_mended_over_rest() -> None:
+    """The story: a refusal named a request that sets where to go on, and no process was left to answer it."""
+
+    class Mended(Refused):
+        is_mended_over_rest = True
+
+    worker = Worker({AB: runs(AB, fails_with=Mended("No.", remedy="PUT ...")), BA: refuses(BA)})
+    assert worker.run(stop_at_s=1_000) == 0
+    assert len(worker.events("flow.refused")) == 2 and not worker.events("worker.nothing_left")
+
+
 async def test_an_operators_restart_tries_a_refused_flow_again_and_the_group_is_told_both() -> None:
     told: list[str] = []
 
