@@ -46,6 +46,7 @@ from mm2py.cli.command import (
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import Cluster, fetch_metadata, until_answered
 from mm2py.kafka.gate import gated_alone
@@ -102,6 +103,15 @@ class _Outcome:
     rows: list[dict[str, Any]]
     error: Mm2Error | None = None
     is_stopped: bool = False
+
+
+def nothing_new(flow: Flow) -> ConfigError:
+    """Return the error of a backfill without ``--topics``, where the workers have begun all that they select."""
+    return ConfigError(
+        f"The workers of {flow} have begun all topics that they select, so there is nothing to backfill.",
+        remedy="Name topics with --topics. Those that only FILE selects are held first, and then selected: do not run"
+        " mm2py apply before, or the workers begin them.",
+    )
 
 
 class _Driver:
@@ -248,7 +258,10 @@ class _Driver:
             await asyncio.to_thread(spark.stop)
 
     async def _new_topics(self) -> list[str]:
-        """Return the topics that the flow selects and has not begun."""
+        """Return the topics that the flow selects, by what is stored, and has not begun.
+
+        Raises: ConfigError, there are none.
+        """
         metadata = await fetch_metadata(self._source, None)
         begun = {topic for topic, _ in await self._survey.positions()}
         held = {topic for one in self._configs.records.backfills.values() if one.holds for topic in one.topics}
@@ -259,10 +272,7 @@ class _Driver:
         ]
         found = sorted(set(names) - begun - held - {self._settings.policy.heartbeats_topic()})
         if not found:
-            raise ConfigError(
-                f"{self._settings.flow} selects no topic that it has not begun, so there is nothing to backfill.",
-                remedy="Name topics with --topics, after adding them to the flow's topics.",
-            )
+            raise nothing_new(self._settings.flow)
         return found
 
     def _known(self, backfill_id: str) -> Backfill:

@@ -61,7 +61,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         action="extend",
         default=[],
         metavar="T",
-        help="as the source names them; default: all that the flow selects and has not begun",
+        help="as the source names them; default: all that the workers select and have not begun. Topics that only"
+        " FILE selects have to be named",
     )
     parser.add_argument(
         "--from",

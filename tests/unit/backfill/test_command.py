@@ -7,7 +7,8 @@ import os
 import pytest
 
 from mm2py.backfill.hold import NotHeld, outlives_failed_start, refuse_held, refuse_living_driver
-from mm2py.cli.backfill import _complete, driver_name, parse_arguments, slots_of, where_of, with_attempts
+from mm2py.cli.backfill import _complete, driver_name, nothing_new, parse_arguments, slots_of, where_of, with_attempts
+from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
 from mm2py.records.backfill_record import Backfill, Range, State
 
@@ -96,3 +97,10 @@ def test_a_filtered_backfill_that_cannot_be_resumed_keeps_its_topics(where: str,
     """A cluster failed just when a filtered backfill was resumed, and the workers copied the rest unfiltered."""
     backfill = Backfill("0badcafe", {"t": {0: Range(0, 9)}}, (), run=run, where=where)
     assert outlives_failed_start(backfill) is stays
+
+
+def test_without_topics_the_refusal_says_how_one_that_only_the_file_selects_is_copied() -> None:
+    """The story: it said that topics have to be added first. Who applied the file then let the workers begin them."""
+    error = nothing_new(parse_flow("A->B"))
+    assert error.remedy.startswith("Name topics with --topics. Those that only FILE selects are held first, and")
+    assert "do not run mm2py apply before" in error.remedy
