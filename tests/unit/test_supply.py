@@ -25,6 +25,7 @@ FORBIDDEN = {
 
 @pytest.mark.parametrize("package", ["mm2py", "connectors", "rest", "deploy", "bench"])
 def test_the_lint_refuses_what_runs_or_loads_a_text_from_outside(package: str) -> None:
+    """S27."""
     for code, text in FORBIDDEN.items():
         command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", f"{package}/canary.py", "-"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT, check=False)
@@ -32,6 +33,7 @@ def test_the_lint_refuses_what_runs_or_loads_a_text_from_outside(package: str) -
 
 
 def test_only_what_a_worker_sends_to_its_own_rest_process_is_exempt_from_that() -> None:
+    """S27."""
     exempt = re.compile(rf"noqa(?!:)|noqa:.*\b(?:{'|'.join(FORBIDDEN)})\b")
     assert exempt.search("x  # noqa: S301") and exempt.search("x  # noqa") and not exempt.search("x  # noqa: S603")
     found = [
@@ -52,6 +54,7 @@ def name_of(requirement: str) -> str:
 
 
 def test_every_dependency_is_pinned_to_one_version_and_nothing_names_a_host() -> None:
+    """S28."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     named = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
     named += [one for extra in project["project"]["optional-dependencies"].values() for one in extra]
@@ -64,7 +67,7 @@ def test_every_dependency_is_pinned_to_one_version_and_nothing_names_a_host() ->
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_bill_of_materials_names_what_is_installed_with_its_version(tmp_path: Path) -> None:
-    """Slow: it installs the tool in an environment of its own."""
+    """S28. Slow: it installs the tool in an environment of its own."""
     file = tmp_path / "sbom.json"
     subprocess.run(["make", "--no-print-directory", "sbom", f"SBOM={file}"], cwd=ROOT, check=True, timeout=500)
     bill = json.loads(file.read_text())

@@ -419,6 +419,7 @@ def test_nodes_belong_to_the_user_of_the_digest_and_another_password_is_told(
 async def test_a_client_without_the_digest_can_neither_end_the_election_nor_take_part_in_it(
     one_server: ZooKeeper,
 ) -> None:
+    """S30."""
     connect = chroot_on(one_server, "guarded")
     digest = f"mirror:{PASSWORD}"
     async with running(candidate(connect, "w1", timeout_s=TIMEOUT_S, digest=digest)) as first:
