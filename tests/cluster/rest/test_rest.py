@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -173,7 +174,7 @@ def test_kafka_connect_py_works_with_it(mirror: Mirror) -> None:
         client.create_connector({"name": name, "config": config})
 
 
-def test_kafka_connect_py_without_the_token_reads_and_changes_nothing(mirror: Mirror) -> None:
+def test_kafka_connect_py_without_the_token_reads_and_is_told_how_it_may_change_something(mirror: Mirror) -> None:
     client, name = KafkaConnect(mirror.client.address), f"{mirror.client.flow}.MirrorSourceConnector"
     config = client.get_connector_config(name)
     assert name in client.list_connectors()
@@ -186,10 +187,15 @@ def test_kafka_connect_py_without_the_token_reads_and_changes_nothing(mirror: Mi
         lambda: client.create_connector({"name": name, "config": config}),
     ]
     for change in changes:
-        with pytest.raises(HTTPError, match="401"):
+        with pytest.raises(HTTPError, match="401") as refused:
             change()
     assert client.get_connector_config(name) == config
     assert client.get_connector_status(name)["connector"]["state"] == "RUNNING"
+    way_out = re.search(r"Send the user (\w+) with the token of (\S+) as password", refused.value.response.text)
+    assert way_out is not None
+    proven = KafkaConnect(mirror.client.address, auth=f"{way_out[1]}:{Path(way_out[2]).read_text().strip()}")
+    proven.pause_connector(name)
+    mirror.client.wait_for_state("PAUSED")
 
 
 def test_the_token_is_its_users_alone_is_told_by_its_place_and_names_the_author(mirror: Mirror) -> None:
