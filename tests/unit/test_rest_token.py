@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 
 from mm2py.rest_token import TokenUnusable, read_token, token_at, token_path
 from mm2py.secret import HIDDEN
+
+ROOT = Path(__file__).parents[2]
 
 
 def mode(path: Path) -> int:
@@ -32,6 +36,22 @@ def test_the_file_is_where_the_settings_say_else_in_the_services_folder_else_in_
     named: str | None, environment: dict[str, str], path: str
 ) -> None:
     assert token_path(Path(named) if named else None, environment) == Path(path)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/rest-access.md"])
+@pytest.mark.parametrize(
+    "names", [["RUNTIME_DIRECTORY", "XDG_STATE_HOME", "HOME"], ["XDG_STATE_HOME", "HOME"], ["HOME"]]
+)
+def test_the_shell_function_of_the_pages_reads_the_file_that_a_worker_of_this_shell_has_made(
+    page: str, names: list[str], tmp_path: Path
+) -> None:
+    """The story: it knew one place, so each change was refused where the worker had made its token in another one."""
+    environment = {name: str(tmp_path / name) for name in names}
+    token = token_at(token_path(None, environment)).reveal()
+    (function,) = re.findall(r"^ +(token\(\) .*)$", (ROOT / page).read_text(), re.MULTILINE)
+    command = ["sh", "-c", f"{function}\ntoken"]
+    done = subprocess.run(command, env={**environment, "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
+    assert done.stdout.decode() == f"Authorization: Bearer {token}\n"
 
 
 def test_where_there_is_no_place_the_way_is_named() -> None:
