@@ -115,7 +115,7 @@ class SharedWorld(World):
         return agreed and owners.keys() == self.keys() and all(len(names) == 1 for names in owners.values())
 
     def is_copied(self) -> bool:
-        return all(self._is_copied(name, f"A.{name}") for name, _ in self.keys())
+        return all(self._is_copied(name, f"A.{name}") for name in sorted({name for name, _ in self.keys()}))
 
     async def until(self, reached: Callable[[], bool], *, within_s: float = 60.0) -> float:
         """Wait for a condition, and return how long that took."""

@@ -59,9 +59,9 @@ async def all_copied(world: World) -> None:
     """Wait for the last record of the first partition; the target may have set its timestamp."""
 
     def is_there() -> bool:
-        wanted = world.source.records("orders", 0, committed=world.settings.read_committed)
-        have = world.target.records("A.orders", 0) if "A.orders" in world.target.topics else []
-        return bool(have) and wanted[-1].headers in [record.headers for record in have[-30:]]
+        (wanted,) = world.source.newest("orders", 0, committed=world.settings.read_committed)
+        have = world.target.newest("A.orders", 0, count=30) if "A.orders" in world.target.topics else []
+        return wanted.headers in [record.headers for record in have]
 
     await until(is_there, world)
 

@@ -67,7 +67,11 @@ def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
         return replace(read_settings_file(path, None), path=Path(path.name))  # the same text in each run
 
 
-BEATS_SELDOM = {"B.session.timeout.ms": "60000", "B.heartbeat.interval.ms": "10000"}
+BEATS_SELDOM = {
+    "B.session.timeout.ms": "60000",
+    "B.heartbeat.interval.ms": "10000",
+    "A.consumer.fetch.max.wait.ms": "5000",
+}
 """For a long quiet time in which no worker dies: most of what it costs are heartbeats."""
 
 
@@ -175,8 +179,8 @@ class World:
         for number in range(len(self.source.topics[name].partitions)):
             if number >= len(self.target.topics[remote].partitions):
                 return False
-            wanted = self.source.records(name, number, committed=committed)
-            have = self.target.records(remote, number)
+            wanted = self.source.newest(name, number, committed=committed)
+            have = self.target.newest(remote, number)
             if wanted and (not have or have[-1].content != wanted[-1].content):
                 return False
         return True

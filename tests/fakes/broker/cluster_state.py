@@ -491,6 +491,14 @@ class ClusterState:
             limit = found.log.last_stable_offset(limit)
         return found.log.records(limit, committed=committed, with_control=with_control)
 
+    def newest(self, topic: str, partition: int, *, committed: bool = False, count: int = 1) -> list[StoredRecord]:
+        """Return the last of ``records``."""
+        found = self.partition(topic, partition)
+        limit = found.high_watermark
+        if committed:
+            limit = found.log.last_stable_offset(limit)
+        return found.log.newest(limit, committed=committed, count=count)
+
     def batches(self, topic: str, partition: int) -> list[Batch]:
         """Return every batch of a partition, control batches included."""
         log = self.partition(topic, partition).log

@@ -307,6 +307,25 @@ class PartitionLog:
                     offsets.update(range(batch.base_offset, batch.last_offset + 1))
         return offsets
 
+    def newest(self, limit_offset: int, *, committed: bool, count: int) -> list[StoredRecord]:
+        """Return the last of ``records``: a test that waits for the end of a long log asks again and again."""
+        found: list[StoredRecord] = []
+        for index in range(len(self.batches) - 1, -1, -1):
+            batch = self.batches[index]
+            if len(found) >= count or batch.last_offset < self.log_start_offset:
+                break
+            if batch.control or batch.base_offset >= limit_offset or (committed and self._is_aborted(batch)):
+                continue
+            inside = [one for one in read_records(batch) if self.log_start_offset <= one.offset < limit_offset]
+            found = inside + found
+        return found[-count:]
+
+    def _is_aborted(self, batch: Batch) -> bool:
+        return batch.transactional and any(
+            one.producer_id == batch.producer_id and one.first_offset <= batch.base_offset < one.last_offset
+            for one in self.aborted
+        )
+
     def records(self, limit_offset: int, *, committed: bool, with_control: bool = False) -> list[StoredRecord]:
         """Return the records from the log start on, as a consumer of that isolation would see them at the end."""
         aborted = self._aborted_records() if committed else set()

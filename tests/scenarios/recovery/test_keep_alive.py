@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from tests.scenarios.copying.test_copying_under_faults import assert_legal, fill
-from tests.scenarios.world import World
+from tests.scenarios.world import BEATS_SELDOM, World
 
 EXPIRY_S = 120.0
 """Replaces the week."""
@@ -19,7 +19,7 @@ FENCES = "mm2-fence.internal"
 
 @pytest.mark.virtual_time(limit_s=2000)
 async def test_a_deleted_keep_alive_topic_is_recreated_and_the_worker_can_still_be_fenced() -> None:
-    world = World(2, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
+    world = World(2, extra=BEATS_SELDOM, broker_config={"transactional.id.expiration.ms": str(int(EXPIRY_S * 1000))})
     world.source.create_topic("orders", 1)
     fill(world, "orders", world.rng, 30)
     async with world.worker() as herder:

@@ -19,7 +19,7 @@ from tests.scenarios.late import StuckRequests
 from tests.scenarios.recovery.test_reconcile_storms import DAY_MS
 from tests.scenarios.two_incarnations import OFFSETS, Source, all_copied, finish, is_data, make, said, until
 from tests.scenarios.witness import Witness, stored_positions
-from tests.scenarios.world import World
+from tests.scenarios.world import BEATS_SELDOM, World
 
 pytestmark = pytest.mark.virtual_time(limit_s=600)
 
@@ -208,7 +208,7 @@ async def test_a_worker_that_freezes_after_its_position_under_a_further_id_is_fe
 @pytest.mark.virtual_time(limit_s=2000)
 async def test_all_producer_ids_of_a_long_incarnation_stay_known_to_the_target() -> None:
     expiry_s = 120.0
-    world = World(6, broker_config={"transactional.id.expiration.ms": str(int(expiry_s * 1000))})
+    world = World(6, extra=BEATS_SELDOM, broker_config={"transactional.id.expiration.ms": str(int(expiry_s * 1000))})
     world.source.create_topic("orders", 1)
     source, witness = Source(world), Witness(world, "orders")
     stuck = StuckRequests(is_copy)

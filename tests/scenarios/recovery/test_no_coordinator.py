@@ -24,7 +24,7 @@ from tests.scenarios.two_incarnations import (
     worker_with_old_positions,
 )
 from tests.scenarios.witness import Witness
-from tests.scenarios.world import World
+from tests.scenarios.world import BEATS_SELDOM, World
 
 pytestmark = pytest.mark.virtual_time(limit_s=9000)
 
@@ -74,7 +74,7 @@ def test_where_exactly_once_is_required_a_target_without_coordinators_gets_nothi
 
 async def test_coordinators_that_go_away_do_not_stop_a_running_flow() -> None:
     """They are needed for fences, and now and then to keep the transactional id alive; no batch needs them."""
-    world = World(4, broker_config={"transactional.id.expiration.ms": "1600000"})
+    world = World(4, extra=BEATS_SELDOM, broker_config={"transactional.id.expiration.ms": "1600000"})
     world.source.create_topic("orders", 1)
     source, witness = Source(world), Witness(world, "orders")
     world.target.create_topic(transactions.TOPIC, 1)

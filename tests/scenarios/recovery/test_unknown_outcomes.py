@@ -23,7 +23,7 @@ from tests.scenarios.gate import Request
 from tests.scenarios.recovery.test_late_requests import OLD_MS, goes_to
 from tests.scenarios.two_incarnations import Source, all_copied, make, said, until
 from tests.scenarios.witness import Witness
-from tests.scenarios.world import World
+from tests.scenarios.world import BEATS_SELDOM, World
 
 pytestmark = pytest.mark.virtual_time(limit_s=4000)
 
@@ -103,6 +103,7 @@ def three_brokers() -> tuple[World, Source, Witness]:
         1,
         nodes=3,
         extra={
+            **BEATS_SELDOM,
             "replication.factor": "1",
             "offset.storage.replication.factor": "3",
             "status.storage.replication.factor": "3",
@@ -157,7 +158,7 @@ async def test_own_records_at_unexpected_offsets_are_named(foreign: bool) -> Non
     """A batch of old records is acknowledged, the target forgets its producer, and the network delivers the request
     again. No fence prevents that (docs/broker-facts.md#c1); the offset of the next batch reveals it.
     """
-    world, source, witness = make(3)
+    world, source, witness = make(3, **BEATS_SELDOM)
     source.fill(4, age_ms=OLD_MS)
     doubled = Doubled()
     async with world.worker(through=doubled) as worker:
@@ -183,7 +184,7 @@ async def test_own_records_at_unexpected_offsets_are_named(foreign: bool) -> Non
 
 async def test_exactly_once_enabled_stops_a_partition_that_has_duplicate_records() -> None:
     """As above. No restart resumes the partition, only an operator who accepts the gap. The duplicates stay."""
-    world, source, witness = make(3, **{"B.exactly.once.source.support": "enabled"})
+    world, source, witness = make(3, **BEATS_SELDOM, **{"B.exactly.once.source.support": "enabled"})
     source.fill(4, age_ms=OLD_MS)
     doubled = Doubled()
     async with world.worker(through=doubled):

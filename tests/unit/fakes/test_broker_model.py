@@ -119,7 +119,10 @@ async def fetch(
 
 
 def values(cluster: ClusterModel, topic: str = "t", **arguments: Any) -> list[bytes | None]:
-    return [record.value for record in cluster.records(topic, 0, **arguments)]
+    found = cluster.records(topic, 0, **arguments)
+    for count in (1, 2, len(found) + 1):
+        assert cluster.newest(topic, 0, count=count, **arguments) == found[-count:]
+    return [record.value for record in found]
 
 
 # ---- producers
