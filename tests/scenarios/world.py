@@ -67,11 +67,7 @@ def settings_file(extra: tuple[tuple[str, str], ...] = ()) -> SettingsFile:
         return replace(read_settings_file(path, None), path=Path(path.name))  # the same text in each run
 
 
-BEATS_SELDOM = {
-    "B.session.timeout.ms": "60000",
-    "B.heartbeat.interval.ms": "10000",
-    "A.consumer.fetch.max.wait.ms": "5000",
-}
+BEATS_SELDOM = {"B.session.timeout.ms": "60000", "B.heartbeat.interval.ms": "10000"}
 """For a long quiet time in which no worker dies: most of what it costs are heartbeats."""
 
 
