@@ -8,6 +8,7 @@ changes. ``discovery/`` decides what follows from it for the topics.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -248,10 +249,16 @@ class SourceConnector:
         if self._state.name != "waiting" or not self._ownership.is_coordinator:
             self._waiting_since = None
             return None
-        since_s, since_ms = self._waiting_since = self._waiting_since or (now_s, self._clock.wall_ms())
+        since_s, since_ms = self._waiting_since = self._waiting_since or self._last_answer(now_s)
         if now_s - since_s < WAITING_REPORT_S:
             return None
         return Cause(Reason.SOURCE_SILENT, self._state.reason, source_remedy(self._flow), since_ms)
+
+    def _last_answer(self, now_s: float) -> tuple[float, int]:
+        """Return when the source has answered a read last, by both clocks: a request waits for long before it fails."""
+        reads_s = [] if self.task is None else [part.read_at_s for part in self.task.partitions.values()]
+        at_s = max(filter(math.isfinite, reads_s), default=now_s)
+        return at_s, self._clock.wall_ms() - round((now_s - at_s) * 1000)
 
     def _guarantee(self) -> str:
         """Return in words how often a record may be in the copy after crashes, and the reason if that is not once.

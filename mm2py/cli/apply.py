@@ -129,6 +129,8 @@ def run(arguments: Sequence[str]) -> int:
     file = read_settings_file(options.file, options.clusters)
     configuration = file.configuration()
     flows = [*configuration.flows, *file.flows_switched_off()]
+    for warning in configuration.warnings:
+        say(f"note: {warning}")
     for error in configuration.refused.values():
         say(str(error))
     ask = confirm if sys.stdin.isatty() else None

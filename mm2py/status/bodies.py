@@ -59,6 +59,8 @@ class StatusBody(FormatBody):
     """Those that need an operator come first."""
     problems: tuple[Problem, ...]
     """What is wrong; the most urgent comes first."""
+    notes: tuple[str, ...] = ()
+    """What is doubtful in the file, as misspelt keys."""
 
     @classmethod
     def of(cls, report: Report, *, exit_code: int) -> Self:
@@ -70,6 +72,7 @@ class StatusBody(FormatBody):
             groups=report.groups,
             flows=report.flows,
             problems=report.problems,
+            notes=report.notes,
         )
 
 

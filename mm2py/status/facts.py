@@ -55,6 +55,8 @@ class FlowFacts:
     gaps: Sequence[Gap] = ()
     selected: Mapping[str, int] | None = None
     """The partition counts of the source topics that are selected; None: the source does not tell."""
+    hidden: frozenset[str] = frozenset()
+    """Topics that were copied, and that the user who asks may not describe: whether they are there is not known."""
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     """The other topics of the source, and which rule leaves each out; those that the target knows of, where the source
     does not tell."""
@@ -118,3 +120,5 @@ class Facts:
     """Why those cannot be read."""
     off_owners: Mapping[Flow, str] = field(default_factory=dict)
     """Of those, which another group than the file's runs, and which that is."""
+    warnings: tuple[str, ...] = ()
+    """What is doubtful in the file, as misspelt keys."""

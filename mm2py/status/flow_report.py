@@ -441,18 +441,23 @@ def topics_of(
     undecided = {topic for topic, why in facts.left_out.items() if why == UNDECIDED}
     names = {*listed, *gaps, *undecided, *seen.causes} - {""}
     names |= (stored.keys() - facts.left_out.keys()) if facts.selected is None else facts.selected.keys()
+    names |= facts.hidden & stored.keys()
     reports = []
     for topic in names:
         count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
         is_left_out = topic in facts.left_out
-        is_gone = facts.selected is not None and topic not in facts.selected
-        has_causes = bool(seen.causes.get(topic))
+        is_hidden = topic in facts.hidden
+        is_gone = facts.selected is not None and topic not in facts.selected and not is_hidden
+        has_causes = any(cause.reason != Reason.SOURCE_SILENT for cause in seen.causes.get(topic, ()))
         if any(cause.reason == Reason.RING for cause in seen.causes.get(topic, ())):
             lag = _Lag()  # it is left out, as if by the settings
         elif is_left_out and topic not in undecided:
             lag = _Lag()
+        elif is_hidden:
+            lag = _Lag(unknown=count)
         elif is_gone:  # or only the user who asks may not see it
-            lag = _Lag(unknown=count if has_causes or (topic in listed and topic not in gaps) else 0)
+            is_expected = has_causes or topic in undecided or (topic in listed and topic not in gaps)
+            lag = _Lag(unknown=max(1, count) if is_expected else 0)
         elif facts.selected is None and (has_causes or topic in gaps):
             lag = _Lag(unknown=count)  # its last known end is older than the silence
         else:
@@ -471,7 +476,7 @@ def topics_of(
         not_copied = why_not_copied(
             TopicFacts(
                 partitions=count,
-                selected=False if is_left_out else None if facts.selected is None else not is_gone,
+                selected=False if is_left_out else None if is_hidden or facts.selected is None else not is_gone,
                 left_out=left_out_of(facts, topic) if is_left_out else None,
                 has_positions=topic in stored,
                 listed=listed.get(topic, 0),
@@ -496,7 +501,7 @@ def topics_of(
             TopicReport(
                 topic,
                 count,
-                lag.records if lag.known or not count else None,
+                lag.records if lag.known or not (count or lag.unknown) else None,
                 lag.seconds(now_ms),
                 lag.unknown,
                 lag.not_started,

@@ -221,6 +221,7 @@ class FlowInquiry:
             standing=standing,
             waiting_since_ms=waiting_since_ms,
             selected=self._source.selected,
+            hidden=self._source.hidden,
             left_out=self._source.left_out,
             starts=self._source.starts,
             ends=self._source.ends,
@@ -360,6 +361,7 @@ class Inquiry:
         configuration = file.configuration()
         self._clock = clock
         self._refused = {flow: str(error) for flow, error in configuration.refused.items()}
+        self._warnings = configuration.warnings
         self._opened: list[Connected] = []
         self._sides: list[Side] = []
 
@@ -415,6 +417,7 @@ class Inquiry:
             {flow: off.config for flow, off in self._off.items() if off.config is not None},
             {flow: off.unread for flow, off in self._off.items() if off.unread},
             {flow: off.other_group for flow, off in self._off.items() if off.other_group},
+            self._warnings,
         )
 
     async def close(self) -> None:

@@ -261,7 +261,9 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
         return Found(reason, seen.failure, remedy_of(seen.reported, seen.refused_with, flow, topic, remote_topic))
     if seen.stalled:
         why = f"records wait and none is acknowledged: {seen.stalled}"
-        return Found(Reason.STALLED, why, "Look at the brokers that it waits for.")
+        return Found(
+            Reason.STALLED, why, "Look at what it waits for: docs/runbooks/Mm2pyPartitionsStalled.md says how."
+        )
     if seen.lacks_leader:
         return Found(Reason.NO_LEADER, seen.lacks_leader, "Look whether its brokers run.")
     if seen.position_problem:

@@ -40,6 +40,7 @@ class _Page:
     def text(self, report: Report) -> str:
         self._say(f"{time_text(report.at_ms)}  {report.summary}", _BOLD)
         self._cut([f"! {problem.where}: {problem.text}" for problem in report.problems], _RED)
+        self._cut([f"note: {note}" for note in report.notes], "")
         groups = {group.target: group for group in report.groups}
         for group in report.groups:
             self._group(group)
@@ -193,7 +194,10 @@ def _more_told(count: int, shown_by: str = "--all") -> str:
 
 def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
     lag = "?" if flow.lag is None else f"{_number(flow.lag)}{_age(flow.lag_s)}"
-    yield f"lag {lag}{' and what is not known' if flow.lag_is_partial and flow.lag is not None else ''}"
+    if flow.lag is not None and flow.lag_as_of_ms is not None:
+        yield f"lag was {lag}"
+    else:
+        yield f"lag {'at least ' if flow.lag_is_partial and flow.lag is not None else ''}{lag}"
     if group is not None and group.runs:
         most = "" if flow.tasks_max is None else f" of at most {flow.tasks_max}"
         yield f"{len(flow.tasks)} task{'' if len(flow.tasks) == 1 else 's'}{most}"
@@ -244,7 +248,7 @@ def _topic_row(topic: TopicReport, group: GroupReport | None, *, is_silent: bool
             notes.append(f"{said.reason}{where}")
     if is_silent and topic.newest_ms is not None:
         notes.append(f"last record copied is of {time_text(topic.newest_ms)}")
-    lag = "?" if topic.lag is None else f"{_number(topic.lag)}{_age(topic.lag_s)}"
+    lag = "?" if topic.lag is None else f"{'was ' if is_silent else ''}{_number(topic.lag)}{_age(topic.lag_s)}"
     return topic.topic, _number(topic.partitions), lag, ", ".join(owners) or "-", ", ".join(notes)
 
 

@@ -41,7 +41,7 @@ class ProblemKind(StrEnum):
     UNOWNED = "unowned"
     REFUSED = "refused"
     SWITCHED_OFF = "switched-off"
-    """The file enables a flow that is stored as switched off."""
+    """The file enables a flow that is stored as switched off, or enables none."""
     DRIFT = "drift"
     """The workers do not run by the file."""
     BEHIND = "behind"
@@ -134,6 +134,8 @@ class Report:
     groups: tuple[GroupReport, ...]
     flows: tuple[FlowReport, ...]
     problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
+    """What is doubtful in the file, as misspelt keys."""
 
     @property
     def summary(self) -> str:
@@ -194,9 +196,12 @@ def report_of(facts: Facts) -> Report:
         if why := why_running(off, stored):
             text = for_group(why, facts.off_owners.get(off, ""))
             problems.append(Problem(ProblemKind.DRIFT, str(off), text))
+    if not facts.flows and not facts.refused:
+        text = "it enables no flow, or none that --clusters names: nothing is copied. Enable one: A->B.enabled = true."
+        problems.append(Problem(ProblemKind.SWITCHED_OFF, "the file", text))
     order = list(ProblemKind)
     problems.sort(key=lambda problem: order.index(problem.kind))
-    return Report(facts.at_ms, facts.clusters, groups, tuple(flows), tuple(dict.fromkeys(problems)))
+    return Report(facts.at_ms, facts.clusters, groups, tuple(flows), tuple(dict.fromkeys(problems)), facts.warnings)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -298,7 +303,8 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
 
 def _how_to_start(facts: Facts, group: GroupReport) -> str:
     """Return how to start a worker. With a file of which other groups run all flows, it would be refused."""
-    others = [flow.other_group for flow in facts.flows if flow.settings.flow.target == group.target]
+    flows = [flow for flow in facts.flows if flow.settings.flow.target == group.target] or facts.flows
+    others = [flow.other_group for flow in flows]
     if not others or not all(others):
         return "Start one: mm2py FILE."
     commands = ", ".join(for_group("mm2py FILE", other) for other in sorted(set(others)))

@@ -15,6 +15,7 @@ from mm2py.status.flow_report import TopicReport, begin_of, end_of
 
 NO_OFFSETS: Final = "its position or its end is not known"
 CUT_BACK: Final = "the source ends before its position: it was cut back, or is another topic"
+AS_OF: Final = "the source does not answer: as of lag_as_of_ms"
 NOT_TOLD: Final = "its position does not tell the age and size of the records that were copied"
 
 
@@ -62,13 +63,18 @@ def lag_of(facts: FlowFacts, key: TopicPartition, looks: Looks) -> Lag:
     return Lag(records, None if size is None else records * size, age_s, NOT_TOLD if None in (size, age_s) else "")
 
 
-def lags_of(facts: FlowFacts, topic: TopicReport, looks: Looks) -> list[Lag]:
-    """Return the lag of each partition of a topic. Where the status does not know the lag of the topic, none has one.
+def lags_of(facts: FlowFacts, topic: TopicReport, looks: Looks, as_of_ms: int | None) -> list[Lag]:
+    """Return the lag of each partition of a topic. Where the status does not know that of the topic, none has one.
+
+    Args:
+        as_of_ms: since when the source does not answer; None: it does.
 
     The story: a right is missing and the source is silent. The last end that the owner has stored is its position, and
     says nothing of what has come since.
     """
     lags = [lag_of(facts, (topic.topic, number), looks) for number in range(topic.partitions)]
+    if as_of_ms is not None:
+        lags = [lag._replace(note=lag.note or AS_OF) for lag in lags]
     if topic.lag is not None:
         return lags
     return [lag if lag.records is None else Lag(None, None, None, NO_OFFSETS) for lag in lags]

@@ -73,7 +73,7 @@ def partition_copies(
         if gap.topic == topic.topic:
             gaps.setdefault(gap.partition, []).append(gap)
     reasons = [(one, frozenset(numbers(one.partitions))) for one in topic.not_copied]
-    lags = lags_of(facts, topic, looks)
+    lags = lags_of(facts, topic, looks, report.lag_as_of_ms)
     found = []
     for partition in range(topic.partitions):
         key = (topic.topic, partition)

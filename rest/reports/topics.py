@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
 from mm2py.status.not_copied import NotCopied, Reason
-from rest.reports.lag import Lag, Looks, lags_of, sum_of
+from rest.reports.lag import NO_OFFSETS, Lag, Looks, lags_of, sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,14 @@ def _left_out(topic: str, remote: str, facts: FlowFacts) -> TopicCopy:
 
 
 def _selected(topic: TopicReport, remote: str, facts: FlowFacts, looks: Looks, as_of_ms: int | None) -> TopicCopy:
-    lag = sum_of(lags_of(facts, topic, looks))
+    lag = sum_of(lags_of(facts, topic, looks, as_of_ms))
     if topic.is_copied:
         return TopicCopy(topic.topic, remote, True, None, "", "", None, (), *lag, as_of_ms, topic)
     first = topic.not_copied[0]
     if first.is_left_out:
         lag = Lag(None, None, None, "")
+    elif topic.lag is None and not topic.partitions:
+        lag = Lag(None, None, None, NO_OFFSETS)
     return TopicCopy(
         topic.topic,
         remote,

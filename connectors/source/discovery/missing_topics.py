@@ -90,7 +90,10 @@ class MissingTopics:
         """Ask for topics by name that were copied and are not in the list of all: are they deleted, or hidden?"""
         settings, now_s = self._context.settings, self._clock.monotonic()
         gone = sorted(name for name in self._copied if name not in metadata.topics and settings.replicates(name))
-        gone = gone[:ASKED_MOST] if self._context.ownership.is_coordinator else []
+        if not self._context.ownership.is_coordinator:  # what this worker copies, it would call deleted
+            mine = {name for name, _ in self._context.ownership.mine()}
+            gone = [name for name in gone if name in mine]
+        gone = gone[:ASKED_MOST]
         if gone == self._asked and now_s - self._asked_at_s < MISSING_MOST_S:
             return
         self._asked, self._asked_at_s = gone, now_s

@@ -311,6 +311,38 @@ async def test_an_open_gap_is_a_problem_and_its_topic_comes_first(tmp_path: Path
     assert flow["topics"][1]["lag"] == 50
 
 
+async def test_a_topic_that_the_user_who_asks_may_not_describe_is_neither_gone_nor_well(tmp_path: Path) -> None:
+    """A user who saw two of seven topics was told that nothing is wrong, and that the other five were deleted."""
+    scene = Scene(15, tmp_path)
+    await scene.copy("orders", [b"0"])
+    await scene.form_group(("orders", 0), topics={"orders": 1})
+    scene.source.append("orders", 0, [b"1"])
+    scene.source.create_topic("payments", 1)
+    scene.source.denied_topics.add("orders")
+    async with scene.beating(W1, W2):
+        code, text = await scene.status()
+        found = await scene.found()
+        scene.source.denied_topics.clear()
+        scene.source.delete_topic("orders")
+        later = await scene.found()
+    assert code == EXIT_FAILED
+    assert "may not describe orders on A" in text and "Grant it DESCRIBE there" in text
+    (topic,) = [one for one in found["flows"][0]["topics"] if one["topic"] == "orders"]
+    assert (topic["lag"], topic["unknown"], topic["is_gone"]) == (None, 1, False)
+    assert found["flows"][0]["lag_is_partial"] and not topic["not_copied"]
+    (topic,) = [one for one in later["flows"][0]["topics"] if one["topic"] == "orders"]
+    assert topic["is_gone"] and [one["reason"] for one in topic["not_copied"]] == ["gone"]
+
+
+async def test_a_file_that_enables_no_flow_is_not_well_and_a_misspelt_key_is_named(tmp_path: Path) -> None:
+    """``enabeld`` gave "nothing is wrong", exit code 0; only a worker's log named it."""
+    scene = Scene(16, tmp_path, text=FILE.replace("A->B.enabled", "A->B.enabeld").replace("emit", "#"))
+    code, text = await scene.status()
+    assert code == EXIT_WAITS and "! the file: it enables no flow" in text
+    assert "A->B.enabeld is not known; did you mean A->B.enabled?" in text and "\nnote: " in text
+    assert any("did you mean" in note for note in (await scene.found())["notes"])
+
+
 async def test_a_source_that_does_not_answer_hides_nothing_else(tmp_path: Path) -> None:
     scene = Scene(10, tmp_path)
     await scene.copy("orders", [b"0"])
@@ -321,7 +353,7 @@ async def test_a_source_that_does_not_answer_hides_nothing_else(tmp_path: Path) 
         found = await scene.found()
     assert code == EXIT_FAILED
     assert "leader host1-10" in text
-    assert "lag 0" in text and "the source does not answer: lag and positions are as of 20" in text
+    assert "lag was 0" in text and "the source does not answer: lag and positions are as of 20" in text
     assert "last record copied is of 20" in text
     assert [(one["kind"], one["where"]) for one in found["problems"]] == [("unreachable", "A")]
     assert "connection refused" in found["problems"][0]["text"]

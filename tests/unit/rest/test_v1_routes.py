@@ -265,6 +265,11 @@ def test_a_lag_that_the_status_does_not_know_is_not_known_here_and_one_of_before
     assert (topics["orders"]["lag_records"], topics["orders"]["lag_as_of_ms"]) == (None, NOW_MS - 7000)
     assert "not known" in topics["orders"]["lag_note"]
     assert (topics["payments"]["lag_records"], topics["payments"]["lag_as_of_ms"]) == (0, NOW_MS - 7000)
+    assert "as of lag_as_of_ms" in topics["payments"]["lag_note"]
+    missing = Standstill(W1, "ghost", (Cause("missing", "topics names ghost.", "Create it.", 9),))
+    facts = flow_facts(standstills=(missing,), settings=flow_settings((("A->B.topics", "orders,ghost"),)))
+    ghost = by("topic", items("flows/A->B/topics", client(facts_of(facts))))["ghost"]
+    assert (ghost["reason"], ghost["lag_records"], ghost["lag_s"]) == ("missing", None, None)
     for row in items("flows/A->B/topics/orders/partitions", service):
         assert (row["lag_records"], row["lag_as_of_ms"]) == (None, NOW_MS - 7000)
     (flow, _) = items("flows", service)

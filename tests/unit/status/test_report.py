@@ -525,6 +525,27 @@ def test_a_worker_that_stands_at_a_gap_is_a_problem_although_the_gap_is_not_stor
     assert [problem.kind for problem in report.problems] == ["gap"], "it is told once"
 
 
+def test_a_topic_that_is_not_shown_has_no_lag_of_0() -> None:
+    """Records may wait in it: it is missing for this user, or a pattern that finds no answer leaves it out."""
+    missing = Standstill(W1, "ghost", (Cause("missing", "topics names ghost.", "Create it.", 9),))
+    slow: dict[str, LeftOut] = {"slow": UNDECIDED}
+    facts = of_flow(selected={"orders": 3}, standstills=[missing], left_out=slow)
+    facts = replace(facts, settings=flow_settings((("A->B.topics", "orders,ghost,slow"),)))
+    report = reported(facts, group=two_members(ORDERS, {"orders": 3}).facts())
+    assert [(topic_of(report, name).lag, topic_of(report, name).unknown) for name in ("ghost", "slow")] == [
+        (None, 1)
+    ] * 2
+    assert report.flows[0].lag_is_partial
+
+
+def test_a_group_of_which_others_have_all_flows_is_not_told_to_start_a_worker() -> None:
+    """One of this group would be refused, also on a cluster into which it emits heartbeats only."""
+    flow = of_flow(owner_group="laptop")
+    told = reported(flow, group=GroupFacts(A, "mm2py", "log", None))
+    (problem,) = [one for one in told.problems if one.where == "group mm2py on A"]
+    assert "Others have its flows" in problem.text and "(the file of group laptop)" in problem.text
+
+
 def test_topics_stand_in_the_order_of_their_need() -> None:
     names = ["gap", "ahead", "behind", "fine"]
     facts = of_flow(
