@@ -356,7 +356,8 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         return (not_copied(Reason.NOT_RUNNING, why, remedy, since_ms=since_ms),)
     if seen.backfill:
         return (not_copied(Reason.BACKFILL, seen.backfill),)
-    knows_better = seen.left_out is None and seen.causes
+    is_chosen = seen.left_out is not None and seen.left_out[0] is not Reason.UNDECIDED
+    knows_better = bool(seen.causes) and not is_chosen
     if seen.selected is False and not knows_better:  # workers may have other rights
         return (_not_selected(seen),)
     if whole and not seen.listed and (not seen.standing or any(one.is_problem for one in whole)):

@@ -273,6 +273,14 @@ def test_what_is_left_out_is_left_out_whatever_becomes_of_the_flow() -> None:
 def test_a_pattern_without_an_answer_is_told_although_workers_list_the_topic() -> None:
     undecided = (Reason.UNDECIDED, "A pattern finds no answer in time.")
     assert reasons(selected=False, left_out=undecided) == ["undecided"]
+    assert reasons(selected=False, left_out=undecided, listed=0) == ["undecided"]
+
+
+def test_what_a_worker_says_of_a_pattern_without_an_answer_is_told_with_its_time_and_its_remedy() -> None:
+    cause = Cause("undecided", "topics finds no answer.", "Rewrite it.", 5)
+    undecided = (Reason.UNDECIDED, "A pattern finds no answer in time.")
+    (said,) = why_not_copied(replace(COPIED, selected=False, left_out=undecided, listed=0, causes=(cause,)))
+    assert (said.reason, said.why, said.remedy, said.since_ms) == ("undecided", cause.why, cause.remedy, 5)
 
 
 def test_a_gap_is_told_once_and_what_has_no_worker_or_moves_is_told() -> None:
