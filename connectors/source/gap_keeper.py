@@ -29,6 +29,7 @@ from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
 from mm2py.replication.copying.gaps import expired_text
 from mm2py.replication.copying.states import Stopped
+from mm2py.status.not_copied import Reason
 
 SHOWN_MOST: Final = 50
 """So many partitions of a topic that is not what was copied are named in its line of the log."""
@@ -56,7 +57,9 @@ class GapKeeper(StoredGaps):
         done = found.done if found.done is Done.CONTINUED else self._context.gap_policy(found.kind)
         if found.done is not Done.CONTINUED:
             self._stop(part.key, found, done)
-        extra = {"remedy": self._way_out(found.kind, part)} if done is Done.STOPPED else {}
+        extra = {}
+        if done is Done.STOPPED:
+            extra = {"reason": str(Reason.STOPPED), "remedy": self._way_out(found.kind, part)}
         self._log.error(
             found.kind.event,
             topic=part.source_topic,

@@ -26,11 +26,12 @@ from mm2py.replication.copying.copied_partition import (
     Watch,
     why_stalled,
 )
-from mm2py.replication.copying.states import Drained, Draining, Reconciling, Stopped, Storing, Waiting
+from mm2py.replication.copying.states import Copying, Drained, Draining, Reconciling, Stopped, Storing, Waiting
 from mm2py.replication.produce_lane import ProduceLane, SendSettings
 from mm2py.replication.reading.fetch_lane import FetchLane
 from mm2py.replication.reading.limits import MemoryAccount, RateLimit, ReadLimits
 from mm2py.replication.reading.read_settings import ReadSettings
+from mm2py.status.not_copied import Reason
 
 
 class Lanes:
@@ -257,7 +258,7 @@ class Stalls:
         """
         timeout_s = self._context.settings.stall_timeout_s
         self._watches = {part: self._watches.get(part) or Watch() for part in partitions}
-        fresh: dict[tuple[str, str], dict[int, float]] = {}
+        fresh: dict[tuple[str, str, str], dict[int, float]] = {}
         over: Counter[str] = Counter()
         for part, watch in self._watches.items():
             end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
@@ -270,9 +271,10 @@ class Stalls:
             part.stalled = why_stalled(circumstances(part))
             if part.stalled not in watch.said and now_s - max(watch.said.values(), default=-inf) >= timeout_s:
                 watch.said[part.stalled] = now_s
-                fresh.setdefault((part.source_topic, part.stalled), {})[part.partition] = waited_s
+                reason = "" if _has_other_reason(part) else str(Reason.STALLED)
+                fresh.setdefault((part.source_topic, part.stalled, reason), {})[part.partition] = waited_s
         self._context.metrics.set_stalled(self._context.flow, sum(bool(part.stalled) for part in self._watches))
-        for (topic, why), waited in fresh.items():
+        for (topic, why, reason), waited in fresh.items():
             self._log.error(
                 "partition.stalled",
                 topic=topic,
@@ -280,7 +282,14 @@ class Stalls:
                 first=min(waited),
                 why=why,
                 for_s=round(min(waited.values()), 1),
+                **({"reason": reason} if reason else {}),
             )
         for topic, count in sorted(over.items()):
             if count:
                 self._log.info("partition.moving", topic=topic, partitions=count)
+
+
+def _has_other_reason(part: CopiedPartition) -> bool:
+    """Whether a line of its own told why, such as a missing right: ``mm2py/status/not_copied.py`` puts that first."""
+    state = part.copier.state
+    return isinstance(state, Stopped) or (isinstance(state, Copying | Waiting) and bool(state.cause and state.reported))
