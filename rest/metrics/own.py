@@ -22,7 +22,8 @@ def _partition_metrics() -> Iterable[AnyMetric]:
     numbers: Sequence[tuple[str, str, Callable[[PartitionValues], float | None]]] = (
         (
             "records",
-            "Source records behind the last acknowledged one. Missing while the source does not tell its end.",
+            "Source records behind the last acknowledged one. Missing while the source does not tell its end, or"
+            " hides it.",
             lambda one: one.lag_records,
         ),
         (

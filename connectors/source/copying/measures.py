@@ -40,7 +40,7 @@ def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple
                 tally.last_timestamp_ms,
                 copier.position.source_offset,
                 copier.fetch_offset,
-                part.known_end(now_s),
+                _shown_end(part, now_s),
                 copier.end_offset is not None,
                 type(copier.state).__name__,
                 part.stalled != "",
@@ -66,6 +66,16 @@ def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple
             )
         )
     return tuple(rows)
+
+
+def _shown_end(part: CopiedPartition, now_s: float) -> int | None:
+    """Return up to where records count as lag; None where that is not known.
+
+    The story: a flow reads committed records, and a transaction on its source never ends. All that may be read is
+    copied, so the lag was 0 while the partition was called stalled. How much of what is hidden counts is not known.
+    """
+    end = part.known_end(now_s)
+    return None if part.stalled and end is not None and end <= part.copier.position.source_offset else end
 
 
 @dataclass(slots=True)
