@@ -16,6 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewPartitions,
     OffsetSpec,
     ResourcePatternType,
@@ -89,6 +92,24 @@ def add_partitions(cluster: KafkaCluster, topic: str, partitions: int) -> None:
         lambda: len(client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions) >= partitions,
         f"{topic} has {partitions} partitions",
     )
+
+
+def set_by_hand(cluster: KafkaCluster, topic: str, **settings: str | None) -> None:
+    """Set settings of a topic, or take them back (None); underscores for dots."""
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        topic,
+        incremental_configs=[
+            ConfigEntry(
+                name.replace("_", "."),
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in settings.items()
+        ],
+    )
+    client = admin(cluster)
+    client.incremental_alter_configs([resource])[resource].result(ANSWER_S)
 
 
 @contextmanager

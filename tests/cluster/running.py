@@ -341,15 +341,20 @@ class Mm2py:
 
     def status(self, *arguments: str) -> tuple[int, Any]:
         """Run ``mm2py status`` with the same file, whether this runs or not; return its exit code and its JSON."""
+        code, text = self.status_text(*arguments, "--json")
+        return code, json.loads(text)
+
+    def status_text(self, *arguments: str) -> tuple[int, str]:
+        """Run the same, and return its exit code and what people read."""
         ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", "status", str(self.file), *arguments, "--json"],
+            [sys.executable, "-m", "mm2py", "status", str(self.file), *arguments],
             capture_output=True,
             timeout=COMMAND_S,
             check=False,
             env={**os.environ, "PYTHONPATH": OWN_PATH},
         )
         assert ended.stdout, ended.stderr.decode()
-        return ended.returncode, json.loads(ended.stdout)
+        return ended.returncode, ended.stdout.decode()
 
     def text(self) -> str:
         """Return all it wrote to its standard error, lines that are no events as they are, for ``in`` and ``re``."""

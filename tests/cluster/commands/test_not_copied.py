@@ -1,163 +1,45 @@
 """A topic that is not copied says why in six places: in the log, ``status``, ``/v1``, Connect, metrics and alerts.
 
-Each test makes one reason happen on real brokers, asks all six, takes the cause away, and sees the topic copied.
+Reasons are made on real brokers, all six places are asked, the causes are taken away, and the topics are copied.
+Reasons of whole flows: ``test_flows_not_copied.py``. Which are made where: docs/internals/tests.md.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
-from deploy.local.prometheus import Prometheus
-from tests.cluster.copies import make_topic, without_right
-from tests.cluster.kafka_client import create_topic, delete_topic, new_name, record_count, write
-from tests.cluster.rest.serving import Asked, asked
-from tests.cluster.running import PATIENCE, Mm2py, one_way_properties
+from mm2py.config.configuration import read_settings_file
+from mm2py.records.backfill_record import Backfill, Range, State
+from tests.cluster.commands.test_held_flow import ask
+from tests.cluster.copies import make_topic, now_ms, producer, without_right
+from tests.cluster.kafka_client import create_topic, delete_topic, new_name, record_count, values, write
+from tests.cluster.running import ANSWER_S
+from tests.cluster.six_places import FIRST, MORE, SLOW_S, TOLD, TOPICS, Look, Scene
 
-SLOW_S = 90.0 * PATIENCE
-FIRST, MORE = [b"%d" % number for number in range(10)], [b"%d" % number for number in range(10, 35)]
-ALERTS = (Path(__file__).parents[3] / "deploy" / "grafana" / "alerts.yaml").read_text()
-
-
-def expression_of(alert: str) -> str:
-    found = re.search(rf"- alert: {alert}\n +expr: (.+)\n", ALERTS)
-    assert found is not None
-    return found.group(1)
-
-
-class Scene:
-    """One worker of a flow between two clusters, and everybody who asks about it."""
-
-    def __init__(self, source: KafkaCluster, target: KafkaCluster, **extra: str | int | bool) -> None:
-        self.source, self.target = source, target
-        self.stem = new_name("seen")
-        self.alias = new_name("N").replace("-", "")
-        self.flow = f"{self.alias}->B"
-        self.missing = f"{self.stem}-absent"
-        settings: dict[str, str | int | bool] = {
-            f"{self.flow}.topics": f"{self.stem}-t.*,{self.missing}",
-            "config.storage.replication.factor": 1,
-            "sync.topic.acls.enabled": False,
-            "sync.topic.configs.enabled": False,
-            "stall.timeout.ms": 5000,
-            "refresh.topics.interval.seconds": 5,
-            "listeners": "http://127.0.0.1:0",
-            **extra,
-        }
-        self.run = Mm2py(one_way_properties(source, target, names=(self.alias, "B"), **settings))
-        self.rest: Asked
-        self.prometheus: Prometheus
-
-    def topic(self, name: str, records: list[bytes] = FIRST) -> str:
-        topic = f"{self.stem}-t-{name}"
-        make_topic(self.source, topic, 1)
-        write(self.source, topic, records)
-        return topic
-
-    def remote(self, topic: str) -> str:
-        return f"{self.alias}.{topic}"
-
-    def copied(self, topic: str, count: int) -> None:
-        self.run.wait_until(
-            lambda: record_count(self.target, self.remote(topic)) == count, f"{topic} is copied", deadline_s=SLOW_S
-        )
-
-    # The six places
-
-    def in_status(self, topic: str) -> tuple[int, Any, list[str]]:
-        code, found = self.run.status()
-        flow = found["flows"][0]
-        reports = [one for one in flow["topics"] if one["topic"] == topic]
-        problems = [one["text"] for one in found["problems"] if one["where"].endswith(f" {topic}")]
-        return code, reports[0] if reports else None, problems
-
-    def in_v1(self, topic: str) -> Any:
-        items = self.rest.told("GET", f"/v1/flows/{self.flow}/topics?limit=1000", 200)["items"]
-        return next((one for one in items if one["topic"] == topic), None)
-
-    def in_connect(self) -> tuple[str, list[str], str]:
-        """Return the connector's state, those of its tasks, and all traces."""
-        found = self.rest.told("GET", f"{self.rest.connector()}/status", 200)
-        traces = [one.get("trace") or "" for one in (found["connector"], *found["tasks"])]
-        return found["connector"]["state"], [task["state"] for task in found["tasks"]], "\n".join(traces)
-
-    def metric(self, name: str, **labels: str) -> list[float]:
-        wanted = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        return [float(one["value"][1]) for one in self.prometheus.query(f"{name}{{{wanted}}}")]
-
-    def worker_state(self) -> str:
-        """Return what the worker itself says of its connector."""
-        found = self.prometheus.query("kafka_connect_connector_status == 1")
-        return next((one["metric"]["status"] for one in found if "Source" in one["metric"]["connector"]), "")
-
-    def says(self, topic: str, reason: str, *, alert: str, task_fails: bool, partitions: bool = True) -> None:
-        """Assert that all six places tell this reason of a topic."""
-
-        def v1() -> bool:
-            found = self.in_v1(topic)
-            return found is not None and not found["is_copied"] and found["reason"] == reason and bool(found["why"])
-
-        self.run.wait_until(v1, f"/v1 says {reason}", deadline_s=SLOW_S)
-        code, report, problems = self.in_status(topic)
-        assert code == 3 and problems, (code, problems)
-        (said, *_) = [one for one in report["not_copied"] if one["reason"] == reason]
-        assert said["since_ms"] and said["why"] and said["waits_for_operator"], said
-
-        def connect() -> bool:
-            state, tasks, traces = self.in_connect()
-            return state == "RUNNING" and ("FAILED" in tasks) == task_fails and topic in traces
-
-        self.run.wait_until(connect, f"Connect's status tells it: {self.in_connect()}")
-        of_metric = f"mm2py_flow_not_copied_{'partitions' if partitions else 'topics'}"
-        self.run.wait_until(lambda: sum(self.metric(of_metric, flow=self.flow, reason=reason)) > 0, "it is counted")
-        expression = expression_of(alert)
-        self.run.wait_until(
-            lambda: any(one["metric"].get("flow") == self.flow for one in self.prometheus.query(expression)),
-            f"{alert} has a series",
-        )
-        lag = self.metric("mm2py_lag_records", flow=self.flow, topic=topic)
-        assert 0 not in lag, "a lag that is not known is no lag of 0"
-
-    def is_silent_about(self, topic: str, reason: str) -> None:
-        def over() -> bool:
-            found = self.in_v1(topic)
-            return found is None or all(one["reason"] != reason for one in found["not_copied"])
-
-        self.run.wait_until(over, f"nothing says {reason} any more", deadline_s=SLOW_S)
-
-
-def started(scene: Scene) -> Iterator[Scene]:
-    write_first = scene.topic("first")
-    with scene.run:
-        scene.rest = asked(scene.run, scene.flow)
-        scene.copied(write_first, len(FIRST))
-        with Prometheus([scene.rest.address.removeprefix("http://")], {}) as prometheus:
-            scene.prometheus = prometheus
-            yield scene
+SLOW_PATTERN = "{stem}-(a|aa)+"
+"""Of a name of many a's it finds no answer in time, unless the name is nothing else."""
+NOBODY = "{stem}-nobody-.*"
 
 
 @pytest.fixture(scope="module")
 def from_guarded(guarded_cluster: KafkaCluster, target_cluster: KafkaCluster) -> Iterator[Scene]:
-    yield from started(Scene(guarded_cluster, target_cluster))
-
-
-@pytest.fixture(scope="module")
-def to_guarded(source_cluster: KafkaCluster, guarded_cluster: KafkaCluster) -> Iterator[Scene]:
-    yield from started(Scene(source_cluster, guarded_cluster))
+    with Scene(guarded_cluster, target_cluster, topics=("{stem}-absent",)).running() as scene:
+        yield scene
 
 
 def test_a_name_that_the_source_does_not_show_is_missing(from_guarded: Scene) -> None:
-    scene, name = from_guarded, from_guarded.missing
-    said = scene.run.wait_for_event("topic.missing", topic=name, reason="missing", deadline_s=SLOW_S)
+    scene, name = from_guarded, f"{from_guarded.stem}-absent"
+    said = scene.in_log("topic.missing", topic=name, reason="missing")
     assert "does not show it" in said["why"] and "Create it" in said["remedy"]
-    scene.says(name, "missing", alert="Mm2pyTopicsMissing", task_fails=False, partitions=False)
+    scene.says(name, "missing")
     create_topic(scene.source, name, partitions=1)
     write(scene.source, name, FIRST)
     scene.copied(name, len(FIRST))
@@ -173,8 +55,8 @@ def test_a_source_topic_that_may_not_be_read_any_more(from_guarded: Scene) -> No
     with without_right(scene.source, topic, AclOperation.READ):
         said = scene.run.wait_for_event("source.denied", topic=topic, deadline_s=SLOW_S)
         write(scene.source, topic, MORE)
-        assert said["reason"] == "source-denied" and "Grant READ" in said["remedy"]
-        scene.says(topic, "source-denied", alert="Mm2pyNotCopied", task_fails=True)
+        assert "Grant READ" in said["remedy"]
+        scene.says(topic, "source-denied")
         assert record_count(scene.target, scene.remote(topic)) == len(FIRST)
     scene.copied(topic, len(FIRST) + len(MORE))
     scene.is_silent_about(topic, "source-denied")
@@ -184,69 +66,8 @@ def test_a_source_topic_that_might_never_be_read(from_guarded: Scene) -> None:
     scene, name = from_guarded, f"{from_guarded.stem}-t-never"
     with without_right(scene.source, name, AclOperation.READ):
         topic = scene.topic("never")
-        scene.says(topic, "source-denied", alert="Mm2pyNotCopied", task_fails=True)
+        scene.says(topic, "source-denied")
     scene.copied(topic, len(FIRST))
-
-
-def test_a_remote_topic_that_may_not_be_written_to_any_more(to_guarded: Scene) -> None:
-    scene, topic = to_guarded, to_guarded.topic("unwritable")
-    scene.copied(topic, len(FIRST))
-    with without_right(scene.target, scene.remote(topic), AclOperation.WRITE):
-        write(scene.source, topic, MORE)
-        said = scene.run.wait_for_event("target.denied", topic=topic, deadline_s=SLOW_S)
-        assert said["reason"] == "target-denied"
-        scene.says(topic, "target-denied", alert="Mm2pyNotCopied", task_fails=True)
-    scene.copied(topic, len(FIRST) + len(MORE))
-    scene.is_silent_about(topic, "target-denied")
-
-
-def test_a_topic_whose_remote_topic_is_not_empty(to_guarded: Scene) -> None:
-    scene = to_guarded
-    remote = scene.remote(f"{scene.stem}-t-filled")
-    create_topic(scene.target, remote, partitions=1)
-    write(scene.target, remote, ["whose is this?"])
-    topic = scene.topic("filled")
-    scene.run.wait_for_event("topic.refused", topic=topic, deadline_s=SLOW_S)
-    scene.says(topic, "refused", alert="Mm2pyTopicsRefused", task_fails=False, partitions=False)
-    delete_topic(scene.target, remote)
-    scene.copied(topic, len(FIRST))
-    scene.is_silent_about(topic, "refused")
-
-
-def test_a_record_that_the_target_refuses(to_guarded: Scene) -> None:
-    scene = to_guarded
-    remote = scene.remote(f"{scene.stem}-t-large")
-    create_topic(scene.target, remote, 1, {"max.message.bytes": "2000"})
-    topic = scene.topic("large", [b"small", b"x" * 5000, b"small again"])
-    said = scene.run.wait_for_event("source.too_large", topic=topic, deadline_s=SLOW_S)
-    assert said["reason"] == "record-refused"
-    scene.says(topic, "record-refused", alert="Mm2pyNotCopied", task_fails=True)
-
-
-def test_a_paused_flow_is_named_in_the_heading_with_its_lag_and_held_everywhere(to_guarded: Scene) -> None:
-    scene = to_guarded
-    topic = scene.topic("paused")
-    scene.copied(topic, len(FIRST))
-    scene.rest.told("PUT", f"{scene.rest.connector()}/pause", 202)
-    try:
-        scene.run.wait_until(lambda: scene.worker_state() == "paused", "its worker has paused it", deadline_s=SLOW_S)
-        write(scene.source, topic, MORE)
-        summary: list[str] = []
-
-        def named() -> bool:
-            _, found = scene.run.status()
-            summary[:] = [found["summary"]]
-            report = next(one for one in found["flows"][0]["topics"] if one["topic"] == topic)
-            return report["lag"] == len(MORE) and report["not_copied"][0]["reason"] == "held"
-
-        scene.run.wait_until(named, "the status names the pause", deadline_s=SLOW_S)
-        assert re.search(rf"{scene.flow} \(paused.*, lag [\d,]+\)", summary[0]), summary
-        scene.run.wait_until(lambda: scene.in_v1(topic)["reason"] == "held", "/v1 says held")
-        assert scene.in_v1(topic)["is_copied"] is False
-        assert scene.metric("mm2py_lag_records", flow=scene.flow, topic=topic) in ([], [float(len(MORE))])
-    finally:
-        scene.rest.told("PUT", f"{scene.rest.connector()}/resume", 202)
-    scene.copied(topic, len(FIRST) + len(MORE))
 
 
 def test_topics_that_come_and_go_have_words_of_their_own(from_guarded: Scene) -> None:
@@ -272,3 +93,173 @@ def test_topics_that_come_and_go_have_words_of_their_own(from_guarded: Scene) ->
         scene.rest.told("PATCH", f"/connectors/{name}/config", 200, json={"topics.exclude": "", "topics": before})
     scene.run.wait_until(is_copied, "it is copied again", deadline_s=SLOW_S)
     assert json.dumps(sorted(map(str, seen))).count("gone") == 0
+
+
+# Many reasons at once. What fails a task of Connect comes after what does not: the task is the same for all topics.
+
+
+@dataclass(slots=True)
+class Broken:
+    """A flow with a topic for each of many reasons, all of which are told by now."""
+
+    scene: Scene
+    topics: dict[str, str] = field(default_factory=dict)
+    """By reason."""
+    rights: ExitStack = field(default_factory=ExitStack)
+    """Gives back the rights that were taken away."""
+    look: Look = field(init=False)
+    """What ``mm2py status`` says of them."""
+    transaction: Producer = field(init=False)
+    """On the source, in front of records that wait."""
+
+    def hold(self, *topics: str, state: State = State.COPYING) -> None:
+        """Do as the driver of a backfill does, without Spark."""
+        ranges = {topic: {0: Range(0, 1)} for topic in topics}
+        tasks = tuple(((topic, 0),) for topic in topics)
+        backfill = Backfill("0badcafe", ranges, tasks, state, begun_at_ms=now_ms(), seen_at_ms=now_ms())
+        file = read_settings_file(self.scene.run.file, None)
+        ask(file, self.scene.flow, lambda log, _: log.write_backfill(backfill))
+
+    def overwrite(self, old: bytes, new: bytes) -> None:
+        """Change what stands in the source broker's file of the topic that cannot be read."""
+        directory = self.scene.source.directory
+        assert directory is not None and len(old) == len(new)
+        (segment,) = (directory / "data-1" / f"{self.topics['record-unreadable']}-0").glob("*.log")
+        with segment.open("r+b") as file:
+            at = file.read().index(old)
+            file.seek(at)
+            file.write(new)
+
+    def wait_for_all(self) -> None:
+        for reason, topic in self.topics.items():
+            self.scene.wait_for_v1(topic, reason)
+        self.look = self.scene.look()
+
+
+def open_transaction(cluster: KafkaCluster, topic: str) -> Producer:
+    """Begin a transaction with one record, and leave it open."""
+    client = producer(cluster, transactional_id=new_name("open"), transaction_timeout_ms=900_000)
+    client.init_transactions(ANSWER_S)
+    client.begin_transaction()
+    client.produce(topic, b"of a transaction that stays open")
+    assert client.flush(ANSWER_S) == 0
+    return client
+
+
+@pytest.fixture(scope="module")
+def waiting(source_cluster: KafkaCluster, guarded_cluster: KafkaCluster) -> Iterator[Broken]:
+    """Topics that wait, while the task goes on with others."""
+    scene = Scene(
+        source_cluster,
+        guarded_cluster,
+        {"{alias}.consumer.isolation.level": "read_committed"},
+        topics=(SLOW_PATTERN, NOBODY),
+    )
+    with scene.running(), (found := Broken(scene)).rights:
+        topics = found.topics
+        topics["backfill"], topics["record-unreadable"] = f"{scene.stem}-t-backfill", f"{scene.stem}-t-damaged"
+        found.hold(topics["backfill"], topics.pop("record-unreadable"))
+        for name, records in (("backfill", FIRST), ("damaged", [b"whole record"])):
+            held = scene.topic(name, [])
+            scene.run.wait_for_event("topic.held", topic=held, deadline_s=SLOW_S)  # its worker has read of the hold
+            write(scene.source, held, records)
+        topics |= {reason: scene.topic(reason) for reason in ("stalled", "gone")}
+        create_topic(scene.target, remote := scene.remote(f"{scene.stem}-t-refused"), partitions=1)
+        write(scene.target, remote, ["whose is this?"])
+        topics["refused"] = scene.topic("refused")
+        topics["undecided"] = f"{scene.stem}-{'a' * 200}-"
+        make_topic(scene.source, topics["undecided"], 1)
+        for reason in ("stalled", "gone"):
+            scene.copied(topics[reason], len(FIRST))
+        found.transaction = open_transaction(scene.source, topics["stalled"])
+        write(scene.source, topics["stalled"], MORE)
+        delete_topic(scene.source, topics["gone"])
+        found.wait_for_all()
+        yield found
+
+
+@pytest.mark.parametrize("reason", ["refused", "undecided", "stalled", "gone", "backfill"])
+def test_a_topic_that_waits_says_so_in_six_places_and_its_task_runs(waiting: Broken, reason: str) -> None:
+    waiting.scene.says(waiting.topics[reason], reason, look=waiting.look)
+
+
+def test_a_pattern_that_matches_nothing_is_told_of_the_flow_and_is_no_problem(waiting: Broken) -> None:
+    scene, pattern = waiting.scene, NOBODY.format(stem=waiting.scene.stem)
+    assert scene.in_log("topics.none", reason="no-match", pattern=pattern)
+    (said,) = waiting.look.found["flows"][0]["not_copied"]
+    assert (said["reason"], said["waits_for_operator"]) == ("no-match", False)
+    assert pattern in said["why"] and said["since_ms"]
+    assert f"no-match: {said['why']}" in waiting.look.text
+    assert not [one for one in waiting.look.found["problems"] if one["where"] == scene.flow]
+    assert scene.rest.told("GET", f"/v1/flows/{scene.flow}", 200)["report"]["not_copied"] == [said]
+    assert said["why"] not in str(scene.in_connect())
+    scene.run.wait_until(lambda: sum(scene.metric(TOPICS, flow=scene.flow, reason="no-match")) == 1, "it is counted")
+
+
+@pytest.fixture(scope="module")
+def failing(waiting: Broken) -> Broken:
+    """The same flow, with topics for which a task of Connect would have failed."""
+    scene, waited = waiting.scene, waiting.topics
+    found = Broken(scene, rights=waiting.rights)
+    topics = found.topics
+    topics["record-unreadable"] = f"{scene.stem}-t-damaged"
+    found.overwrite(b"whole record", b"wrong record")
+    found.hold(waited["backfill"], state=State.STOPPED)
+    create_topic(scene.target, scene.remote(f"{scene.stem}-t-large"), 1, {"max.message.bytes": "2000"})
+    topics["record-refused"] = scene.topic("large", [b"small", b"x" * 5000, b"small again"])
+    topics |= {reason: scene.topic(reason) for reason in ("target-denied", "stopped")}
+    for reason in ("target-denied", "stopped"):
+        scene.copied(topics[reason], len(FIRST))
+    denied = without_right(scene.target, scene.remote(topics["target-denied"]), AclOperation.WRITE)
+    found.rights.enter_context(denied)
+    write(scene.source, topics["target-denied"], MORE)
+    delete_topic(scene.source, topics["stopped"])
+    make_topic(scene.source, topics["stopped"], 1)
+    write(scene.source, topics["stopped"], [b"another life"])
+    found.wait_for_all()
+    return found
+
+
+RECREATED = replace(TOLD["stopped"], logged="topic.refused", series=TOPICS)
+
+
+@pytest.mark.parametrize("reason", ["stopped", "record-refused", "record-unreadable", "target-denied"])
+def test_a_topic_that_fails_says_so_in_six_places_and_its_task_has_failed(failing: Broken, reason: str) -> None:
+    told = RECREATED if reason == "stopped" else TOLD[reason]
+    lag = len(MORE) if reason == "target-denied" else None
+    failing.scene.says(failing.topics[reason], reason, told=told, look=failing.look, lag=lag)
+
+
+def test_all_of_them_are_copied_once_the_cause_is_gone(waiting: Broken, failing: Broken) -> None:
+    scene, topics = waiting.scene, waiting.topics | failing.topics
+    failing.rights.close()
+    delete_topic(scene.target, scene.remote(topics["refused"]))
+    waiting.transaction.abort_transaction(ANSWER_S)
+    code, (answer,) = scene.run.gaps("accept", f"{scene.flow}:{topics['stopped']}:0")
+    assert (code, answer["accepted"]) == (0, True), answer
+    for reason in ("undecided", "record-refused", "record-unreadable"):  # they are tried again in half a minute
+        delete_topic(scene.source, topics[reason])
+    copies = {
+        "refused": FIRST,
+        "backfill": FIRST,
+        "stopped": [*FIRST, b"another life"],
+        "stalled": FIRST + MORE,
+        "target-denied": FIRST + MORE,
+    }
+    for reason, records in copies.items():
+        remote = scene.remote(topics[reason])
+        scene.run.wait_until(
+            lambda remote=remote, records=records: values(scene.target, remote) == records,  # type: ignore[misc]
+            f"{remote} has all",
+            deadline_s=SLOW_S,
+        )
+    for reason in topics.keys() - {"gone"}:
+        scene.is_silent_about(topics[reason], reason)
+
+    def is_well() -> bool:
+        code, found = scene.run.status()
+        return (code, found["problems"]) == (0, [])
+
+    scene.run.wait_until(is_well, "the status is well", deadline_s=SLOW_S)
+    alerts = {TOLD[reason].alert for reason in topics}
+    scene.run.wait_until(lambda: not alerts & scene.alerts(), "no alert has a series any more")

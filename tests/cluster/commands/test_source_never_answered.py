@@ -1,6 +1,6 @@
 """A source that never answers its workers is told in all six places, beside a flow of the same workers that is well.
 
-The log, ``status``, ``/v1``, Connect's status, metrics and alerts: see ``test_not_copied.py``. A worker that has heard
+The log, ``status``, ``/v1``, Connect's status, metrics and alerts: see ``six_places.py``. A worker that has heard
 nothing of a source runs nothing of the flow, and was green.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 
 from deploy.local.kafka import KafkaCluster
 from deploy.local.prometheus import Prometheus
-from tests.cluster.commands.test_not_copied import SLOW_S, expression_of
 from tests.cluster.copies import make_topic
 from tests.cluster.kafka_client import new_name, record_count, write
 from tests.cluster.kafka_proxy import KafkaProxy
 from tests.cluster.kafka_rules import Drop
 from tests.cluster.rest.serving import Asked, asked
 from tests.cluster.running import Mm2py, Value, one_way_properties
+from tests.cluster.six_places import SLOW_S, expression_of
 
 RECORDS = [b"%d" % number for number in range(10)]
 REASON = "source-silent"

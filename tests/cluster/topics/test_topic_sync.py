@@ -12,8 +12,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AlterConfigOpType,
-    ConfigEntry,
     ConfigResource,
     ResourcePatternType,
     ResourceType,
@@ -22,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from deploy.local.errors import MissingTool
 from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.checker.traffic import Planned
-from tests.cluster.copies import add_partitions, dump, make_topic, now_ms, partitions_of, send
+from tests.cluster.copies import add_partitions, dump, make_topic, now_ms, partitions_of, send, set_by_hand
 from tests.cluster.kafka_client import admin, create_topic, delete_topic, new_name, values, write
 from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties, two_way_properties
 
@@ -34,24 +32,6 @@ GUARD = {
 }
 OPEN = {**GUARD, "super.users": "User:nobody", "allow.everyone.if.no.acl.found": True}
 OFTEN: dict[str, Value] = {"sync.topic.configs.interval.seconds": 1, "sync.topic.acls.interval.seconds": 1}
-
-
-def set_by_hand(cluster: KafkaCluster, topic: str, **settings: str | None) -> None:
-    """Set settings of a topic, or take them back (None); underscores for dots."""
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC,
-        topic,
-        incremental_configs=[
-            ConfigEntry(
-                name.replace("_", "."),
-                value,
-                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-            )
-            for name, value in settings.items()
-        ],
-    )
-    client = admin(cluster)
-    client.incremental_alter_configs([resource])[resource].result(ANSWER_S)
 
 
 def test_a_remote_topic_takes_later_timestamps_as_soon_as_its_source_does(
