@@ -23,7 +23,7 @@ class Sort(Enum):
 
     CHOSEN = "the settings leave the topic out"
     HELD = "an operator, or a backfill, keeps the flow or the topic from being copied for now"
-    PASSING = "it begins or ends to be copied; this takes seconds"
+    PASSING = "it begins or ends to be copied; this takes a minute at most"
     RETRIED = "a cluster does not let it be copied; it is tried again"
     WAITING = "it waits for an operator"
 
@@ -77,8 +77,6 @@ class Reason(StrEnum):
     """It is found out where to go on, and what is there already."""
     MOVING = "moving"
     """It is on its way to another worker."""
-    NOT_LISTED = "not-listed"
-    """The flow coordinator has not listed it yet."""
     DESELECTED = "deselected"
     """It is not selected any more, and the workers end it."""
     OWN_TOPIC = "own-topic"
@@ -111,7 +109,7 @@ _SORTS: Final[Mapping[Sort, frozenset[Reason]]] = {
         {Reason.SOURCE_SILENT, Reason.NO_LEADER, Reason.POSITION_UNSTORED, Reason.RETRYING, Reason.GONE}
     ),
     Sort.HELD: frozenset({Reason.HELD, Reason.BACKFILL, Reason.SWITCHED_OFF}),
-    Sort.PASSING: frozenset({Reason.NEW, Reason.STARTING, Reason.MOVING, Reason.NOT_LISTED, Reason.DESELECTED}),
+    Sort.PASSING: frozenset({Reason.NEW, Reason.STARTING, Reason.MOVING, Reason.DESELECTED}),
     Sort.CHOSEN: frozenset(
         {
             Reason.NO_MATCH,
