@@ -52,24 +52,25 @@ def test_a_file_is_stored_changed_and_taken_back(
         names=(alias, "B"),
         **{f"{flow}.topics": "orders", "config.storage.replication.factor": 1, f"{alias}.client.id": "hunter2"},
     )
+    note = f"mm2py: note: these settings do nothing yet: {alias}.client.id\n"
     code, out, err = run_apply(file, first, "--dry-run")
-    assert (code, err) == (3, "")
+    assert (code, err) == (3, note)
     assert out.startswith(f"{flow} is new:\n")
     code, out, err = run_apply(file, first)
-    assert (code, err) == (2, "")
+    assert (code, err) == (2, note)
     assert out.endswith("\nNothing was stored: without a terminal --yes is needed.\n")
     assert topic not in admin(target_cluster).list_topics(timeout=ANSWER_S).topics
 
     code, out, err = run_apply(file, first, "--yes")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, note)
     assert out.endswith(f"{flow}: version 1 is stored.\n")
     code, out, err = run_apply(file, first)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, note)
     by = f"{login_name()} on {host_name()} (mm2py apply)"
     assert out.startswith(f"{flow}: nothing to do (version 1, by {by}, 20")
 
     code, out, err = run_apply(file, {**first, f"{flow}.topics": "payments"}, "--yes")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, note)
     assert f"\n  topics: 'orders' -> 'payments'\n{flow}: version 2 is stored.\n" in out
     code, found = Mm2py(first).status()
     (shown,) = found["flows"]
@@ -78,7 +79,7 @@ def test_a_file_is_stored_changed_and_taken_back(
         {"setting": "topics", "stored": "payments", "file": "orders", "text": "topics: 'payments' -> 'orders'"}
     ]
     code, out, err = run_apply(file, first, "--previous", "--yes")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, note)
     assert f"\n  topics: 'payments' -> 'orders'\n{flow}: version 3 is stored.\n" in out
 
     records = {message.key(): message.value() for message in read(target_cluster, topic)}
