@@ -39,8 +39,8 @@ class PartitionRow(NamedTuple):
     """Other batches, by reason; None: there are none."""
     dropped: dict[str, int] | None
     """Source records without a copy, by reason; None: there are none."""
-    last_timestamp_ms: int
-    """Of the record copied last; -1 if there is none, or it has none."""
+    newest_ms: int | None
+    """See ``CopiedPartition.newest_ms``: it may be of a batch that a previous owner copied."""
     position: int
     """The next source offset to be copied."""
     fetch_offset: int

@@ -28,7 +28,7 @@ def _partition_metrics() -> Iterable[AnyMetric]:
         ),
         (
             "seconds",
-            "The age of the last acknowledged record; 0 if no record waits. Missing as the records are.",
+            "The age of the last acknowledged record, by any worker; 0 if none waits. Missing as the records are.",
             lambda one: one.lag_s,
         ),
         (

@@ -147,9 +147,10 @@ def partition_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: W
     if len(lags) < len(rows):
         lags = []  # a sum that leaves some out would not be true
     behind = [(row, lag) for row, lag in lags if lag > 0]
-    timed = all(row.last_timestamp_ms >= 0 for row, _ in behind)
+    newest_ms = [row.newest_ms for row, _ in behind if row.newest_ms is not None]
+    timed = len(newest_ms) == len(behind)
     sized = all(row.records for row, _ in behind)
-    oldest_ms = min((row.last_timestamp_ms for row, _ in behind), default=worker.now_ms)
+    oldest_ms = min(newest_ms, default=worker.now_ms)
     return PartitionValues(
         _name_of(flow),
         flow.source,

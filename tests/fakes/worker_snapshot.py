@@ -19,6 +19,7 @@ from mm2py.metrics.snapshot import (
 )
 from mm2py.metrics.windows import Window, WindowState
 from mm2py.records.control_record import LinkUse
+from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, PositionStored
@@ -31,7 +32,14 @@ _IDENTITY = ProducerIdentity(7, 0, "mm2py-test")
 
 
 def copied(
-    topic: str = "orders", number: int = 0, *, records: int = 20, end: int | None = 20, newest_ms: int = NOW_MS - 500
+    topic: str = "orders",
+    number: int = 0,
+    *,
+    records: int = 20,
+    end: int | None = 20,
+    newest_ms: int = NOW_MS - 500,
+    start: int = 0,
+    stored: StoredPosition | None = None,
 ) -> CopiedPartition:
     """Return a partition of which one batch was copied now, fetched 0.2 s ago.
 
@@ -39,14 +47,17 @@ def copied(
         records: in that batch; 0: nothing was copied yet.
         end: of the source log; None: it was not read yet.
         newest_ms: the newest timestamp in the batch.
+        start: where copying began.
+        stored: the position that was stored before.
     """
-    copier = Copier(f"{topic}-{number}", Position(0), _IDENTITY, CopySettings(1 << 30))
+    copier = Copier(f"{topic}-{number}", Position(start), _IDENTITY, CopySettings(1 << 30))
     copier.handle(PositionStored(_IDENTITY))
     part = CopiedPartition(topic, f"A.{topic}", number, copier, TargetRules(1 << 20), merging=MERGE_SMALL)
+    part.stored = stored
     if records:
-        copier.tally.count(Outgoing(0, records, records, newest_ms, 0, bytearray(100 * records)))
-        copier.position = Position(records)
-        copier.fetch_offset = records
+        copier.tally.count(Outgoing(start, start + records, records, newest_ms, 0, bytearray(100 * records)))
+        copier.position = Position(start + records)
+        copier.fetch_offset = start + records
         part.meter.add(newest_ms, records, 100 * records, read_at_s=NOW_S - 0.2, now_s=NOW_S, now_ms=NOW_MS)
     copier.end_offset = end
     part.end_told_at_s = NOW_S

@@ -37,7 +37,7 @@ def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple
                 tally.passed,
                 dict(tally.rebuilt) if tally.rebuilt else None,
                 dict(tally.dropped) if tally.dropped else None,
-                tally.last_timestamp_ms,
+                part.newest_ms,
                 copier.position.source_offset,
                 copier.fetch_offset,
                 _shown_end(part, now_s),

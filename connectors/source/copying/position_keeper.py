@@ -122,10 +122,9 @@ class PositionKeeper:
         """Return what would be stored of a partition now."""
         position, identity, tally, before = part.copier.position, part.copier.identity, part.copier.tally, part.stored
         if tally.records:
-            newest_ms = None if tally.last_timestamp_ms < 0 else tally.last_timestamp_ms
             record_bytes: int | None = round(tally.bytes / tally.records)
         else:
-            newest_ms, record_bytes = (None, None) if before is None else (before.newest_ms, before.record_bytes)
+            record_bytes = None if before is None else before.record_bytes
         return StoredPosition(
             next_source=position.source_offset,
             source_cluster=self._source_id,
@@ -141,7 +140,7 @@ class PositionKeeper:
             skipped=position.skipped,
             ledger=part.ledger_number,
             ledger_run=part.ledger_run,
-            newest_ms=newest_ms,
+            newest_ms=part.newest_ms,
             record_bytes=record_bytes,
             source_end=part.known_end(self._clock.monotonic()),
             moved_ms=self._moved_ms(part),

@@ -144,8 +144,8 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
         dropped.update(tally.dropped)
     lags = [part.copier.lag() for part in parts]
     known = [lag for lag in lags if lag is not None]
-    behind = [tally.last_timestamp_ms for tally, lag in zip(tallies, lags, strict=True) if lag]
-    is_timed = all(at_ms >= 0 for at_ms in behind)
+    behind = [part.newest_ms for part, lag in zip(parts, lags, strict=True) if lag]
+    timed = [at_ms for at_ms in behind if at_ms is not None]
     return TopicStatus(
         topic=name,
         remote_topic=parts[0].target_topic,
@@ -156,7 +156,7 @@ def topic_status(name: str, parts: Sequence[CopiedPartition], now_ms: int) -> To
         rebuilt=dict(rebuilt),
         dropped=dict(dropped),
         lag_records=sum(known) if known else None,
-        lag_s=_lag_s(behind, now_ms) if known and is_timed else None,
+        lag_s=_lag_s(timed, now_ms) if known and len(timed) == len(behind) else None,
         problems=tuple(sorted(_problems(parts))),
         copy_modes=_copy_modes(parts),
     )

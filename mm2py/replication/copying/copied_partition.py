@@ -129,6 +129,23 @@ class CopiedPartition:
         return self.asked_readable_end if now_s - self.asked_at_s <= END_KNOWN_S else None
 
     @property
+    def newest_ms(self) -> int | None:
+        """Return the newest timestamp of the batch that was copied last; None: it had none, or none is known.
+
+        Until this worker has copied a batch, the position that the partition started at tells it. It does not if the
+        partition starts before that position: then the last record of the copy is another one.
+
+        The story: a worker is started anew while the target refuses writes. It has copied nothing itself, and the copy
+        is as old as the last batch of the previous incarnation.
+        """
+        if self.copier.tally.records:
+            at_ms = self.copier.tally.last_timestamp_ms
+            return None if at_ms < 0 else at_ms
+        if self.stored is None or self.copier.position.source_offset < self.stored.next_source:
+            return None
+        return self.stored.newest_ms
+
+    @property
     def waits_for_position(self) -> bool:
         """It must store its position before it sends anything, and that is not possible now."""
         return isinstance(self.copier.state, Storing) and bool(self.position_problem)

@@ -67,6 +67,24 @@ async def test_while_the_target_is_away_lag_grows_and_latencies_of_the_last_minu
         await world.copied({"orders": "A.orders"})
 
 
+async def test_a_worker_that_has_copied_nothing_itself_tells_the_age_of_the_copy() -> None:
+    world = World(4)
+    world.source.create_topic("orders", 1)
+    world.source.append("orders", 0, [b"1"])
+    async with world.worker() as herder:
+        await world.copied({"orders": "A.orders"})
+        await world.stop(herder)
+    world.target.unwritable_topics.add("A.orders")
+    for _ in range(9):
+        world.source.append("orders", 0, [b"2"])
+    async with world.worker() as herder:
+        await asyncio.sleep(60)
+        page = page_of(herder)
+        assert page.value("mm2py_lag_records", topic="orders", partition="0") == 9
+        assert 50 < page.value("mm2py_lag_seconds", topic="orders", partition="0") < 120
+        assert page.value("mm2py_flow_not_copied_partitions", flow="A->B", reason="target-denied") == 1
+
+
 async def test_a_checkpoint_is_on_the_page_with_its_latency() -> None:
     world = World(3, extra={"emit.checkpoints.enabled": "true"})
     world.source.create_topic("orders", 1)

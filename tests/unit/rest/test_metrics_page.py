@@ -13,6 +13,7 @@ from mm2py.metrics.snapshot import (
     FlowSnapshot,
     GroupSnapshot,
 )
+from mm2py.records.source_offset import StoredPosition
 from mm2py.replication.copying import states
 from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from rest.metrics.metric import Summary
@@ -65,6 +66,27 @@ def test_a_partition_of_which_nothing_was_copied_has_no_latency_and_no_lag_in_se
     assert page.value(LATENCY) == 0
     assert page.value("mm2py_lag_records") == 7
     assert page.labels("mm2py_lag_seconds") == page.labels("mm2py_lag_bytes") == []
+
+
+def test_before_a_worker_has_copied_anything_the_stored_position_tells_the_age() -> None:
+    stored = StoredPosition(3, newest_ms=NOW_MS - 60_000, record_bytes=100)
+    at_it = copied(records=0, end=12, start=3, stored=stored)
+    assert Page(worker(flow([at_it]))).value("mm2py_lag_records") == 9
+    assert Page(worker(flow([at_it]))).value("mm2py_lag_seconds") == 60.0
+
+    has_copied = copied(records=5, end=12, start=3, stored=stored, newest_ms=NOW_MS - 4000)
+    assert Page(worker(flow([has_copied]))).value("mm2py_lag_seconds") == 4.0
+
+    silent = copied(records=0, end=None, start=3, stored=stored)
+    assert Page(worker(flow([silent]))).labels("mm2py_lag_seconds") == [], "as the records are"
+    of_mm2 = copied(records=0, end=12, start=3, stored=StoredPosition(3))
+    assert Page(worker(flow([of_mm2]))).labels("mm2py_lag_seconds") == []
+
+
+def test_a_partition_that_starts_before_its_stored_position_has_no_lag_in_seconds() -> None:
+    """The target has lost what was copied last: how old the last of the rest is, is not known."""
+    set_back = copied(records=0, end=12, start=2, stored=StoredPosition(3, newest_ms=NOW_MS - 60_000))
+    assert Page(worker(flow([set_back]))).labels("mm2py_lag_seconds") == []
 
 
 def test_a_partition_that_was_not_read_yet_has_no_lag() -> None:
