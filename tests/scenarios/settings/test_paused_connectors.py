@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
 from mm2py.connector import Kind
 from mm2py.kafka.port import ProduceRequest
 from mm2py.records.operator_request import TargetState
+from tests.fakes.metrics_page import Page, page_of
 from tests.scenarios.config_world import FLOW, TOPIC, put
 from tests.scenarios.gate import Request
 from tests.scenarios.paused_world import (
@@ -25,6 +28,8 @@ from tests.scenarios.paused_world import (
 from tests.scenarios.shared_world import SharedWorld
 from tests.simulation.incarnation import SimulationLoop
 
+ALERTS = (Path(__file__).resolve().parents[3] / "deploy" / "grafana" / "alerts.yaml").read_text()
+
 pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 
 
@@ -39,6 +44,30 @@ async def test_a_held_flow_writes_nothing_on_any_worker_and_resumes_behind_its_l
         assert world.is_fully_assigned()
         await resumed(world)
     assert not any(line["records"] for process in processes for line in process.said("partitions.reconciled"))
+
+
+@pytest.mark.parametrize("state", [TargetState.PAUSED, TargetState.STOPPED])
+async def test_while_a_flow_is_held_one_series_of_its_connector_tells_so(state: TargetState) -> None:
+    """The story: a pause was forgotten, and no alert on lag could see it, since no worker told a lag any more."""
+    (rule,) = re.findall(r"- alert: Mm2pyFlowHeld\n +expr: .*\((\w+)\{status=~\"(.+)\"\}\) > 0\n", ALERTS)
+    alert_of, alert_states = rule
+    async with under_load(1) as (world, (process,)):
+        assert of_flow(page_of(process.herder)) >= {"mm2py_lag_records", "mm2py_flow_state"}
+        await held(world, state)
+        process.kill()
+        again = world.start()
+        await world.until(lambda: states(world) == {state.lower()}, within_s=60)
+        page = page_of(again.herder)
+        assert of_flow(page) == {"mm2py_connector_starts_total"}
+        (told,) = [one for one in page.labels(alert_of) if "MirrorSourceConnector" in one["connector"]]
+        assert told["status"] == state.lower()
+        assert told["status"] in alert_states.split("|")
+        await resumed(world, within_s=60)
+
+
+def of_flow(page: Page) -> set[str]:
+    """Return the names of mm2py's own series of the flow."""
+    return {one.name for one in page.samples if one.labels.get("flow") == str(FLOW)}
 
 
 async def test_asking_for_the_present_state_writes_nothing() -> None:
