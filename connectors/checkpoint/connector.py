@@ -83,7 +83,7 @@ class CheckpointConnector(RoundsConnector):
         log: FilteringBoundLogger,
     ) -> None:
         """``target`` passes the gate of this worker's group."""
-        effect = "checkpoints, and group offsets on the target, come later; records are copied all the same"
+        effect = "checkpoints, and group offsets on the target, come later; copying of records does not need them"
         super().__init__("checkpoints", effect=effect, clock=clock, rng=rng, log=log)
         if settings.checkpoints is None:
             raise AssertionError("it emits no checkpoints")

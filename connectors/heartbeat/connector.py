@@ -46,7 +46,7 @@ class HeartbeatConnector(RoundsConnector):
         log: FilteringBoundLogger,
     ) -> None:
         """``brokers`` are those of the target."""
-        effect = "no heartbeats are written; records are copied all the same"
+        effect = "no heartbeats are written; copying of records does not need them"
         super().__init__("heartbeats", effect=effect, clock=clock, rng=rng, log=log)
         self._settings = settings
         self._brokers = brokers

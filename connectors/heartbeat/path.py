@@ -226,7 +226,7 @@ class PathConnector(RoundsConnector):
             brokers: those of the target.
             interval_s: how often the source gets a heartbeat, by the file; None: it names no emitter.
         """
-        effect = "the path's proof and latency are unknown; records are copied"
+        effect = "whether heartbeats come through, and how fast, is unknown; copying of records does not need it"
         super().__init__("path", effect=effect, clock=clock, rng=rng, log=log)
         self._flow = flow
         self._topic = topic

@@ -71,7 +71,7 @@ class OffsetSyncs:
             "offset_syncs",
             clock=context.clock,
             log=context.log,
-            effect="groups that fail over read more records again; records are copied all the same",
+            effect="groups that fail over read more records again; copying of records does not need them",
         )
 
     async def run(self) -> None:

@@ -152,8 +152,8 @@ class StoredGaps:
         """
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=AGAIN_MOST_S)
         effect = (
-            "gaps and topics that are not copied are logged and counted only, and commands are not heard; records are"
-            " copied"
+            "gaps and topics that are not copied are logged and counted only, and commands are not heard; copying of"
+            " records does not need them"
         )
         trouble = Trouble("status", clock=self._clock, log=self._log, effect=effect)
         is_tidy = False

@@ -77,7 +77,7 @@ async def repeat(
                 said.add(kind)
                 say = log.warning if known else log.error
                 why = str(error) if known else _defect(error)
-                say(f"{name}.failing", why=why, effect="copying goes on; it is tried again")
+                say(f"{name}.failing", why=why, effect="copying of records does not need it; it is tried again")
         else:
             if said:
                 said.clear()

@@ -388,8 +388,8 @@ class PositionKeeper:
                 "positions.topic_gone",
                 topic=self._store.topic,
                 why="the topic was deleted, and all positions with it",
-                effect="records are copied, and no position is stored; if mm2py ended now, it would refuse all topics"
-                " at its next start instead of copying them twice",
+                effect="no position is stored, though records may be copied; if mm2py ended now, it would refuse all"
+                " topics at its next start instead of copying them twice",
                 remedy="Create it again by hand, with as many partitions and cleanup.policy=compact, while mm2py runs:"
                 " it then stores all positions again.",
             )
