@@ -82,8 +82,10 @@ class MissingTopics:
             if one.is_name and self._is_due(one) and one.entry not in causes:
                 causes[one.entry] = Cause(Reason.MISSING, self._why(one), self._remedy(one), since_ms)
         if patterns:
-            why = f"No topic of {source} matches {' or '.join(one.entry for one in patterns)}."
-            causes[""] = Cause(Reason.NO_MATCH, why, "", min(self._since_ms[one] for one in patterns))
+            why = f"mm2py sees no topic on {source} that matches {' or '.join(one.entry for one in patterns)}."
+            causes[""] = Cause(
+                Reason.NO_MATCH, why, self._pattern_remedy(), min(self._since_ms[one] for one in patterns)
+            )
         return causes
 
     async def _look_for_hidden(self, metadata: ClusterMetadata) -> None:
@@ -120,8 +122,9 @@ class MissingTopics:
                 reason, why = str(Reason.MISSING), self._why(one)
                 self._log.warning("topic.missing", topic=one.entry, reason=reason, why=why, remedy=self._remedy(one))
             else:
-                why = f"No topic of {self._context.flow.source} matches it."
-                self._log.info("topics.none", pattern=one.entry, reason=str(Reason.NO_MATCH), why=why)
+                why = f"mm2py sees no topic on {self._context.flow.source} that matches it."
+                reason, remedy = str(Reason.NO_MATCH), self._pattern_remedy()
+                self._log.info("topics.none", pattern=one.entry, reason=reason, why=why, remedy=remedy)
 
     def _copy_of(self, name: str) -> str:
         settings = self._context.settings
@@ -134,6 +137,12 @@ class MissingTopics:
 
     def _why(self, one: Unmatched) -> str:
         return f"topics names {one.entry}, and {self._context.flow.source} does not show it to mm2py."
+
+    def _pattern_remedy(self) -> str:
+        return (
+            f"If {self._context.flow.source} has such topics, grant DESCRIBE and READ on them: it hides topics that"
+            " mm2py may not describe. If it has none yet, there is nothing to do."
+        )
 
     def _remedy(self, one: Unmatched) -> str:
         source = self._context.flow.source

@@ -128,6 +128,10 @@ async def test_names_and_patterns_of_nothing_are_stored_until_a_topic_appears() 
         assert reasons(world.target)[""] == ["no-match"]
         log = world.log_text.getvalue()
         assert "topic.missing" in log and "topics.none" in log and "reason=missing" in log
+        (none,) = causes(world.target)[""]
+        assert none.why == "mm2py sees no topic on A that matches tmp-.*."
+        assert none.remedy.startswith("If A has such topics, grant DESCRIBE and READ on them")
+        assert none.remedy in log
         for name in ("order", "tmp-1"):
             world.source.create_topic(name, 1)
             world.source.append(name, 0, [b"1"])
