@@ -310,8 +310,9 @@ class PathConnector(RoundsConnector):
                         "path.silent",
                         why=f"{'no further' if ever else 'no'} heartbeat has come into {self._topic}",
                         newest_age_s=None if age_s is None else round(age_s, 1),
-                        remedy=f"See whether {self._flow} copies, and whether heartbeats are emitted into"
-                        f" {self._flow.source}: pairs *->{self._flow.source}, with --clusters {self._flow.source}.",
+                        remedy=f"Look with mm2py status whether {self._flow} copies other topics. If it does, no worker"
+                        f" writes heartbeats to {self._flow.source}: start one with mm2py FILE --clusters"
+                        f" {self._flow.source}, and do not switch emit.heartbeats.enabled off there.",
                     )
 
     def _say_unreadable(self, error: Mm2Error | None) -> None:

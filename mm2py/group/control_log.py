@@ -93,12 +93,14 @@ class ControlLog:
         self._rng = rng
         self._log = log
         self._opening = Trouble("control_log.opening", clock=clock, log=log, effect="this worker cannot take part")
-        self._reading = Trouble("control_log.reading", clock=clock, log=log, effect="it does not learn what is decided")
+        self._reading = Trouble(
+            "control_log.reading", clock=clock, log=log, effect="this worker does not learn what its group decides"
+        )
         self._appending = Trouble(
             "control_log.appending",
             clock=clock,
             log=log,
-            effect="it stops writing one session time-out after its last heartbeat",
+            effect="this worker stops writing one session time-out after its last heartbeat",
         )
         self._read_backoff = Backoff(rng, first_s=0.05, most_s=1.0)
         self._leader: ControlLeader | None = None

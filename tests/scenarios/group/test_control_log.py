@@ -253,6 +253,7 @@ async def test_a_revoked_right_is_named_once_and_waited_for(leader_goes: bool) -
     for event in ("control_log.reading.waiting", "control_log.appending.waiting"):
         (line,) = scene.lines(event)
         assert "READ and WRITE" in line
+        assert 'effect="this worker ' in line
     scene.cluster.allow(NAME)
     assert len(await read_to(log, 1)) == 1
     assert await appending == 0
