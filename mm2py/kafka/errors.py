@@ -7,6 +7,7 @@ says whether to try again. Errors of a secured connection may be mended while mm
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -183,6 +184,26 @@ class ForeignCluster(KafkaError):
 
 MESSAGE_SHOWN: Final = 500
 """So many characters of what a broker says; a log line has no more of it."""
+_DUMP: Final = "Request Request("
+_DUMPED_USER: Final = re.compile(r"session=Session\((.+?),[^,/]*/")
+
+
+def plain_message(message: str) -> str:
+    """Return what a broker says without the dump of a request, which brokers put into "Request ... is not authorized.".
+
+    The dump has about 400 characters: processor, connection, session, buffer. Who sent the request is kept, where the
+    dump says it: brokers before 4.0 do. The rest, as the right that the request needs, stays as it is.
+    """
+    begin = message.find(_DUMP)
+    if begin < 0:
+        return message
+    end, depth = begin + len(_DUMP), 1
+    while end < len(message) and depth:
+        depth += {"(": 1, ")": -1}.get(message[end], 0)
+        end += 1
+    user = _DUMPED_USER.search(message, begin, end)
+    the_request = f"{'the' if begin else 'The'} request{f' of {user[1]}' if user else ''}"
+    return f"{message[:begin]}{the_request}{message[end:]}"
 
 
 class BrokerRefused(KafkaError):
@@ -192,7 +213,7 @@ class BrokerRefused(KafkaError):
     """An operator may mend what no repetition does: grant a right, change a setting."""
 
     def __init__(self, what: str, code: int, *, remedy: str = "", message: str | None = None) -> None:
-        detail = f": {message[:MESSAGE_SHOWN].rstrip('. ')}" if message else ""
+        detail = f": {plain_message(message)[:MESSAGE_SHOWN].rstrip('. ')}" if message else ""
         super().__init__(f"{what} was refused with {name_of(code)} ({code}){detail}.", remedy=remedy)
         self.code = code
         self.reaction = reaction_to(code)

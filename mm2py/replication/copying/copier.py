@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final, assert_never
 
 from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.errors import plain_message
 from mm2py.offsets.runs import Hole, HoleCause
 from mm2py.records.batch import next_sequence
 from mm2py.replication.copying import events, states
@@ -231,7 +232,7 @@ class Copier(CopierView):
         entry.refuse(error.stored)
         what = f"{name_of(event.code)} ({event.code})"
         if event.message:
-            what += f": {event.message}"
+            what += f": {plain_message(event.message)}"
         if type(self.state) is not Copying:  # what this one says follows from an earlier one's failure
             if error.stored is not Stored.NO:
                 self._lose_answer()
