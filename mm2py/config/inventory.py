@@ -26,6 +26,7 @@ from mm2py.config.keys import (
     OWN_FLOW,
     OWN_TOP,
     PRODUCER,
+    RENAMED,
     WORKER,
     WORKER_FAMILIES,
 )
@@ -221,18 +222,22 @@ def nearest(item: Item, clusters: Collection[str]) -> str:
     clients = [f"{client}.{key}" for client, table in CLIENTS.items() for key in table]
     match item.level:
         case Level.TOP:
-            prefix, names = "", [*CONNECTOR, *OWN_TOP, *FILE, *CLIENT_NAMES]
+            prefix, names = "", [*CONNECTOR, *RENAMED, *OWN_TOP, *FILE, *CLIENT_NAMES]
         case Level.CLUSTER:
             prefix, names = f"{item.cluster}.", [*WORKER, *OWN_CLUSTER, *CLIENT_NAMES, *clients]
         case Level.FLOW:
-            prefix, names = f"{item.flow}.", [*CONNECTOR, *FLOW_ONLY, *OWN_FLOW, *clients]
+            prefix, names = f"{item.flow}.", [*CONNECTOR, *RENAMED, *FLOW_ONLY, *OWN_FLOW, *clients]
     if item.level is Level.TOP:
         head, _, rest = item.name.partition(".")
         if rest and (rest in WORKER or rest in CLIENT_NAMES or _client_key(rest, ("",)) is not None):
             near = difflib.get_close_matches(head, list(clusters), 1)
             return f"{shown_key(head)} is not in clusters" + (f"; did you mean {near[0]}.{rest}?" if near else "")
     near = _near(item.name, names)
-    return f"did you mean {prefix}{near[0]}?" if near else ""
+    if not near:
+        return ""
+    (meant,) = near
+    text = f"{RENAMED[meant]}, formerly {meant}" if meant in RENAMED else meant
+    return f"did you mean {prefix}{text}?"
 
 
 def may_mean_enabled(item: Item) -> bool:

@@ -854,6 +854,10 @@ def test_warnings_of_the_file_itself_are_passed_on(load: Load) -> None:
         ("A.bootstrap.server", "A.bootstrap.servers"),
         ("A.consumer.isolation.levl", "A.consumer.isolation.level"),
         ("memory.max.byte", "memory.max.bytes"),
+        ("A->B.topics.blaklist", "A->B.topics.exclude, formerly topics.blacklist"),
+        ("topic.blacklst", "topics.exclude, formerly topic.blacklist"),
+        ("groups.blaklist", "groups.exclude, formerly groups.blacklist"),
+        ("config.property.blacklist", "config.properties.exclude, formerly config.properties.blacklist"),
     ],
 )
 def test_a_slip_of_the_pen_finds_what_was_meant(key: str, meant: str) -> None:
