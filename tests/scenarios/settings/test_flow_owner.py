@@ -556,6 +556,17 @@ async def test_apply_with_a_file_of_another_group_is_refused_while_workers_of_th
     assert await owner_group(world) == "mm2py", "a worker claims the flow, when it has fenced the owner"
 
 
+async def test_apply_with_a_file_of_another_group_that_says_what_is_stored_has_nothing_to_do(tmp_path: Path) -> None:
+    """docs/configuration.md: the group is looked at only where there is something to store."""
+    world = world_of()
+    world.make_topics(1, 1)
+    await started(world, 1)
+    shell = Shell(world, tmp_path)
+    assert await shell.run({"topics": "t.*"}, "--yes") == EXIT_DONE
+    assert await shell.run({"topics": "t.*", "mm2py.group": "laptop"}, "--yes") == EXIT_DONE
+    assert "nothing to do" in shell.out and not shell.warnings
+
+
 async def test_a_group_that_starts_while_the_operator_is_asked_is_noticed(tmp_path: Path) -> None:
     world = world_of()
     world.make_topics(1, 1)
