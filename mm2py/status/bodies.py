@@ -49,7 +49,7 @@ class StatusBody(FormatBody):
 
     at_ms: int = Field(examples=[1764000000000])
     """When, by the clock of the machine that asked."""
-    summary: str = Field(examples=["copied except A->B (paused by ann since 2026-11-26T08:00:00Z, lag 25)"])
+    summary: str = Field(examples=["copied except A->B (paused since 2026-11-26T08:00:00Z by ann: repairs; lag 25)"])
     """Whether all is copied, in a sentence, with what operators keep from being copied."""
     clusters: Mapping[ClusterAlias, str] = Field(examples=[{"A": "", "B": ""}])
     """By alias: why the cluster does not answer; empty if it does."""

@@ -144,7 +144,11 @@ class Report:
         held = [text for flow in self.flows for text in _held_back(flow)]
         if count:
             return f"{count} problem{'s' if count > 1 else ''}{'; not copied: ' if held else ''}{', '.join(held)}"
-        return f"copied except {', '.join(held)}" if held else "nothing is wrong"
+        if not held:
+            return "nothing is wrong"
+        enabled = [flow for flow in self.flows if flow.settings.enabled]
+        is_all_held = bool(enabled) and all(_is_held(flow) for flow in enabled)
+        return f"{'nothing is copied:' if is_all_held else 'copied except'} {', '.join(held)}"
 
     @property
     def is_whole(self) -> bool:
@@ -365,17 +369,21 @@ def _since(said: NotCopied) -> str:
     return "" if said.since_ms is None else f" Since {time_text(said.since_ms)}."
 
 
+def _is_held(flow: FlowReport) -> bool:
+    """Return whether operators have paused or stopped the flow itself."""
+    return any(held.connector is Kind.SOURCE for held in flow.held)
+
+
 def _held_back(flow: FlowReport) -> Iterable[str]:
     """Yield what operators keep from being copied, with its lag."""
-    is_held = False
     for held in flow.held:
         since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
+        told = f"{held.state}{since}{held.text.removeprefix(held.state)}"  # a reason, which any text may be, comes last
         if held.connector is Kind.SOURCE:
-            is_held = True
-            yield f"{flow.flow} ({held.text}{since}, lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
+            yield f"{flow.flow} ({told}; lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
         else:
-            yield f"{_OTHERS[held.connector]} of {flow.flow} ({held.text}{since})"
-    if is_held:
+            yield f"{_OTHERS[held.connector]} of {flow.flow} ({told})"
+    if _is_held(flow):
         return
     for backfill in flow.backfills:
         if backfill.is_holding:

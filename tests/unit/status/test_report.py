@@ -14,6 +14,7 @@ from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, p
 from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import View
+from mm2py.records.author import UNKNOWN
 from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.connector_config import Writer as ConfigWriter
@@ -44,7 +45,7 @@ from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
-from mm2py.status.flow_report import Guarantee, Level, TopicReport, guarantee_of
+from mm2py.status.flow_report import FlowReport, Guarantee, Level, TopicReport, guarantee_of
 from mm2py.status.printout import ROWS_MOST, text_of
 from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
 from mm2py.topics.filters import WhyNot
@@ -504,7 +505,7 @@ def test_a_topic_that_a_ring_leaves_out_is_no_lag_of_a_paused_flow() -> None:
     for group in (two_members({}, {}).facts(), None):  # also when the worker that has said it is gone
         report = reported(facts, group=group)
         assert (topic_of(report, "a.orders").lag, topic_of(report).lag) == (None, 7)
-        assert "A->B (paused by ann" in report.summary and ", lag 7)" in report.summary
+        assert "A->B (paused since " in report.summary and " by ann; lag 7)" in report.summary
         assert [str(one.reason) for one in topic_of(report, "a.orders").not_copied] == ["ring"]
         assert [str(one.reason) for one in topic_of(report).not_copied] == ["held"]
 
@@ -745,6 +746,24 @@ def test_of_a_paused_connector_it_is_told_who_paused_it_and_that_is_no_problem()
     assert "MirrorSourceConnector: paused by ann since 1970-01-01T00:16:40Z" in text
     assert "MirrorHeartbeatConnector: stopped by another writer of the configs topic than mm2py\n" in text
     assert kinds(report) == kinds(reported(of_flow()))
+
+
+def test_the_heading_says_what_operators_hold_back_since_when_and_why() -> None:
+    author = replace(UNKNOWN, reason="night work")
+    paused = Target(TargetState.PAUSED, "ann", NOW_MS, author=author)
+    told = "A->B (paused since 1970-01-01T00:16:40Z by ann: night work; lag 0)"
+    (running,) = reported(of_flow()).flows
+    (held,) = reported(of_flow(held={Kind.SOURCE: paused})).flows
+    (silent,) = reported(of_flow(held={Kind.HEARTBEAT: replace(paused, state=TargetState.STOPPED)})).flows
+    off = replace(running, settings=replace(running.settings, enabled=False))
+
+    def heading(*flows: FlowReport) -> str:
+        return replace(reported(of_flow()), flows=flows, problems=()).summary
+
+    assert heading(running) == heading(off) == heading() == "nothing is wrong"
+    assert heading(held) == heading(held, off) == f"nothing is copied: {told}"
+    assert heading(held, running) == f"copied except {told}"
+    assert heading(silent) == "copied except heartbeats of A->B (stopped since 1970-01-01T00:16:40Z by ann: night work)"
 
 
 def test_a_backfill_is_shown_with_its_progress_and_one_without_a_driver_is_a_problem() -> None:
