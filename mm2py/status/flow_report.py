@@ -831,7 +831,10 @@ def _notes(facts: FlowFacts, topics: Iterable[TopicReport], whole: Iterable[NotC
         yield f"no topic of {source} is selected by topics."
     for one in facts.unmatched:
         if one.entry not in told:
-            yield f"topics names {one.entry}, and no topic of {source} matches it."
+            if one.is_name:
+                yield f"topics names {one.entry}, and {source} does not show it."
+            else:
+                yield f"the pattern {one.entry} of topics matches no topic that {source} shows."
 
 
 def _is_open(gap: Gap) -> bool:
