@@ -108,7 +108,7 @@ demo-backfill: venv venv-spark ## two million records of history copied by Spark
 # The first half leaves out what needs PySpark's Arrow, so the second one runs these folders again.
 NEED_ARROW := $(wildcard tests/unit/backfill tests/scenarios/backfill)
 
-ON_CLUSTERS = $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(THREE_AT_A_TIME)
+ON_CLUSTERS = $(wildcard tests/cluster tests/parity) $(NEED_ARROW) $(USUAL) $(THREE_AT_A_TIME) --durations=40 --durations-min=8
 # What fails on real processes is run once more at the end, alone, and told (tests/second_try).
 TWICE := $(PY) -m tests.second_try
 
