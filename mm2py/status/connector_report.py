@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.group.group_state import GroupState
+from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import Target
 
@@ -28,6 +29,12 @@ class HeldReport:
     """When that was asked, by the clock of the writer; None: it does not say."""
     text: str
     """The same in words."""
+
+    @property
+    def told(self) -> str:
+        """The same, and since when. A reason, which any text may be, comes last."""
+        since = "" if self.at_ms is None else f" since {time_text(self.at_ms)}"
+        return f"{self.state}{since}{self.text.removeprefix(self.state)}"
 
 
 @dataclass(frozen=True, slots=True)

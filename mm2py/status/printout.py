@@ -99,8 +99,7 @@ class _Page:
         for note in flow.notes:
             self._say(f"note: {note}")
         for held in flow.held:
-            since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
-            self._say(f"{held.connector}: {held.text}{since}")
+            self._say(f"{held.connector}: {held.told}")
         for refusal in flow.refused:
             self._say(f"{refusal.connector}: refused by {refusal.worker}: {refusal.why}")
         for task in flow.tasks:

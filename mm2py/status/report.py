@@ -377,12 +377,10 @@ def _is_held(flow: FlowReport) -> bool:
 def _held_back(flow: FlowReport) -> Iterable[str]:
     """Yield what operators keep from being copied, with its lag."""
     for held in flow.held:
-        since = "" if held.at_ms is None else f" since {time_text(held.at_ms)}"
-        told = f"{held.state}{since}{held.text.removeprefix(held.state)}"  # a reason, which any text may be, comes last
         if held.connector is Kind.SOURCE:
-            yield f"{flow.flow} ({told}; lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
+            yield f"{flow.flow} ({held.told}; lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
         else:
-            yield f"{_OTHERS[held.connector]} of {flow.flow} ({told})"
+            yield f"{_OTHERS[held.connector]} of {flow.flow} ({held.told})"
     if _is_held(flow):
         return
     for backfill in flow.backfills:
