@@ -1,0 +1,3 @@
+"""Stands before the real rich in the path of processes under test: structlog loads it where it can be had."""
+
+raise ImportError("rich is for development only")
