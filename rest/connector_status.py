@@ -13,7 +13,7 @@ from mm2py.config.flow_properties import is_enabled, meaning
 from mm2py.connector import ConnectorName, Kind, TopicName
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
-from mm2py.records.standstill import numbers
+from mm2py.records.partition_ranges import numbers
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport
 from mm2py.status.not_copied import FAILED as FAILED_REASONS

@@ -35,8 +35,8 @@ class CopyUncertain(FlowRefused):
             f"Flow {flow} is refused: exactly.once.source.support=enabled cannot be kept. How far MirrorMaker 2 has"
             f" copied {topic}-{partition} behind its last position cannot be told: {why}.",
             remedy=f"Go on behind what is there: {requests(flow, topic, partition)}. N is the offset of the last record"
-            f" on {flow.source} that MirrorMaker 2 has copied: compare the ends of both topics, see {DOCS}. If nobody"
-            f" can tell N, set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left"
+            f" on {flow.source} that MirrorMaker 2 has copied: compare the ends of both topics, see {DOCS}. If N is"
+            f" not known, set {flow.target}.exactly.once.source.support=disabled for the first start: nothing is left"
             " out then, and some records of that partition may be copied twice.",
         )
 

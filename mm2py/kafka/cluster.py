@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.kafka import messages
+from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import (
     AuthenticationFailed,
     Backoff,
@@ -42,6 +43,8 @@ AVOIDED_S = 30.0
 """How long a broker that did not answer is not asked for what other brokers can tell as well."""
 PARTITIONS_AT_ONCE: Final = 1000
 """After the metadata of so many, other tasks run: those of 100,000 partitions take a quarter of a second."""
+ASKED_MOST: Final = 1000
+"""So many topics are asked for by name at once."""
 WAITING_REPORT_S: Final = 5.0
 """How often it is logged that something still waits."""
 
@@ -101,6 +104,18 @@ async def fetch_metadata(
         brokers={BrokerId(broker.node_id): (broker.host, broker.port) for broker in reply.brokers},
         topics=await _topics_of(reply),
     )
+
+
+async def hidden_among(brokers: Brokers, names: Iterable[str], *, channel: str = "control") -> set[str]:
+    """Return those of the topics that we may not describe; of more than ``ASKED_MOST`` the rest is not asked for.
+
+    In a list of all topics they look as if they were deleted. Asked for by name, a broker tells the difference.
+
+    Raises: as ``fetch_metadata``.
+    """
+    asked = sorted(names)[:ASKED_MOST]
+    topics = (await fetch_metadata(brokers, asked, channel=channel)).topics if asked else {}
+    return {name for name, topic in topics.items() if topic.error_code == TOPIC_AUTHORIZATION_FAILED}
 
 
 async def _topics_of(reply: messages.MetadataResponse) -> dict[str, TopicMetadata]:

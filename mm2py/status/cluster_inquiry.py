@@ -21,8 +21,8 @@ from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import MISSING_S, ControlLogMissing
 from mm2py.group.membership import View
-from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
-from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED, name_of
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata, hidden_among
+from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, OffsetAnswer, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
@@ -359,8 +359,6 @@ class GroupInquiry:
 
 TOPICS_KEPT_S: Final = 15.0
 """How long a list of all topics is used again while watching. On a large cluster it is large."""
-ASKED_MOST: Final = 1000
-"""So many topics that are not in that list are asked for by name."""
 
 
 class SourceInquiry:
@@ -425,12 +423,6 @@ class SourceInquiry:
                 tasks.create_task(self._ask(leader, keys, new), name=f"status: {self._source.alias} {leader}")
         for code, count in sorted(self._errors.items()):
             self.unread.append(f"{count} partition(s) on {self._source.alias} have no answer: {name_of(code)}.")
-        if unknown := sorted(self.hidden.difference(told)):  # workers say more of the others
-            some = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-            self.unread.append(
-                f"The user of this file may not describe {some} on {self._source.alias}, so it is not known whether all"
-                " of it is copied. Grant it DESCRIBE there."
-            )
         if self.unread:
             self._listed_at_s = None  # their leaders may have moved
 
@@ -468,11 +460,8 @@ class SourceInquiry:
                 return settings.policy.format_remote_topic(settings.flow.target, TopicName(name))
 
             self.unmatched = unmatched(settings.topic_filter.included, names, copy_of=copy_of)
-            gone = sorted(name for name in self._copied - found.topics.keys() if self._decision(name) is None)
-            asked = await fetch_metadata(self._source.brokers, gone[:ASKED_MOST]) if gone else None
-            by_name = {} if asked is None else asked.topics
-            denied = {name for name, one in by_name.items() if one.error_code == TOPIC_AUTHORIZATION_FAILED}
-            self.hidden = frozenset(denied)
+            gone = [name for name in self._copied - found.topics.keys() if self._decision(name) is None]
+            self.hidden = frozenset(await hidden_among(self._source.brokers, gone))
 
     def _why_not(self, topic: TopicMetadata) -> LeftOut | None:
         return WhyNot.INTERNAL if topic.is_internal else self._decision(topic.name)

@@ -22,8 +22,9 @@ from mm2py.records.author import Author, with_reason
 from mm2py.records.connector_config import FlowConfig, Writer, told_writer
 from mm2py.records.control_record import LinkUse, MemberId, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.records.partition_ranges import ranges
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.standstill import Cause, ranges
+from mm2py.records.standstill import Cause
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
 from mm2py.status.backfill_report import BackfillReport, backfill_reports
@@ -32,9 +33,11 @@ from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.left_out import why_left_out
 from mm2py.status.not_copied import (
+    SORT_OF,
     NotCopied,
     NotRunning,
     Reason,
+    Sort,
     TopicFacts,
     is_silence,
     most_urgent_first,
@@ -746,7 +749,7 @@ def flow_report(
     ages = [topic.lag_s for topic in topics if topic.lag_s is not None]
     is_partial = any(topic.unknown for topic in topics) or bool(facts.source_unread)
     parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
-    unread = tuple(filter(None, (*parts, facts.consumer_groups_unread)))
+    unread = tuple(filter(None, (*parts, *_hidden(facts, topics), facts.consumer_groups_unread)))
 
     def owner_of(kind: Kind) -> MemberId | None:
         return None if work is None else work.state.owner(TaskName(flow, kind))
@@ -777,6 +780,21 @@ def flow_report(
         facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
     )
+
+
+def _hidden(facts: FlowFacts, topics: Iterable[TopicReport]) -> Iterable[str]:
+    """Yield which topics the user who asks may not describe, of which nothing else says that they are not copied."""
+    names = [
+        topic.topic
+        for topic in topics
+        if topic.topic in facts.hidden
+        and not any(one.is_problem or SORT_OF[one.reason] is Sort.HELD for one in topic.not_copied)
+    ]
+    if names:
+        yield (
+            f"The user of this file may not describe {_some(sorted(names))} on {facts.settings.flow.source}, so it is"
+            " not known whether all of it is copied. Grant it DESCRIBE there."
+        )
 
 
 def _why_not_running(facts: FlowFacts, idle: NotRunning | None) -> NotRunning:

@@ -193,10 +193,11 @@ def _more_told(count: int, shown_by: str = "--all") -> str:
 
 def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
     lag = "?" if flow.lag is None else f"{_number(flow.lag)}{_age(flow.lag_s)}"
-    if flow.lag is not None and flow.lag_as_of_ms is not None:
-        yield f"lag was {lag}"
-    else:
-        yield f"lag {'at least ' if flow.lag_is_partial and flow.lag is not None else ''}{lag}"
+    is_silent = flow.lag_as_of_ms is not None
+    is_partial = any(topic.unknown for topic in flow.topics) if is_silent else flow.lag_is_partial
+    if flow.lag is not None:
+        lag = f"{'was ' if is_silent else ''}{'at least ' if is_partial else ''}{lag}"
+    yield f"lag {lag}"
     if group is not None and group.runs:
         most = "" if flow.tasks_max is None else f" of at most {flow.tasks_max}"
         yield f"{len(flow.tasks)} task{'' if len(flow.tasks) == 1 else 's'}{most}"

@@ -9,7 +9,7 @@ from mm2py.connector import Kind
 from mm2py.group.group_state import GroupState
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
-from mm2py.records.standstill import numbers
+from mm2py.records.partition_ranges import numbers
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, end_of
 from mm2py.status.not_copied import NotCopied

@@ -38,7 +38,7 @@ def expression_of(alert: str) -> str:
 class Trace(Enum):
     """Whose trace in Connect's status names a topic."""
 
-    NONE = "nobody's: it is no problem"
+    NONE = "no trace: it is no problem"
     CONNECTOR = "the connector's: no task has it"
     TASK = "that of the task that has it, which goes on with the others"
     FAILED_TASK = "that of its task, which is FAILED: a task of Connect would have failed as well"

@@ -16,7 +16,8 @@ from typing import Final
 from connectors.source.context import FlowContext
 from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
-from mm2py.records.standstill import Cause, ranges
+from mm2py.records.partition_ranges import ranges
+from mm2py.records.standstill import Cause
 from mm2py.replication.copying.copied_partition import NOT_STORED, Circumstances, CopiedPartition
 from mm2py.replication.copying.states import Copying, Drained, Draining, Reconciling, Stopped, Waiting
 from mm2py.status.not_copied import Found, PartitionFacts, Reason, cause_of

@@ -13,16 +13,13 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from mm2py.connector import TopicName
-from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
-from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
+from mm2py.kafka.cluster import ClusterMetadata, hidden_among
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason
 from mm2py.topics.unmatched import Unmatched, unmatched_steps
 
 NAMED_MOST: Final = 100
 """So many entries are named."""
-ASKED_MOST: Final = 1000
-"""So many topics that are gone are asked for by name."""
 HIDDEN_WHY: Final = "mm2py may not describe the source topic any more (TOPIC_AUTHORIZATION_FAILED)"
 MISSING_MOST_S: Final = 30.0
 """For how long, at most, a topic is missing before that is said: it may be created just now."""
@@ -95,14 +92,11 @@ class MissingTopics:
         if not self._context.ownership.is_coordinator:  # what this worker copies, it would call deleted
             mine = {name for name, _ in self._context.ownership.mine()}
             gone = [name for name in gone if name in mine]
-        gone = gone[:ASKED_MOST]
         if gone == self._asked and now_s - self._asked_at_s < MISSING_MOST_S:
             return
         self._asked, self._asked_at_s = gone, now_s
-        found = await fetch_metadata(self._context.source.brokers, gone, channel="watch") if gone else None
-        topics = {} if found is None else found.topics
-        denied = [name for name, topic in topics.items() if topic.error_code == TOPIC_AUTHORIZATION_FAILED]
-        for name in sorted(set(denied) - self._hidden_since_ms.keys()):
+        denied = await hidden_among(self._context.source.brokers, gone, channel="watch")
+        for name in sorted(denied - self._hidden_since_ms.keys()):
             remedy = f"Grant DESCRIBE and READ on it on {self._context.flow.source}."
             self._log.error("topic.hidden", topic=name, reason=str(Reason.SOURCE_DENIED), why=HIDDEN_WHY, remedy=remedy)
         now_ms = self._clock.wall_ms()

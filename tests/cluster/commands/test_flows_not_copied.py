@@ -169,7 +169,7 @@ def test_a_worker_that_hangs_is_not_believed(scene: Scene) -> None:
         look = scene.look()
         scene.says(topic, "standing", look=look)
         scene.says(new, "new", look=look)
-        assert not scene.metric("mm2py_lag_records", flow=scene.flow), "nobody tells a lag"
+        assert not scene.metric("mm2py_lag_records", flow=scene.flow), "no lag is told"
     finally:
         scene.run.signal(signal.SIGCONT)
     scene.copied(topic, len(FIRST) + len(MORE))
@@ -189,4 +189,4 @@ def test_a_flow_without_a_worker_is_not_running(scene: Scene) -> None:
     assert look.code == 3 and "not-running" in kinds and "not-copied" not in kinds, look.found["problems"]
     assert "no worker runs" in look.text
     wait_until(lambda: "Mm2pyNoWorker" in scene.alerts(), f"the alert has a series: {scene.alerts()}")
-    assert not scene.metric("mm2py_lag_records", flow=scene.flow), "nobody tells a lag"
+    assert not scene.metric("mm2py_lag_records", flow=scene.flow), "no lag is told"

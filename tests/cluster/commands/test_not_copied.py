@@ -26,7 +26,7 @@ from tests.cluster.six_places import FIRST, MORE, SLOW_S, TOLD, TOPICS, Look, Sc
 
 SLOW_PATTERN = "{stem}-(a|aa)+"
 """Of a name of many a's it finds no answer in time, unless the name is nothing else."""
-NOBODY = "{stem}-nobody-.*"
+MATCHES_NONE = "{stem}-none-.*"
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def waiting(source_cluster: KafkaCluster, guarded_cluster: KafkaCluster) -> Iter
         source_cluster,
         guarded_cluster,
         {"{alias}.consumer.isolation.level": "read_committed"},
-        topics=(SLOW_PATTERN, NOBODY),
+        topics=(SLOW_PATTERN, MATCHES_NONE),
     )
     with scene.running(), (found := Broken(scene)).rights:
         topics = found.topics
@@ -184,7 +184,7 @@ def test_a_topic_that_waits_says_so_in_six_places_and_its_task_runs(waiting: Bro
 
 
 def test_a_pattern_that_matches_nothing_is_told_of_the_flow_and_is_no_problem(waiting: Broken) -> None:
-    scene, pattern = waiting.scene, NOBODY.format(stem=waiting.scene.stem)
+    scene, pattern = waiting.scene, MATCHES_NONE.format(stem=waiting.scene.stem)
     assert scene.in_log("topics.none", reason="no-match", pattern=pattern)
     (said,) = waiting.look.found["flows"][0]["not_copied"]
     assert (said["reason"], said["waits_for_operator"]) == ("no-match", False)

@@ -16,7 +16,7 @@ from mm2py.cli.status import exit_code_of
 from mm2py.connector import parse_flow
 from mm2py.kafka.port import Brokers
 from mm2py.metrics.snapshot import FlowSnapshot
-from mm2py.records.standstill import ranges
+from mm2py.records.partition_ranges import ranges
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import text_of
 from mm2py.status.report import Report, report_of

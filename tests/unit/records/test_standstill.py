@@ -9,16 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.records.gap_record import MalformedGapRecord, decode, encode_value
-from mm2py.records.standstill import (
-    CAUSES_MOST,
-    NUMBERS_MOST,
-    TEXT_MOST,
-    Cause,
-    Standstill,
-    numbers,
-    ranges,
-    standstill_of,
-)
+from mm2py.records.standstill import CAUSES_MOST, TEXT_MOST, Cause, Standstill, standstill_of
 
 texts = st.text(max_size=40)
 causes = st.builds(Cause, texts, texts, texts, st.integers(0, 2**53), st.from_regex(r"[0-9,-]{0,20}", fullmatch=True))
@@ -62,14 +53,3 @@ def test_a_record_of_another_shape_is_reported_and_not_believed(broken: dict[str
 def test_a_record_under_the_key_of_another_worker_is_not_believed() -> None:
     with pytest.raises(MalformedGapRecord):
         decode(Standstill("0b", "orders", ()).key, encode_value(ONE))
-
-
-@pytest.mark.parametrize("listed", [[], [0], [0, 1, 2, 5], [3, 7, 8]])
-def test_ranges_are_read_as_they_were_written(listed: list[int]) -> None:
-    assert numbers(ranges(listed)) == listed
-
-
-def test_a_strangers_ranges_take_little_memory_and_no_error() -> None:
-    """A record of one megabyte once named 20 billion partitions, and a number of 5,000 digits ended the answer."""
-    assert len(numbers(",".join(["0-199999"] * 1000))) == NUMBERS_MOST
-    assert numbers("9" * 5000) == numbers("x-3,-2,1-" + "9" * 5000) == numbers("5-3") == numbers("٣") == []

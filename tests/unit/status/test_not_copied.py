@@ -301,7 +301,7 @@ def test_a_reason_of_a_later_version_is_told_in_its_own_words() -> None:
 
 
 def test_what_waits_for_an_operator_says_what_to_do() -> None:
-    """What a worker has stored brings its remedy; these are told by whoever asks, or need no worker."""
+    """What a worker has stored brings its remedy; these come from the status itself."""
     for facts in (
         {"held": "paused"},
         {"is_switched_off": True},

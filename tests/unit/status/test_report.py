@@ -39,8 +39,9 @@ from mm2py.records.control_record import (
 )
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.operator_request import Target, TargetState
+from mm2py.records.partition_ranges import ranges
 from mm2py.records.source_offset import StoredPosition
-from mm2py.records.standstill import Cause, Standstill, ranges
+from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
@@ -537,6 +538,35 @@ def test_a_topic_that_is_not_shown_has_no_lag_of_0() -> None:
         (None, 1)
     ] * 2
     assert report.flows[0].lag_is_partial
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [("", EXIT_FAILED), ("retrying", EXIT_FAILED), ("source-denied", EXIT_WAITS)]
+)
+def test_a_topic_that_this_user_may_not_describe_is_not_well_whatever_passing_trouble_a_worker_has_stored(
+    reason: str, code: int
+) -> None:
+    """A cause that is no problem, or one of a worker that is dead, once made the status green."""
+    positions = {("orders", number): StoredPosition(5, source_end=5) for number in range(3)}
+    stored = [Standstill(member, "orders", (Cause(reason, "It failed.", "", 9),)) for member in (W1, "0000dead")]
+    facts = of_flow(hidden=frozenset({"orders"}), positions=positions, standstills=stored if reason else ())
+    group = two_members(ORDERS, {"orders": 3}).facts()
+    report = reported(facts, group=group)
+    assert exit_code_of(report) == code
+    assert any("may not describe orders on A" in problem.text for problem in report.problems) == (code == EXIT_FAILED)
+    dead = reported(replace(facts, standstills=stored[1:]), group=group)
+    assert exit_code_of(dead) == EXIT_FAILED
+    held = {Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS)}
+    assert reported(replace(facts, held=held), group=group).problems == (), "it is known that nothing is copied"
+
+
+def test_a_lag_of_before_tells_that_it_lacks_what_is_not_known() -> None:
+    denied = Standstill(W1, "bills", (Cause("source-denied", "It may not be read.", "", 9),))
+    positions = {(topic, 0): StoredPosition(5, source_end=7, moved_ms=NOW_MS) for topic in ("orders", "bills")}
+    facts = of_flow(selected=None, positions=positions, source_unread=("away",), standstills=[denied])
+    log = two_members({share(topic, 0): W1 for topic in ("orders", "bills")}, {"orders": 1, "bills": 1})
+    assert "\nlag was at least 2, " in text_of(reported(facts, group=log.facts()))
+    assert "\nlag was 4, " in text_of(reported(replace(facts, standstills=()), group=log.facts()))
 
 
 def test_a_group_of_which_others_have_all_flows_is_not_told_to_start_a_worker() -> None:
