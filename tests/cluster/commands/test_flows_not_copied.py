@@ -133,6 +133,7 @@ def test_what_the_settings_leave_out_is_told_with_the_pattern_that_decided(scene
             "excluded": f"{scene.stem}-t-left-out",
             "cycle": f"B.{scene.stem}-t-cycle",
             "internal": f"mm2-{scene.stem}.internal",
+            "own-topic": f"mm2-ledger.{scene.stem}.internal",
             "not-included": f"{scene.stem}-others",
         }
         for topic in topics.values():
