@@ -87,11 +87,13 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
         case "paused":
             paused = [task.model_copy(update={"state": PAUSED, "trace": None}) for task in tasks]
             return _status(name, PAUSED, leading, None, paused)
-    trace = told.get(None, _Told()).trace
+    whole = told.get(None, _Told())
+    trace = whole.trace
     if refused and not runs:
         trace = "\n".join(f"{one.worker}: {one.why}" for one in refused)
         return _status(name, FAILED, members.get(refused[0].member), trace, tasks)
-    return _status(name, RUNNING if runs else UNASSIGNED, leading, trace, tasks)
+    has_failed = whole.has_failed and all(task.state == FAILED for task in tasks)
+    return _status(name, FAILED if has_failed else RUNNING if runs else UNASSIGNED, leading, trace, tasks)
 
 
 @dataclass(slots=True)
@@ -114,14 +116,16 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
 
     A task is FAILED where a partition of it waits for an operator and a task of Connect would have failed as well: a
     right is missing, a record is refused, a gap has stopped it. Connect has no word for the rest: RUNNING, with the
-    reason.
+    reason. Where workers cannot start the flow, their tasks are FAILED, and the connector if that is so on all.
     """
     found: dict[MemberId | None, _Told] = {}
     if flow is None:
         return found
     for one in flow.not_copied:
         if one.is_problem:
-            found.setdefault(None, _Told()).lines.append(flow.told(one))
+            told = found.setdefault(None, _Told())
+            told.has_failed |= one.reason in FAILED_REASONS
+            told.lines.append(flow.told(one))
     gaps: dict[str, list[Gap]] = {}
     for gap in flow.open_gaps:
         gaps.setdefault(gap.topic, []).append(gap)
@@ -139,10 +143,26 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
                 told = found.setdefault(member, _Told())
                 told.has_failed |= one.reason in FAILED_REASONS
                 told.lines.append(f"{topic.topic}: {one.text}")
+    for member in _members_without(flow):
+        told = found.setdefault(member, _Told())
+        told.has_failed = True
+        told.lines += [one.text for one in flow.not_copied if one.reason is Reason.NOT_STARTED]
     for gap in (gap for left in gaps.values() for gap in left):
         told = found.setdefault(None, _Told())
         told.lines.append(_gap_told(gap))
     return found
+
+
+def _members_without(flow: FlowReport) -> set[MemberId]:
+    """Return the members with tasks of the flow that cannot start it."""
+    return {
+        member
+        for topic in flow.topics
+        for one in topic.not_copied
+        if one.reason is Reason.NOT_STARTED
+        for member, owned in topic.owners.items()
+        if not one.partitions or not set(numbers(owned)).isdisjoint(numbers(one.partitions))
+    }
 
 
 def _gap_told(gap: Gap) -> str:

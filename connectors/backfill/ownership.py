@@ -13,7 +13,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
-from mm2py.records.control_record import LinkUse, SourceSilence, TopicClaim
+from mm2py.records.control_record import LinkUse, NotStarted, TopicClaim
 
 
 class TaskOwnership:
@@ -22,7 +22,7 @@ class TaskOwnership:
     is_coordinator = False
     """Tasks list no topics, and bring no settings in step: the live flow does, when it goes on."""
     source_cluster: str | None = None
-    silence: SourceSilence | None = None
+    not_started: NotStarted | None = None
 
     def __init__(self, settings: FlowSettings, partitions: Collection[TopicPartition], producer_expiry_ms: int) -> None:
         self.producer_expiry_ms = producer_expiry_ms
@@ -41,8 +41,11 @@ class TaskOwnership:
     def cannot_store(self, why: str) -> None:
         """Tell no group: a task stores no standstills."""
 
-    def hears_nothing(self, silence: SourceSilence | None) -> None:
+    def cannot_start(self, why: NotStarted | None) -> None:
         """Tell no group: the driver sees that a task makes no progress."""
+
+    def started(self) -> None:
+        """Tell no group: the driver sees the progress."""
 
     def may_copy(self, key: TopicPartition) -> bool:
         return key in self._partitions

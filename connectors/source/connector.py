@@ -48,6 +48,8 @@ from mm2py.topics.names import ledger_topic
 LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a copied partition has no leader, on either side."""
 FAILING_REPORT_S: Final = 60.0
+RUNS_WELL_S: Final = 5.0
+"""After that an attempt that fails later does not count as one that could not start."""
 SHOWN_MOST: Final = 3
 """How many topics the guarantee names."""
 
@@ -107,6 +109,7 @@ class SourceConnector:
         try:
             async with FirstErrorGroup() as tasks:
                 tasks.create_task(parts.task.run(), name=f"{self._flow} source task")
+                tasks.create_task(self._tell_started(), name=f"{self._flow} runs well")
                 tasks.create_task(self._watch(parts, prepared), name=f"{self._flow} watch")
                 tasks.create_task(parts.releases.run(), name=f"{self._flow} releases")
                 tasks.create_task(parts.schedules.run(), name=f"{self._flow} syncs")
@@ -263,7 +266,7 @@ class SourceConnector:
     def _guarantee(self) -> str:
         """Return in words how often a record may be in the copy after crashes, and the reason if that is not once.
         Empty: that is not known before the source has answered."""
-        if self._ownership.silence is not None:
+        if self._ownership.not_started is not None and self.task is None:
             return ""
         if self._context.settings.many_to_one:
             return "at-least-once, several flows in one topic"
@@ -277,6 +280,11 @@ class SourceConnector:
         if found is not None and found.foreign:
             return f"exactly-once (others write to {_some(found.foreign)} as well)"
         return "exactly-once"
+
+    async def _tell_started(self) -> None:
+        """Let the group know that the flow runs, unless this attempt fails at once as the one before."""
+        await asyncio.sleep(RUNS_WELL_S)
+        self._ownership.started()
 
     # Watching
 

@@ -27,11 +27,13 @@ from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import Holds, Range
+from mm2py.records.control_record import NotStarted
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.replication.copying.events import CopySettings
 from mm2py.replication.copying.gaps import decide
 from mm2py.replication.positions import PositionBudget
 from mm2py.replication.reading.limits import MemoryBudget
+from mm2py.status.not_copied import Reason
 from mm2py.topics.names import InternalTopic
 
 T = TypeVar("T")
@@ -52,6 +54,8 @@ class FlowState:
     reason: str = ""
     metadata_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by any part that needs fresh metadata, or the next round of the watch, soon."""
+    has_run: bool = False
+    """It is prepared: from then on what is not copied is told topic by topic."""
 
     def show_waiting(self, reason: str) -> None:
         """Show in the flow's status what it waits for."""
@@ -59,7 +63,7 @@ class FlowState:
 
     def run(self) -> None:
         """Show that it waits no more."""
-        self.name, self.reason = "running", ""
+        self.name, self.reason, self.has_run = "running", "", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +120,7 @@ class FlowContext:
         that no retry mends."""
 
         def report(error: KafkaError) -> None:
-            self.log.warning("flow.waiting", doing=what, why=str(error))
+            self._report_waiting(what, str(error))
 
         said = now_and_then(report, self.clock)
 
@@ -132,13 +136,20 @@ class FlowContext:
         try:
             while not (await asyncio.wait([task], timeout=WAITING_REPORT_S))[0]:
                 self.state.show_waiting(f"{what}: {why}")
-                self.log.warning("flow.waiting", doing=what, why=why)
+                self._report_waiting(what, why)
             return await task
         finally:
             task.cancel()
             await asyncio.wait([task])  # nothing else takes the error that it may raise as it ends
             if not task.cancelled():
                 task.exception()
+
+    def _report_waiting(self, what: str, why: str) -> None:
+        """Log what the flow waits for. As long as nothing of it runs, the group is told as well."""
+        self.log.warning("flow.waiting", doing=what, why=why)
+        if not self.state.has_run:
+            waiting = NotStarted(self.clock.wall_ms(), Reason.NOT_STARTED, f"{what}: {why}")
+            self.ownership.cannot_start(waiting)
 
     async def make_table(self, topic: InternalTopic, replication_factor: int, setting: str, *, keeps: str) -> int:
         """Return how many partitions a compacted topic of ours on the target has; create it where it is missing.

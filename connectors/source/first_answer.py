@@ -1,8 +1,8 @@
 """The first answer of a flow's clusters: a flow waits for it before anything of it runs, and says so.
 
 A MirrorSourceConnector of MirrorMaker 2 that does not reach its source ends its start with an exception, or waits in
-silence. Here the group is told of a source that has not answered (``Beat.silent``), because nothing runs yet that could
-store the reason in the status topic.
+silence. Here the group is told of a source that has not answered (``Beat.not_started``), because nothing runs yet that
+could store the reason in the status topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mm2py.errors import FirstErrorGroup
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka.cluster import WAITING_REPORT_S, reach
 from mm2py.kafka.errors import KafkaError
-from mm2py.records.control_record import SourceSilence
+from mm2py.records.control_record import NotStarted
 from mm2py.status.not_copied import Reason, source_remedy
 
 NO_ANSWER = f"no answer within {WAITING_REPORT_S:g} s"
@@ -68,7 +68,7 @@ class FirstAnswers:
             while not (await asyncio.wait([asking], timeout=WAITING_REPORT_S))[0]:
                 why = self._failure or NO_ANSWER
                 self._show(why)
-                self._tell_group(SourceSilence(begun_ms, why))
+                self._tell_group(NotStarted(begun_ms, Reason.SOURCE_SILENT, why))
                 if not is_logged:
                     is_logged = True
                     self._log.warning(
@@ -84,9 +84,13 @@ class FirstAnswers:
             await asyncio.gather(asking, return_exceptions=True)
             self._tell_group(None)
 
-    def _tell_group(self, silence: SourceSilence | None) -> None:
-        if self._ownership is not None:
-            self._ownership.hears_nothing(silence)
+    def _tell_group(self, why: NotStarted | None) -> None:
+        """Tell why the source does not answer; None: it does. What else keeps the flow from starting stays told."""
+        if self._ownership is None:
+            return
+        told = self._ownership.not_started
+        if why is not None or (told is not None and told.reason == Reason.SOURCE_SILENT):
+            self._ownership.cannot_start(why)
 
     def _note(self, why: str) -> None:
         self._failure = why

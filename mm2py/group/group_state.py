@@ -43,7 +43,7 @@ from mm2py.records.control_record import (
     Joined,
     LinkUse,
     MemberId,
-    SourceSilence,
+    NotStarted,
     TaskName,
     TopicClaim,
     Writer,
@@ -261,7 +261,7 @@ class Member:
     troubles: Mapping[Flow, str] = field(default_factory=dict)
     """As of its last heartbeat, and likewise the next one. Snapshots have both: a status that is read just behind one
     would else be green."""
-    silent: Mapping[Flow, SourceSilence] = field(default_factory=dict)
+    not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
 
 
 class GroupState:
@@ -413,9 +413,9 @@ class GroupState:
             },
             "parts": [[part.member, fields_of(part)] for _, part in sorted(self.parts.items())],
             "problems": [
-                [name, fields_of(Beat(name, troubles=member.troubles, silent=member.silent))]
+                [name, fields_of(Beat(name, troubles=member.troubles, not_started=member.not_started))]
                 for name, member in self.members.items()
-                if member.troubles or member.silent
+                if member.troubles or member.not_started
             ],
         }
         fields |= {name: write(getattr(self, name)) for name, (write, _) in _LAYOUT.items()}
@@ -462,7 +462,7 @@ class GroupState:
             self.members[name] = Member(*known, heard_ms, silent, outages)
         for name, told in fields.get("problems", ()):  # earlier versions have none
             beat = read_fields(Beat, name, told)
-            self.members[name].troubles, self.members[name].silent = beat.troubles, beat.silent
+            self.members[name].troubles, self.members[name].not_started = beat.troubles, beat.not_started
         self.index_flows()
         self.revocations = Revocations.from_json(fields["owners"])
         claims = {parse_flow(flow): kinds for flow, kinds in fields["topic_claims"].items()}

@@ -60,7 +60,7 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
-    SourceSilence,
+    NotStarted,
     TaskName,
     Writes,
     shortened,
@@ -119,8 +119,10 @@ class Member:
         """See ``Beat.links``."""
         self.troubles: dict[Flow, str] = {}
         """See ``Beat.troubles``."""
-        self.silent: dict[Flow, SourceSilence] = {}
-        """See ``Beat.silent``."""
+        self.not_started: dict[Flow, NotStarted] = {}
+        """See ``Beat.not_started``."""
+        self._failed_at_ms: dict[Flow, int] = {}
+        """By flow: when the first attempt of those in a row has failed that did not run well."""
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -206,11 +208,28 @@ class Member:
         if why:
             self.troubles[flow] = shortened(why)
 
-    def hears_nothing(self, flow: Flow, silence: SourceSilence | None) -> None:
-        """Tell that the source of a flow has not answered this worker yet; None: it has, or is not asked."""
-        self.silent = {one: told for one, told in self.silent.items() if one != flow}
-        if silence is not None:
-            self.silent[flow] = replace(silence, why=shortened(silence.why))
+    def cannot_start(self, flow: Flow, why: NotStarted | None) -> None:
+        """Tell why this worker does not get a flow to run, since the first time if it was told before; None: it runs,
+        or is not to run."""
+        before = self.not_started.get(flow)
+        self.not_started = {one: told for one, told in self.not_started.items() if one != flow}
+        if why is not None:
+            is_same = before is not None and before.reason == why.reason
+            since_ms = before.since_ms if before is not None and is_same else self._failed_at_ms.get(flow, why.since_ms)
+            self.not_started[flow] = replace(why, since_ms=since_ms, why=shortened(why.why))
+
+    def start_failed(self, flow: Flow, reason: str, why: str) -> None:
+        """Count an attempt of a flow that has ended before it ran well. The first may pass with the next one, as when
+        this producer was fenced; the group is told of the second."""
+        first_ms = self._failed_at_ms.get(flow)
+        self._failed_at_ms.setdefault(flow, self._clock.wall_ms())
+        if first_ms is not None:
+            self.cannot_start(flow, NotStarted(first_ms, reason, why))
+
+    def started(self, flow: Flow) -> None:
+        """Note that a flow runs well here, or is not to run."""
+        self._failed_at_ms.pop(flow, None)
+        self.cannot_start(flow, None)
 
     def runs_by(self, flow: Flow, version: int) -> None:
         """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
@@ -379,7 +398,7 @@ class Member:
                         dict(self.held),
                         dict(self.links),
                         dict(self.troubles),
-                        dict(self.silent),
+                        dict(self.not_started),
                     ),
                     *self._changed_loads(),
                 ]

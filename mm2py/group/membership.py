@@ -63,8 +63,8 @@ class View(GroupState):
             return
         self._hear(member, entry.offset)
         match record:
-            case Beat(applied=applied, held=held, links=links, troubles=troubles, silent=silent):
-                member.held, member.links, member.troubles, member.silent = held, links, troubles, silent
+            case Beat(applied=applied, held=held, links=links, troubles=troubles, not_started=not_started):
+                member.held, member.links, member.troubles, member.not_started = held, links, troubles, not_started
                 if applied != member.applied:
                     member.applied = dict(applied)
                     self.other_changes += 1

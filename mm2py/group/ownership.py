@@ -19,8 +19,8 @@ from mm2py.kafka.producer.fencing import TransactionalId, parse
 from mm2py.records.control_record import (
     LinkUse,
     Listed,
+    NotStarted,
     Released,
-    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -84,8 +84,9 @@ class OwnershipView(Protocol):
     def uses(self, link: LinkUse | None) -> None: ...
     def cannot_store(self, why: str) -> None: ...
     @property
-    def silence(self) -> SourceSilence | None: ...
-    def hears_nothing(self, silence: SourceSilence | None) -> None: ...
+    def not_started(self) -> NotStarted | None: ...
+    def cannot_start(self, why: NotStarted | None) -> None: ...
+    def started(self) -> None: ...
     def load_of(self, key: TopicPartition) -> float | None: ...
     async def list_partitions(
         self,
@@ -205,13 +206,17 @@ class Ownership:
         self._member.cannot_store(self._flow, why)
 
     @property
-    def silence(self) -> SourceSilence | None:
-        """Return since when the source has not answered this worker; None: it has, or is not asked."""
-        return self._member.silent.get(self._flow)
+    def not_started(self) -> NotStarted | None:
+        """Return why the flow does not get to run on this worker; None: it does, or is not to run."""
+        return self._member.not_started.get(self._flow)
 
-    def hears_nothing(self, silence: SourceSilence | None) -> None:
-        """See ``Member.hears_nothing``."""
-        self._member.hears_nothing(self._flow, silence)
+    def cannot_start(self, why: NotStarted | None) -> None:
+        """See ``Member.cannot_start``."""
+        self._member.cannot_start(self._flow, why)
+
+    def started(self) -> None:
+        """See ``Member.started``."""
+        self._member.started(self._flow)
 
     def load_of(self, key: TopicPartition) -> float | None:
         """Return what a partition carries, in bytes/s, as its owners have told last; None if none has."""

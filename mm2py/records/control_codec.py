@@ -31,11 +31,11 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    NotStarted,
     Released,
     Resigned,
     Skipped,
     Snapshot,
-    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -267,10 +267,11 @@ _LINKS: Final[Codec] = (
     },
 )
 _TEXT_BY_FLOW: Final[Codec] = by_flow, lambda fields: {parse_flow(name): _text(why) for name, why in fields.items()}
-_SILENT: Final[Codec] = (
-    lambda silent: {str(flow): [one.since_ms, one.why] for flow, one in silent.items()},
+_NOT_STARTED: Final[Codec] = (
+    lambda flows: {str(flow): [one.since_ms, one.reason, one.why] for flow, one in flows.items()},
     lambda fields: {
-        parse_flow(flow): SourceSilence(_count(since_ms), _text(why)) for flow, (since_ms, why) in fields.items()
+        parse_flow(flow): NotStarted(_count(since_ms), _text(reason), _text(why))
+        for flow, (since_ms, reason, why) in fields.items()
     },
 )
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
@@ -294,7 +295,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "held": _BY_FLOW,
         "links": _LINKS,
         "troubles": _TEXT_BY_FLOW,
-        "silent": _SILENT,
+        "not_started": _NOT_STARTED,
     },
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},

@@ -189,11 +189,13 @@ class LinkUse:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSilence:
-    """The source of a flow has not answered a member since that began to ask it: nothing of the flow runs there."""
+class NotStarted:
+    """Why a flow does not get to run on a member: its source has not answered yet, or attempt after attempt fails."""
 
     since_ms: int
-    """When it began, by its clock."""
+    """When that began, by the member's clock."""
+    reason: str
+    """``status.not_copied.Reason`` in a word."""
     why: str
     """What went wrong last."""
 
@@ -212,8 +214,8 @@ class Beat:
     """Of flows that use several connections to one broker."""
     troubles: Mapping[Flow, str] = field(default_factory=dict)
     """Of flows of which it cannot store in the status topic what it does not copy: why, and what to do."""
-    silent: Mapping[Flow, SourceSilence] = field(default_factory=dict)
-    """Flows whose source has not answered it yet. One that falls silent later is told in the status topic."""
+    not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
+    """Flows that it is to run, and of which nothing runs there that could store why in the status topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import Author, with_reason
 from mm2py.records.connector_config import FlowConfig, Writer, told_writer
-from mm2py.records.control_record import LinkUse, MemberId, TaskName, TopicClaim
+from mm2py.records.control_record import LinkUse, MemberId, NotStarted, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.source_offset import StoredPosition
@@ -33,6 +33,7 @@ from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
 from mm2py.status.left_out import why_left_out
 from mm2py.status.not_copied import (
+    OF_THE_FLOW,
     SORT_OF,
     NotCopied,
     NotRunning,
@@ -193,6 +194,23 @@ def _origin_of(stored: FlowConfig | StoredReport) -> str:
     return f"(version {stored.version}, by {stored.who_and_why})"
 
 
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """Live workers on which a flow does not get to run: nothing of it runs there."""
+
+    causes: Mapping[frozenset[MemberId], Cause] = field(default_factory=dict)
+    is_whole: bool = False
+    """It runs on no worker at all."""
+
+    @property
+    def members(self) -> frozenset[MemberId]:
+        return frozenset().union(*self.causes)
+
+
+ON_ALL: Final = Unstarted()
+"""It runs on all its workers."""
+
+
 class Level(StrEnum):
     EXACTLY_ONCE = "exactly-once"
     AT_LEAST_ONCE = "at-least-once"
@@ -208,12 +226,12 @@ class Guarantee:
     """Why it is no better. Under exactly-once: what else an operator should know."""
 
 
-def guarantee_of(facts: FlowFacts, state: GroupState | None, unanswered: Unanswered | None = None) -> Guarantee:
+def guarantee_of(facts: FlowFacts, state: GroupState | None, unstarted: Unstarted = ON_ALL) -> Guarantee:
     """Return what is known of a flow.
 
     Args:
         state: of the group on its target; None if that cannot be read, or no worker has joined one.
-        unanswered: the workers that its source has not answered yet.
+        unstarted: the workers on which it does not get to run.
     """
     reasons = list(_why_not_once(facts, state))
     if reasons:
@@ -221,8 +239,11 @@ def guarantee_of(facts: FlowFacts, state: GroupState | None, unanswered: Unanswe
     unread = tuple(filter(None, (facts.positions_unread, facts.status_unread)))
     if unread:
         return Guarantee(Level.UNKNOWN, unread)
-    if unanswered is not None and unanswered.is_whole:
-        return Guarantee(Level.UNKNOWN, (f"{facts.settings.flow.source} has not answered its workers yet",))
+    if unstarted.is_whole:
+        is_silent = any(cause.reason == Reason.SOURCE_SILENT for cause in unstarted.causes.values())
+        source = facts.settings.flow.source
+        why = f"{source} has not answered its workers yet" if is_silent else "its workers cannot start it"
+        return Guarantee(Level.UNKNOWN, (why,))
     flow = facts.settings.flow
     if not facts.positions and (state is None or flow not in state.flows):
         return Guarantee(Level.UNKNOWN, ("it has not run yet",))
@@ -356,45 +377,40 @@ class FlowCircumstances:
     """By topic: the backfill that the workers wait for, in words."""
     causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
     """By topic: what live workers have stored; the empty name means the flow."""
-    unanswered: Unanswered | None = None
-    """None: the source has answered all workers."""
+    unstarted: Unstarted = ON_ALL
 
-    def silent(self, owners: Mapping[MemberId, Sequence[int]], listed: int) -> Iterable[Cause]:
-        """Yield why the source does not answer, as of the flow, where that is about a topic.
+    def of_the_flow(self, owners: Mapping[MemberId, Sequence[int]], listed: int) -> Iterable[Cause]:
+        """Yield what is so for the whole flow of a worker, where that is about a topic.
 
         Args:
             owners: its partitions by owner, of the ``listed`` ones.
         """
         yield from filter(is_silence, self.causes.get("", ()))
-        if self.unanswered is not None:
-            about = sorted(number for one in self.unanswered.members for number in owners.get(one, ()))
-            if self.unanswered.is_whole or about:
-                is_all = self.unanswered.is_whole or len(about) == listed
-                yield replace(self.unanswered.cause, partitions="" if is_all else ranges(about))
+        for members, cause in self.unstarted.causes.items():
+            about = sorted(number for one in members for number in owners.get(one, ()))
+            if self.unstarted.is_whole or about:
+                is_all = self.unstarted.is_whole or len(about) == listed
+                yield replace(cause, partitions="" if is_all else ranges(about))
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
-    """Live workers that the source has not answered yet: nothing of the flow runs there."""
-
-    members: frozenset[MemberId]
-    is_whole: bool
-    """It has answered none of those that run the flow."""
-    cause: Cause
-
-
-def unanswered_of(flow: Flow, state: GroupState) -> Unanswered | None:
-    """Return which workers of a flow its source has not answered, by their heartbeats; None: it has answered all."""
+def unstarted_of(flow: Flow, state: GroupState) -> Unstarted:
+    """Return on which workers a flow does not get to run, and why, by their heartbeats."""
     runners = {name: one for name, one in state.members.items() if not one.expired and flow in one.joined.flows}
-    silent = {name: one.silent[flow] for name, one in runners.items() if flow in one.silent}
-    if not silent:
-        return None
-    names = _some(sorted(runners[name].joined.name for name in silent))
-    latest = max(silent.values(), key=lambda one: one.since_ms)
-    why = f"{flow.source} has not answered {names} yet: {latest.why}"
-    since_ms = min(one.since_ms for one in silent.values())
-    cause = Cause(Reason.SOURCE_SILENT, why, source_remedy(flow), since_ms)
-    return Unanswered(frozenset(silent), silent.keys() == runners.keys(), cause)
+    told: dict[str, dict[MemberId, NotStarted]] = {}
+    for name, one in runners.items():
+        if (why := one.not_started.get(flow)) is not None:
+            told.setdefault(why.reason, {})[name] = why
+    causes = {}
+    for reason, found in told.items():
+        names = _some(sorted(runners[name].joined.name for name in found))
+        latest = max(found.values(), key=lambda one: one.since_ms)
+        since_ms = min(one.since_ms for one in found.values())
+        if reason == Reason.SOURCE_SILENT:
+            text, remedy = f"{flow.source} has not answered {names} yet: {latest.why}", source_remedy(flow)
+        else:
+            text, remedy = f"{names} cannot start the flow: {latest.why}", ""
+        causes[frozenset(found)] = Cause(reason, text, remedy, since_ms)
+    return Unstarted(causes, len(frozenset().union(*causes)) == len(runners) > 0)
 
 
 @dataclass(slots=True)
@@ -497,7 +513,7 @@ def topics_of(
                 gaps=_gaps_told(gaps.get(topic, [])),
                 conflict="" if state is None else _conflict(facts, topic, state),
                 causes=seen.causes.get(topic, ()),
-                flow_silent=tuple(seen.silent(owners, listed.get(topic, 0))),
+                flow_causes=tuple(seen.of_the_flow(owners, listed.get(topic, 0))),
             )
         )
         reports.append(
@@ -668,17 +684,17 @@ class FlowReport:
     """What could not be found out, and why."""
 
     def told(self, said: NotCopied) -> str:
-        """Return what is so for the flow as a whole; of a silent source also how many topics it is about."""
+        """Return what is so for the flow as a whole; of what keeps its topics from being copied also how many."""
         count = sum(any(one.reason is said.reason for one in topic.not_copied) for topic in self.topics)
-        if said.reason is not Reason.SOURCE_SILENT or not count:
+        if said.reason not in OF_THE_FLOW or not count:
             return said.text
         return f"{said.text} Not copied, or not all of it: {count} topic(s)."
 
     def problems_of(self, topic: TopicReport) -> Iterable[NotCopied]:
         """Yield the problems of a topic, without those that the flow tells of all its topics at once."""
-        is_silent = any(one.reason is Reason.SOURCE_SILENT for one in self.not_copied)
+        told = OF_THE_FLOW.intersection(one.reason for one in self.not_copied)
         for one in topic.not_copied:
-            if one.is_problem and one not in self.not_copied and not (is_silent and one.reason is Reason.SOURCE_SILENT):
+            if one.is_problem and one not in self.not_copied and one.reason not in told:
                 yield one
 
 
@@ -731,8 +747,8 @@ def flow_report(
     settings, held = settings_of(facts, state if copied else None), held_of(facts.held)
     backfills = backfill_reports(flow, facts.backfills, facts.positions, now_ms)
     source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
-    unanswered = None if state is None or not copied or source_held else unanswered_of(flow, state)
-    causes = _causes(facts, state if copied else None, unanswered, is_idle=not copied or source_held is not None)
+    unstarted = ON_ALL if state is None or not copied or source_held else unstarted_of(flow, state)
+    causes = _causes(facts, state if copied else None, unstarted, is_idle=not copied or source_held is not None)
     seen = FlowCircumstances(
         settings.enabled,
         "" if source_held is None else source_held.text,
@@ -740,11 +756,11 @@ def flow_report(
         None if copied else _why_not_running(facts, idle),
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         causes,
-        unanswered,
+        unstarted,
     )
     topics = topics_of(facts, state if copied else None, seen, now_ms)
     told = causes.get("", ())
-    whole = most_urgent_first(map(of_cause, [*told, *([] if unanswered is None else [unanswered.cause])]))
+    whole = most_urgent_first(map(of_cause, [*told, *unstarted.causes.values()]))
     known = [topic.lag for topic in topics if topic.lag is not None]
     ages = [topic.lag_s for topic in topics if topic.lag_s is not None]
     is_partial = any(topic.unknown for topic in topics) or bool(facts.source_unread)
@@ -760,7 +776,7 @@ def flow_report(
         settings,
         held,
         () if work is None else refusals_of(flow, work.state),
-        guarantee_of(facts, state, unanswered),
+        guarantee_of(facts, state, unstarted),
         owner_of(Kind.SOURCE),
         owner_of(Kind.HEARTBEAT),
         owner_of(Kind.CHECKPOINT),
@@ -804,7 +820,7 @@ def _why_not_running(facts: FlowFacts, idle: NotRunning | None) -> NotRunning:
 
 
 def _causes(
-    facts: FlowFacts, state: GroupState | None, unanswered: Unanswered | None, *, is_idle: bool
+    facts: FlowFacts, state: GroupState | None, unstarted: Unstarted, *, is_idle: bool
 ) -> Mapping[str, Sequence[Cause]]:
     """Return by topic what members have stored that run the flow; what others said may be over.
 
@@ -812,9 +828,8 @@ def _causes(
         is_idle: no worker runs the flow, so none finds out what a flow that leads back has made: the last word counts.
     """
     live = set() if state is None else {name for name, member in state.members.items() if not member.expired}
-    if unanswered is not None:
-        live -= unanswered.members  # that was a previous attempt
-        is_idle = is_idle or unanswered.is_whole
+    live -= unstarted.members  # that was a previous attempt
+    is_idle = is_idle or unstarted.is_whole
     found: dict[str, list[Cause]] = {}
     wanted = {entry for entry, _ in facts.settings.topic_filter.included.singles}
     for one in facts.standstills:

@@ -56,6 +56,8 @@ class Reason(StrEnum):
     """No worker has it."""
     NOT_RUNNING = "not-running"
     """No worker runs the flow."""
+    NOT_STARTED = "not-started"
+    """A worker tries to start the flow, and it fails again and again."""
     SOURCE_SILENT = "source-silent"
     """The source does not answer the workers, or has not answered one of them since that began to ask."""
     NO_LEADER = "no-leader"
@@ -104,6 +106,7 @@ _SORTS: Final[Mapping[Sort, frozenset[Reason]]] = {
             Reason.STANDING,
             Reason.UNOWNED,
             Reason.NOT_RUNNING,
+            Reason.NOT_STARTED,
         }
     ),
     Sort.RETRIED: frozenset(
@@ -130,10 +133,13 @@ FAILED: Final = frozenset(
         Reason.RECORD_UNREADABLE,
         Reason.SOURCE_DENIED,
         Reason.TARGET_DENIED,
+        Reason.NOT_STARTED,
     }
 )
 """A task of which a partition has one of these is FAILED in Connect's words. Of the others Connect has no word: there
 the connector or its task is RUNNING, with the reason beside it (docs/decisions/0022)."""
+OF_THE_FLOW: Final = frozenset({Reason.SOURCE_SILENT, Reason.NOT_STARTED})
+"""What keeps the whole flow of a worker from being copied: it is told once, and not for each topic."""
 SORT_OF: Final[Mapping[Reason, Sort]] = {reason: sort for sort, reasons in _SORTS.items() for reason in reasons}
 """Of each reason. A test holds it to all of them."""
 _URGENCY: Final[Mapping[str, int]] = {reason: place for place, reason in enumerate(Reason)}
@@ -329,8 +335,8 @@ class TopicFacts:
     """Why its remote topic cannot be, or is another flow's."""
     causes: Sequence[Cause] = ()
     """What live workers have stored of it."""
-    flow_silent: Sequence[Cause] = ()
-    """That the source does not answer, where the flow as a whole says so; with the partitions that it is about."""
+    flow_causes: Sequence[Cause] = ()
+    """What is so for the whole flow of a worker, see ``OF_THE_FLOW``; with the partitions that it is about."""
 
 
 def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
@@ -338,9 +344,9 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
 
     What keeps the whole topic from being copied hides the rest.
     """
-    is_silent = any(not cause.partitions for cause in seen.flow_silent)  # a problem of the flow: it is told once
-    stored = [of_cause(cause) for cause in seen.causes if not (is_silent and is_silence(cause))]
-    stored += map(of_cause, seen.flow_silent)
+    is_told = any(not cause.partitions for cause in seen.flow_causes)  # a problem of the flow: it is told once
+    stored = [of_cause(cause) for cause in seen.causes if not (is_told and is_silence(cause))]
+    stored += map(of_cause, seen.flow_causes)
     whole = most_urgent_first(one for one in stored if not one.partitions)
     if ring := tuple(one for one in whole if one.reason is Reason.RING):
         return ring  # it is left out, whatever becomes of the flow
@@ -377,7 +383,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     if seen.unowned:
         remedy = "Look at the log of the leader."
         found.append(not_copied(Reason.UNOWNED, "No worker has it.", remedy, partitions=_some(seen, seen.unowned)))
-    if seen.standing and not is_silent and not any(one.waits_for_operator for one in found):
+    if seen.standing and not is_told and not any(one.waits_for_operator for one in found):
         found.append(_standing(seen, most_urgent_first(found)))
     if seen.partitions > seen.listed and not found:
         text = "The flow coordinator has found it just now." if seen.listed == 0 else "Its new partitions begin."

@@ -40,6 +40,7 @@ from mm2py.shared_settings.current_settings import Asked, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow, Part
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerLost
 from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
+from mm2py.status.not_copied import Reason
 from mm2py.worker.schedule import Always
 
 AGAIN_S: Final = 30.0
@@ -112,6 +113,9 @@ class MemberSchedule:
     async def stopped(self, *, outcome_unknown: bool) -> None:
         """The member may wait for this before it leaves."""
         self.member.flow_ended(self._flow, outcome_unknown=outcome_unknown)
+
+    def failed(self, why: str) -> None:
+        """Only the log tells it."""
 
     def refuse(self, why: str) -> None:
         """The group is told why; the tasks of a source connector go to other workers."""
@@ -301,6 +305,8 @@ class SourceSchedule(MemberSchedule):
                 await self._leave_unsettled(self.member)
                 continue
             self.member.holds(self._flow, None if held is None else held.offset)
+            if held is not None:
+                self.member.started(self._flow)
             if is_on and not self.member.is_stopping:
                 self._current.may_run()
                 if held is None:
@@ -313,6 +319,16 @@ class SourceSchedule(MemberSchedule):
         is_asked = self._current.until(lambda: not self._current.asked(self._kind).lets_run(self._asked))
         await _until_any(super().revoked(), self._follow(), is_asked)
         return self.member.can_drain
+
+    def failed(self, why: str) -> None:
+        """The status names a flow of which attempt after attempt fails: nothing of it runs that could say why."""
+        if self._member is not None:
+            self._member.start_failed(self._flow, Reason.NOT_STARTED, why)
+
+    def refuse(self, why: str) -> None:
+        if self._member is not None:
+            self._member.started(self._flow)
+        super().refuse(why)
 
     async def until_asked(self) -> None:
         """Follows meanwhile what operators ask."""

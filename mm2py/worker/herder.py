@@ -232,6 +232,7 @@ class Herder:
                 else:
                     pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                     log.error(f"{what}.failed", why=str(error), again_in_s=round(pause_s, 1))
+                    running.plan.schedule.failed(str(error))
             except Exception as error:
                 pause_s = self._pause_s(backoff, ran_s=clock.time() - begun_s)
                 where = traceback.extract_tb(error.__traceback__)[-1]
@@ -242,6 +243,7 @@ class Herder:
                     again_in_s=round(pause_s, 1),
                     remedy="This is a defect in mm2py; please report it with this line.",
                 )
+                running.plan.schedule.failed(f"{type(error).__name__}: {error}. Report it with the line in its log.")
             finally:
                 if self._is_outcome_unknown(running) and running.copies and not self._stopping.is_set():
                     self._outcome_unknown.add(running.flow)

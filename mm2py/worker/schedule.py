@@ -49,6 +49,10 @@ class ConnectorSchedule(Protocol):
         """
         ...
 
+    def failed(self, why: str) -> None:
+        """An attempt has failed, and another one follows: let the group know if this goes on."""
+        ...
+
     def refuse(self, why: str) -> None:
         """The connector must not run here: tell the group why, and let other workers have what it releases."""
         ...
@@ -91,6 +95,9 @@ class Always:
 
     async def stopped(self, *, outcome_unknown: bool) -> None:
         """No worker waits for it."""
+
+    def failed(self, why: str) -> None:
+        """Only the log tells it."""
 
     def refuse(self, why: str) -> None:
         """The other workers run theirs all the same."""

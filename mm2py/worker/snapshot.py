@@ -21,7 +21,6 @@ from mm2py.metrics.snapshot import (
     SnapshotPart,
     WorkerSnapshot,
 )
-from mm2py.status.not_copied import Reason
 from mm2py.worker.herder import Herder, RunningConnector
 
 _CONNECTORS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
@@ -53,12 +52,14 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
         vitals.metrics.all_gaps(),
     )
     for running in herder.connectors:
-        if running.copies and not running.is_up and running.plan.schedule.waits_for:  # before its first attempt
-            yield _with_silence(FlowSnapshot(running.flow.source, running.flow.target, "waiting", "", 0.0), herder)
+        is_waiting = running.has_failed or running.plan.schedule.waits_for  # between attempts, or before the first
+        if running.copies and not running.is_up and is_waiting:
+            at_rest = FlowSnapshot(running.flow.source, running.flow.target, "waiting", "", 0.0)
+            yield _with_start_problem(at_rest, herder)
     for connector in up:
         for part in connector.measure():
             if isinstance(part, FlowSnapshot):
-                yield _with_silence(part, herder)
+                yield _with_start_problem(part, herder)
             elif isinstance(part, Rows) and part.field == CHECKPOINT_ROWS:
                 if not checkpoints_max:
                     break
@@ -69,13 +70,15 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
                 yield part
 
 
-def _with_silence(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
-    """Return it with what is not copied because the source has not answered yet: the flow counts as one topic."""
+def _with_start_problem(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
+    """Return it with what is not copied because the flow does not get to run here: it counts as one topic."""
     group = herder.groups.get(ClusterAlias(part.target))
     member = None if group is None else group.member
-    if member is None or (flow := Flow(ClusterAlias(part.source), ClusterAlias(part.target))) not in member.silent:
+    flow = Flow(ClusterAlias(part.source), ClusterAlias(part.target))
+    why = None if member is None else member.not_started.get(flow)
+    if member is None or why is None:
         return part
-    return replace(part, not_copied=((str(Reason.SOURCE_SILENT), 1, len(member.ownership(flow).mine())),))
+    return replace(part, not_copied=((why.reason, 1, len(member.ownership(flow).mine())),))
 
 
 def _connector(running: RunningConnector) -> ConnectorState:

@@ -14,7 +14,7 @@ from mm2py.status.bodies import Body
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import Facts
 from mm2py.status.flow_report import FlowReport, Guarantee
-from mm2py.status.not_copied import Reason
+from mm2py.status.not_copied import OF_THE_FLOW
 from mm2py.status.report import MemberReport, Report
 from rest.reports.lag import Lag, sum_of
 from rest.reports.topics import TopicCopy
@@ -68,8 +68,8 @@ class FlowBody(Body):
     state: FlowState
     """Whether it copies."""
     why: str
-    """Why it is refused, held or not known; else empty. Where it runs: why other workers must not run it, or that its
-    source does not answer."""
+    """Why it is refused, held or not known; else empty. Where it runs: why other workers must not run it, that its
+    source does not answer, or why workers cannot start it."""
     guarantee: Guarantee | None = None
     """How often a record is in the copy after crashes; null: the flow is refused."""
     coordinator: MemberId | None = None
@@ -158,7 +158,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
     elif state is None:
         what = FlowState.NOT_RUNNING
     else:
-        why = "\n".join(flow.told(one) for one in flow.not_copied if one.reason is Reason.SOURCE_SILENT)
+        why = "\n".join(flow.told(one) for one in flow.not_copied if one.reason in OF_THE_FLOW)
     return FlowBody(
         flow=str(flow.flow),
         state=what,

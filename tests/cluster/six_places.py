@@ -75,6 +75,7 @@ TOLD: Final[Mapping[str, Told]] = {
     "stalled": Told("partition.stalled", "not-copied", True, Trace.TASK, PARTITIONS, "Mm2pyPartitionsStalled"),
     "standing": Told("", "not-copied", True, Trace.TASK, "", "Mm2pyNoWorker"),
     "no-leader": Told("partitions.waiting", series=PARTITIONS),
+    "position-unstored": Told("partitions.waiting", series=PARTITIONS),
     "new": Told("", is_since=False),
     "gone": Told("", is_since=False),
     "deselected": Told("", is_since=False),

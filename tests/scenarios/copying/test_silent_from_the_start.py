@@ -148,7 +148,7 @@ async def test_a_source_that_never_answered_is_told_everywhere_beside_a_flow_tha
 
     process.cut_off_from.clear()
     mute.is_mute = False
-    await scene.until(lambda: process.member is not None and not process.member.silent)
+    await scene.until(lambda: process.member is not None and not process.member.not_started)
     await scene.all_copied()
     await asyncio.sleep(SOON_S)
     report = await scene.report()

@@ -24,10 +24,10 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    NotStarted,
     Released,
     Resigned,
     Skipped,
-    SourceSilence,
     TaskName,
     Writes,
 )
@@ -684,15 +684,15 @@ def test_reading_may_begin_anywhere(offset: int) -> None:
 
 def test_a_snapshot_says_what_heartbeats_have_said_of_problems_and_one_of_an_earlier_version_says_nothing() -> None:
     """Until the next heartbeat, whoever began to read at a snapshot took a flow for healthy."""
-    log, silent = group_of(W1, W2), {A_B: SourceSilence(7, "connection refused")}
-    log.add(Beat(W1, silent=silent), Beat(W2, troubles={A_B: "READ is missing"}))
+    log, silent = group_of(W1, W2), {A_B: NotStarted(7, "source-silent", "connection refused")}
+    log.add(Beat(W1, not_started=silent), Beat(W2, troubles={A_B: "READ is missing"}))
     state = log.view.to_json()
     again = View.from_json(state)
-    assert (again.members[W1].silent, again.members[W2].troubles, again.members[W2].silent) == (
+    assert (again.members[W1].not_started, again.members[W2].troubles, again.members[W2].not_started) == (
         silent,
         {A_B: "READ is missing"},
         {},
     )
     assert again.to_json() == state
     earlier = {name: value for name, value in json.loads(state).items() if name != "problems"}
-    assert View.from_json(json.dumps(earlier)).members[W1].silent == {}
+    assert View.from_json(json.dumps(earlier)).members[W1].not_started == {}

@@ -30,11 +30,11 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    NotStarted,
     Released,
     Resigned,
     Skipped,
     Snapshot,
-    SourceSilence,
     TaskName,
     TopicClaim,
     Writer,
@@ -149,11 +149,12 @@ def test_a_beat_of_a_version_before_pauses_holds_no_flow() -> None:
 
 def test_a_beat_says_of_which_flows_the_source_has_not_answered_and_older_versions_pass_that_over() -> None:
     flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
-    beat = Beat(MEMBER, {flow: 3}, silent={flow: SourceSilence(1_700_000_000_000, "connection refused")})
+    why = NotStarted(1_700_000_000_000, "source-silent", "connection refused")
+    beat = Beat(MEMBER, {flow: 3}, not_started={flow: why})
     assert decode(encode(beat), where=WHERE) == beat
     fields = json.loads(encode(beat))
     assert (fields["format"], fields["skippable"]) == (1, True), "unknown fields are ignored"
-    del fields["silent"]
+    del fields["not_started"]
     assert decode(json.dumps(fields).encode(), where=WHERE) == Beat(MEMBER, {flow: 3})
 
 

@@ -242,31 +242,31 @@ SILENT = Cause("source-silent", "A has not answered w1 yet: refused.", "Look whe
 
 def test_a_silent_source_is_told_of_a_topic_as_of_its_flow_and_stands_for_what_follows_from_it() -> None:
     own = Cause("source-silent", "the source does not answer: no answer.", "", 9, "0-3")
-    (said,) = why_not_copied(replace(COPIED, causes=(own,), flow_silent=(SILENT,), standing="0-3"))
+    (said,) = why_not_copied(replace(COPIED, causes=(own,), flow_causes=(SILENT,), standing="0-3"))
     assert (said.reason, said.why, said.since_ms, said.is_problem) == ("source-silent", SILENT.why, 7, True)
     denied = Cause("source-denied", "It may not be read.", "Grant READ.", 5, "0")
-    assert reasons(causes=(denied,), flow_silent=(SILENT,)) == ["source-denied", "source-silent"]
-    assert reasons(listed=0, has_positions=False, flow_silent=(SILENT,)) == ["source-silent"], "it was never copied"
-    assert reasons(selected=None, flow_silent=(SILENT,)) == ["source-silent"]
+    assert reasons(causes=(denied,), flow_causes=(SILENT,)) == ["source-denied", "source-silent"]
+    assert reasons(listed=0, has_positions=False, flow_causes=(SILENT,)) == ["source-silent"], "it was never copied"
+    assert reasons(selected=None, flow_causes=(SILENT,)) == ["source-silent"]
 
 
 def test_a_source_that_does_not_answer_one_worker_is_told_of_its_partitions_alone() -> None:
     some = replace(SILENT, partitions="2-3")
-    assert [(one.reason, one.partitions) for one in why_not_copied(replace(COPIED, flow_silent=(some,)))] == [
+    assert [(one.reason, one.partitions) for one in why_not_copied(replace(COPIED, flow_causes=(some,)))] == [
         ("source-silent", "2-3")
     ]
     other = replace(SILENT, partitions="0")
-    assert reasons(causes=(other,), flow_silent=(some,)) == ["source-silent", "source-silent"], "of another worker"
-    assert reasons(standing="0", flow_silent=(some,))[0] == "standing", "the others are watched"
+    assert reasons(causes=(other,), flow_causes=(some,)) == ["source-silent", "source-silent"], "of another worker"
+    assert reasons(standing="0", flow_causes=(some,))[0] == "standing", "the others are watched"
 
 
 def test_what_is_left_out_is_left_out_whatever_becomes_of_the_flow() -> None:
     ring = Cause("ring", "Flow b->a has made it.", "", 5)
     left_out = (Reason.EXCLUDED, "It is excluded.")
-    for circumstances in ({"held": "paused by ann"}, {"not_running": "No worker runs."}, {"flow_silent": (SILENT,)}):
+    for circumstances in ({"held": "paused by ann"}, {"not_running": "No worker runs."}, {"flow_causes": (SILENT,)}):
         (said,) = why_not_copied(replace(COPIED, listed=0, causes=(ring,), **circumstances))  # type: ignore[arg-type]
         assert (said.reason, said.is_left_out, said.is_problem) == ("ring", True, False)
-    (said,) = why_not_copied(replace(COPIED, selected=False, left_out=left_out, flow_silent=(SILENT,)))
+    (said,) = why_not_copied(replace(COPIED, selected=False, left_out=left_out, flow_causes=(SILENT,)))
     assert (said.reason, said.is_left_out, said.is_problem) == ("deselected", True, False)
 
 

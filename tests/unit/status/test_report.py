@@ -31,8 +31,8 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    NotStarted,
     Released,
-    SourceSilence,
     TaskName,
     Writer,
     Writes,
@@ -407,13 +407,13 @@ def test_a_topic_that_the_file_selects_no_more_is_left_out_and_one_with_an_open_
     assert (topic.unknown, flow.lag, flow.lag_is_partial) == (0, 0, False), "there is nothing to copy any more"
 
 
-SILENT = SourceSilence(NOW_MS - 9_000, "connection refused")
+SILENT = NotStarted(NOW_MS - 9_000, "source-silent", "connection refused")
 ORDERS = {share("orders", number): member for number, member in enumerate((W1, W1, W2))}
 
 
 def silent_facts(*members: MemberId, **extra: Any) -> tuple[FlowFacts, GroupFacts]:
     """Return a flow of two workers and one topic that is copied to its end; the source has not answered ``members``."""
-    log = two_members(ORDERS, {"orders": 3}).take(*[Beat(one, silent={A_TO_B: SILENT}) for one in members])
+    log = two_members(ORDERS, {"orders": 3}).take(*[Beat(one, not_started={A_TO_B: SILENT}) for one in members])
     positions = {("orders", number): StoredPosition(5, source_end=5, moved_ms=NOW_MS - 60_000) for number in range(3)}
     ends = dict.fromkeys(positions, 5)
     return of_flow(**({"selected": {"orders": 3}, "positions": positions, "ends": ends} | extra)), log.facts()

@@ -293,6 +293,26 @@ def test_a_failed_flow_starts_again_after_pauses_that_grow_to_half_a_minute() ->
     assert first["again_in_s"] == round(worker.pauses_s(AB)[0], 1)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Mm2Error("The target said no.", remedy="Look there."), "The target said no. Look there."),
+        (ZeroDivisionError("oops"), "ZeroDivisionError: oops. Report it with the line in its log."),
+    ],
+)
+def test_each_failed_attempt_is_told_to_the_schedule_with_its_cause(error: Exception, told: str) -> None:
+    """The group hears of it from there: nothing of such a flow runs that could say why it copies nothing."""
+    heard: list[str] = []
+
+    class Told(FakeSchedule):
+        def failed(self, why: str) -> None:
+            heard.append(why)
+
+    worker = Worker({AB: runs(AB, fails_with=error)}, schedule=Told(ends_after_s=1e9))
+    worker.run(stop_at_s=10)
+    assert heard == [told] * len(worker.began) and len(heard) > 2
+
+
 async def test_an_operators_request_ends_the_pause_after_a_failure() -> None:
     schedule = FakeSchedule(ends_after_s=10_000)
     worker = Worker({AB: runs(AB, fails_with=Mm2Error("The target said no.", remedy="Look there."))}, schedule=schedule)

@@ -1,0 +1,77 @@
+"""A flow whose positions cannot be stored: in six places, see ``test_not_copied.py``.
+
+Without WRITE on their topic attempt after attempt of the flow fails, and nothing of it runs that could store why. While
+too few replicas are in sync it runs, and a new topic waits for its first position.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
+
+from deploy.local.kafka import KafkaCluster
+from tests.cluster.copies import set_by_hand, without_right
+from tests.cluster.kafka_client import record_count, write
+from tests.cluster.running import wait_until
+from tests.cluster.six_places import FIRST, MORE, SLOW_S, TOPICS, Scene
+
+
+def positions(scene: Scene) -> str:
+    return f"mm2-offsets.{scene.alias}.internal"
+
+
+def test_a_flow_that_may_not_store_positions_says_so_although_nothing_of_it_runs(
+    source_cluster: KafkaCluster, guarded_cluster: KafkaCluster
+) -> None:
+    """The status said nothing for half a minute, and then that no worker has said why."""
+    scene = Scene(source_cluster, guarded_cluster)
+    with scene.running():
+        topic = scene.topic("before")
+        scene.copied(topic, len(FIRST))
+        with without_right(scene.target, positions(scene), AclOperation.WRITE):
+            write(scene.source, topic, MORE)
+            new = scene.topic("new")
+            failed = scene.run.wait_for_event("flow.failed", flow=scene.flow, deadline_s=SLOW_S)
+            for one in (topic, new):
+                scene.wait_for_v1(one, "not-started")
+            look = scene.look()
+            (said,) = [one for one in look.flow["not_copied"] if one["reason"] == "not-started"]
+            assert "cannot start the flow: " in said["why"] and positions(scene) in said["why"], (said, failed)
+            assert said["since_ms"] and said["waits_for_operator"], said
+            (problem,) = look.found["problems"]
+            assert (look.code, problem["kind"], problem["where"]) == (3, "not-copied", scene.flow)
+            assert problem["text"][:80] in look.text
+            assert scene.rest.told("GET", f"/v1/flows/{scene.flow}", 200)["summary"]["why"]
+            connector = scene.in_connect()["connector"]
+            assert connector["state"] == "FAILED" and positions(scene) in connector["trace"], connector
+            wait_until(lambda: sum(scene.metric(TOPICS, flow=scene.flow, reason="not-started")) == 1, "it counts")
+            wait_until(lambda: "Mm2pyNotCopied" in scene.alerts(), "its alert has a series")
+            assert record_count(scene.target, scene.remote(new)) == 0
+        for one, count in ((topic, len(FIRST) + len(MORE)), (new, len(FIRST))):
+            scene.copied(one, count)
+            scene.is_copied(one)
+        code, found = scene.run.status()
+        assert (code, found["problems"]) == (0, [])
+        assert scene.in_connect()["connector"]["state"] == "RUNNING"
+
+
+def test_a_new_topic_whose_first_position_cannot_be_stored_waits_and_says_so(
+    source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
+) -> None:
+    factors = (
+        "replication.factor",
+        "config.storage.replication.factor",
+        "offset.storage.replication.factor",
+        "status.storage.replication.factor",
+    )
+    scene = Scene(source_cluster, three_node_cluster, {"stall.timeout.ms": 900_000, **dict.fromkeys(factors, 3)})
+    with scene.running():
+        set_by_hand(scene.target, positions(scene), min_insync_replicas="3")
+        scene.target.broker(3).kill()
+        try:
+            topic = scene.topic("unstored")
+            scene.says(topic, "position-unstored")
+            assert record_count(scene.target, scene.remote(topic)) == 0
+        finally:
+            scene.target.start()
+        scene.copied(topic, len(FIRST))
+        scene.is_copied(topic)
