@@ -196,7 +196,7 @@ class SourceConnector:
             target_cluster=prepared.target_id,
             positions=len(prepared.positions),
             producer_id=prepared.identity.producer_id,
-            guarantee=self._guarantee(),
+            guarantee=self._guarantee(is_prepared=True),
         )
         self._say_topic_ids()
         quarantine = Quarantine(context, prepared.source_id)
@@ -263,10 +263,10 @@ class SourceConnector:
         at_s = max(filter(math.isfinite, reads_s), default=now_s)
         return at_s, self._clock.wall_ms() - round((now_s - at_s) * 1000)
 
-    def _guarantee(self) -> str:
+    def _guarantee(self, *, is_prepared: bool = False) -> str:
         """Return in words how often a record may be in the copy after crashes, and the reason if that is not once.
-        Empty: that is not known before the source has answered."""
-        if self._ownership.not_started is not None and self.task is None:
+        Empty: that is not known before the flow is prepared, where that takes its time."""
+        if self._ownership.not_started is not None and self.task is None and not is_prepared:
             return ""
         if self._context.settings.many_to_one:
             return "at-least-once, several flows in one topic"

@@ -749,11 +749,12 @@ def flow_report(
     source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
     unstarted = ON_ALL if state is None or not copied or source_held else unstarted_of(flow, state)
     causes = _causes(facts, state if copied else None, unstarted, is_idle=not copied or source_held is not None)
+    refusals = () if work is None else refusals_of(flow, work.state)
     seen = FlowCircumstances(
         settings.enabled,
         "" if source_held is None else source_held.text,
         None if source_held is None else source_held.at_ms,
-        None if copied else _why_not_running(facts, idle),
+        None if copied else _why_not_running(facts, idle, refusals),
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
         causes,
         unstarted,
@@ -775,7 +776,7 @@ def flow_report(
         facts.owner_group,
         settings,
         held,
-        () if work is None else refusals_of(flow, work.state),
+        refusals,
         guarantee_of(facts, state, unstarted),
         owner_of(Kind.SOURCE),
         owner_of(Kind.HEARTBEAT),
@@ -813,9 +814,13 @@ def _hidden(facts: FlowFacts, topics: Iterable[TopicReport]) -> Iterable[str]:
         )
 
 
-def _why_not_running(facts: FlowFacts, idle: NotRunning | None) -> NotRunning:
+def _why_not_running(facts: FlowFacts, idle: NotRunning | None, refusals: Iterable[RefusalReport]) -> NotRunning:
     if facts.mm2_runs:
         return NotRunning(facts.mm2_runs, "Stop it before you start mm2py.")
+    for one in refusals:
+        if one.connector is Kind.SOURCE:
+            remedy = "Then restart the connector over REST, or the worker."
+            return NotRunning(f"{one.worker} refuses it: {one.why}", remedy)
     return idle or NotRunning("No worker runs the flow.", "Start one whose file has the flow: mm2py FILE.")
 
 

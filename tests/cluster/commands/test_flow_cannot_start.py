@@ -1,15 +1,11 @@
-"""A flow whose positions cannot be stored: in six places, see ``test_not_copied.py``.
-
-Without WRITE on their topic attempt after attempt of the flow fails, and nothing of it runs that could store why. While
-too few replicas are in sync it runs, and a new topic waits for its first position.
-"""
+"""A flow whose positions may not be stored cannot start, and says so in six places, see ``test_not_copied.py``."""
 
 from __future__ import annotations
 
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
-from tests.cluster.copies import set_by_hand, without_right
+from tests.cluster.copies import without_right
 from tests.cluster.kafka_client import record_count, write
 from tests.cluster.running import wait_until
 from tests.cluster.six_places import FIRST, MORE, SLOW_S, TOPICS, Scene
@@ -52,26 +48,3 @@ def test_a_flow_that_may_not_store_positions_says_so_although_nothing_of_it_runs
         code, found = scene.run.status()
         assert (code, found["problems"]) == (0, [])
         assert scene.in_connect()["connector"]["state"] == "RUNNING"
-
-
-def test_a_new_topic_whose_first_position_cannot_be_stored_waits_and_says_so(
-    source_cluster: KafkaCluster, three_node_cluster: KafkaCluster
-) -> None:
-    factors = (
-        "replication.factor",
-        "config.storage.replication.factor",
-        "offset.storage.replication.factor",
-        "status.storage.replication.factor",
-    )
-    scene = Scene(source_cluster, three_node_cluster, {"stall.timeout.ms": 900_000, **dict.fromkeys(factors, 3)})
-    with scene.running():
-        set_by_hand(scene.target, positions(scene), min_insync_replicas="3")
-        scene.target.broker(3).kill()
-        try:
-            topic = scene.topic("unstored")
-            scene.says(topic, "position-unstored")
-            assert record_count(scene.target, scene.remote(topic)) == 0
-        finally:
-            scene.target.start()
-        scene.copied(topic, len(FIRST))
-        scene.is_copied(topic)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, parse_arguments
-from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
+from mm2py.connector import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import View
 from mm2py.records.author import UNKNOWN
@@ -391,6 +391,19 @@ def test_without_positions_nobody_knows_the_lag(reset: Any) -> None:
     facts = of_flow(selected={"orders": 1}, ends={("orders", 0): 6}, positions_unread="denied")
     report = reported(replace(facts, settings=replace(SETTINGS, auto_offset_reset=reset)))
     assert (topic_of(report).lag, topic_of(report).unknown, report.flows[0].lag) == (None, 1, None)
+
+
+def test_topics_of_a_flow_that_its_workers_refuse_say_that_and_not_that_a_worker_should_be_started() -> None:
+    name = str(ConnectorName(A_TO_B, Kind.SOURCE))
+    log = Log().take(
+        replace(joined(W1, flows=(C_TO_B,)), refused={name: "A and B are one cluster. Correct one."}), Claim(W1, 1, "c")
+    )
+    facts = of_flow(selected={"orders": 1}, positions={("orders", 0): StoredPosition(5)}, ends={("orders", 0): 5})
+    report = reported(facts, group=log.facts())
+    assert kinds(report) == ["refused"]
+    (said,) = topic_of(report).not_copied
+    assert (said.reason, said.why) == ("not-running", "host-0000000a refuses it: A and B are one cluster. Correct one.")
+    assert "restart the connector" in said.remedy and "Start one" not in said.remedy
 
 
 def test_topics_come_from_positions_where_the_source_does_not_tell_which_there_are() -> None:
