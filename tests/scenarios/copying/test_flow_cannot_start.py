@@ -39,7 +39,7 @@ async def failing(scene: Scene, process: Process, *, is_hidden: bool) -> None:
     await asyncio.sleep(SOON_S)
 
 
-@pytest.mark.parametrize("is_hidden", [False, True], ids=["attempts wait", "attempts fail"])
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["waits", "fails"])
 async def test_a_flow_that_cannot_start_is_told_everywhere_and_not_when_it_runs_again(*, is_hidden: bool) -> None:
     scene = Scene()
     process = scene.begin()
