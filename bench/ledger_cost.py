@@ -36,7 +36,7 @@ from mm2py.records.batch import NewRecord
 from mm2py.records.offset_sync import OffsetSync
 from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.copier import Copier
-from mm2py.replication.copying.events import CopySettings
+from mm2py.replication.copying.events import CopySettings, Event
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from tests.fakes.flow_context import make_context
@@ -103,9 +103,12 @@ class Owner:
             ProducerIdentity(7, 0, None),
             CopySettings(ready_max_bytes=1 << 20),
         )
-        self.part = CopiedPartition("orders", "A.orders", number, copier, TargetRules(max_message_bytes=1 << 20))
+        self.part = CopiedPartition("orders", "A.orders", number, copier, TargetRules(max_message_bytes=1 << 20), self)
         self.rule = SyncRule()
         self.syncs: deque[tuple[int, int]] = deque(maxlen=SLOTS)
+
+    def tell(self, part: CopiedPartition, event: Event, /) -> None:
+        """The batches are told to the copier by ``next_batches`` alone."""
 
     def next_batches(self, records: int) -> list[Batch]:
         """Return the next batches, at least so many records."""

@@ -21,7 +21,7 @@ def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
     """Replaces ``PositionKeeper._begin_writes``: tells each waiter that its position is stored."""
     starting, keeper._starting = keeper._starting, {}
     for part in starting:
-        keeper._handle(part, PositionStored(part.copier.identity))
+        part.tell(PositionStored(part.copier.identity))
     keeper._owed.clear()
     keeper._settled.set()
     return keeper._context.settings.position_interval_s

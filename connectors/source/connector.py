@@ -211,7 +211,7 @@ class SourceConnector:
             looked=self._show_standstills,
         )
         starting_offsets = StartingOffsets(
-            context, prepared, self._restart_state, store=task.positions.store, met_gap=gaps.met_topic
+            context, prepared, self._restart_state, shell=task, store=task.positions.store, met_gap=gaps.met_topic
         )
         assigned_positions = AssignedPositions(context, starting_offsets, gaps, prepared.previous)
         discovery = Discovery(

@@ -28,7 +28,7 @@ from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
 from mm2py.records.batch import stamp
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
+from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
 from mm2py.replication.copying.in_flight import Sending
 from mm2py.replication.link_tuning import MEASURED_S, NEAR_S, LinkTuner, Look
@@ -90,14 +90,12 @@ class ProduceLane:
         *,
         settings: SendSettings,
         clock: Clock,
-        handle: Handler,
         sent: Callable[[CopiedPartition], None],
         problem: LaneProblem,
     ) -> None:
         """Make a lane; ``run`` starts it.
 
         Args:
-            handle: gets every event.
             sent: is called when a batch of a partition was sent, so the partition may be read again.
         """
         self.broker = broker
@@ -105,7 +103,6 @@ class ProduceLane:
         self._brokers = brokers
         self._settings = settings
         self._clock = clock
-        self._handle = handle
         self._sent = sent
         self._wake = asyncio.Event()
         self._channels = [_Channel("produce")]
@@ -232,7 +229,7 @@ class ProduceLane:
             sending = partition.copier.next_batch(self.broker, retained_after_ms)
             if sending is None:
                 if partition.copier.is_too_old_to_resend(retained_after_ms):
-                    self._handle(partition, TooOldToResend(self._clock.monotonic()))
+                    partition.tell(TooOldToResend(self._clock.monotonic()))
                 continue
             data = sending.batch.data
             identity = sending.identity
@@ -265,7 +262,7 @@ class ProduceLane:
             self.problem.set(str(error))
             now_s = self._clock.monotonic()
             for part, sending in batches:
-                self._handle(part, ProduceLost(sending.token, str(error), now_s))
+                part.tell(ProduceLost(sending.token, str(error), now_s))
         else:
             self.problem.set(None)
             self._answered(channel, sent, self._clock.monotonic())
@@ -280,12 +277,12 @@ class ProduceLane:
         for part, (batch, _, _, token, read_at_s) in batches:
             answer = answers.get((part.target_topic, part.partition))
             if answer is None:
-                self._handle(part, ProduceLost(token, "the reply leaves this partition out", now_s))
+                part.tell(ProduceLost(token, "the reply leaves this partition out", now_s))
             elif answer.error_code:
-                self._handle(part, ProduceRefused(token, answer.error_code, answer.error_message, now_s))
+                part.tell(ProduceRefused(token, answer.error_code, answer.error_message, now_s))
             else:
                 self._acknowledged_bytes += len(batch.data)
-                self._handle(part, Acked(token, answer.base_offset, now_s))
+                part.tell(Acked(token, answer.base_offset, now_s))
                 part.meter.add(
                     batch.max_timestamp_ms,
                     batch.record_count,

@@ -25,6 +25,7 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, PositionStored
 from mm2py.replication.planning.steps import MERGE_SMALL, Outgoing, TargetRules
 from mm2py.replication.positions import Position
+from tests.fakes.shell import DeafShell
 
 NOW_S = 1000.0
 NOW_MS = 1_700_000_000_000
@@ -52,7 +53,7 @@ def copied(
     """
     copier = Copier(f"{topic}-{number}", Position(start), _IDENTITY, CopySettings(1 << 30))
     copier.handle(PositionStored(_IDENTITY))
-    part = CopiedPartition(topic, f"A.{topic}", number, copier, TargetRules(1 << 20), merging=MERGE_SMALL)
+    part = CopiedPartition(topic, f"A.{topic}", number, copier, TargetRules(1 << 20), DeafShell(), merging=MERGE_SMALL)
     part.stored = stored
     if records:
         copier.tally.count(Outgoing(start, start + records, records, newest_ms, 0, bytearray(100 * records)))

@@ -21,7 +21,6 @@ from mm2py.records.control_record import LinkUse
 from mm2py.replication.copying.copied_partition import (
     Circumstances,
     CopiedPartition,
-    Handler,
     LaneProblem,
     Watch,
     why_stalled,
@@ -40,12 +39,10 @@ class Lanes:
     def __init__(
         self,
         context: FlowContext,
-        handle: Handler,
         start: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         """Make it, without lanes. ``start`` runs a lane under a name, until the flow's task ends."""
         self._context = context
-        self._handle = handle
         self._start = start
         self._clock = context.clock
         self._fetch: dict[BrokerId, FetchLane] = {}
@@ -169,7 +166,6 @@ class Lanes:
                 ReadLimits(self._account, self._rate),
                 clock=self._clock,
                 rng=self._context.rng,
-                handle=self._handle,
                 problem=LaneProblem(
                     self._reporter(self._context.source.alias, broker), self._context.state.metadata_wanted.set
                 ),
@@ -194,7 +190,6 @@ class Lanes:
                     connections_max=lambda: self._context.settings.connections_per_broker_max,
                 ),
                 clock=self._clock,
-                handle=self._handle,
                 sent=self.offer_read,
                 problem=LaneProblem(self._reporter(self._context.target.alias, broker)),
             )

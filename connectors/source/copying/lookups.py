@@ -21,7 +21,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.error_codes import INVALID_TIMESTAMP
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, find_offsets, list_offsets
 from mm2py.kafka.port import BrokerId, TopicPartition
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import (
     LimitsFound,
     OffsetsFound,
@@ -113,18 +113,15 @@ class TargetEnds:
         self,
         context: FlowContext,
         partitions: Mapping[TopicPartition, CopiedPartition],
-        handle: Handler,
     ) -> None:
         """Make one; ``run`` starts it.
 
         Args:
             partitions: those that are copied, by source topic; it may change meanwhile.
-            handle: gets ``TargetWhole``, ``TargetShort`` and ``TargetLost``.
         """
         self._context = context
         self._target = context.target.brokers
         self._partitions = partitions
-        self._handle = handle
         self._clock = context.clock
         self._wanted: dict[CopiedPartition, None] = {}
         self._asked: set[BrokerId | None] = set()
@@ -217,15 +214,15 @@ class TargetEnds:
     def _judge(self, part: CopiedPartition, expected: int, end: int, check: int) -> None:
         if end >= expected:
             self._short_since_s.pop(part, None)
-            self._handle(part, TargetWhole(check))
+            part.tell(TargetWhole(check))
             return
         now_s = self._clock.monotonic()
         if not part.copier.is_end_unverified:
-            self._handle(part, TargetShort())
+            part.tell(TargetShort())
         if now_s - self._short_since_s.setdefault(part, now_s) < END_PATIENCE_S:
             return
         del self._short_since_s[part]
-        self._handle(part, TargetLost(expected, end))
+        part.tell(TargetLost(expected, end))
 
 
 def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[CopiedPartition]]:
@@ -247,7 +244,6 @@ class BrokerLookups:
         context: FlowContext,
         partitions: Mapping[TopicPartition, CopiedPartition],
         keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
-        handle: Handler,
     ) -> None:
         """``keep`` puts a record into quarantine and tells whether it is there."""
         self._source = context.source.brokers
@@ -255,7 +251,6 @@ class BrokerLookups:
         self._timestamp_limits = TimestampLimits(context)
         self._partitions = partitions
         self._keep = keep
-        self._handle = handle
         self._clock = context.clock
         self._looked_up: dict[CopiedPartition, int] = {}
         """The source offset of the last record for which limits were looked up before it went into quarantine."""
@@ -270,7 +265,7 @@ class BrokerLookups:
             return
         first = await end_of(self._source, part.source_leader, part.key, EARLIEST)
         last = await end_of(self._source, part.source_leader, part.key, LATEST)
-        self._handle(part, OffsetsFound(first, last, self._clock.monotonic()))
+        part.tell(OffsetsFound(first, last, self._clock.monotonic()))
 
     async def find_limits(self, part: CopiedPartition) -> None:
         """Look up how large a batch the remote topic takes. A size that the target has refused is too large, whatever
@@ -285,12 +280,12 @@ class BrokerLookups:
                 merged = min(other.rules.merged_max_bytes, refused // 2) if refused else other.rules.merged_max_bytes
                 other.rules = replace(other.rules, max_message_bytes=allowed, merged_max_bytes=merged)
                 if refused:
-                    self._handle(other, LimitsFound())
+                    other.tell(LimitsFound())
 
     async def retry_blocked(self, part: CopiedPartition) -> None:
         """Look the limits up, as an operator may have raised them, and let the copier try again."""
         await self.find_limits(part)
-        self._handle(part, Tick(self._clock.monotonic()))
+        part.tell(Tick(self._clock.monotonic()))
 
     async def try_with_other_limits(self, part: CopiedPartition) -> None:
         """Let the remote topic take the timestamps that its upstream topic takes, and the copier try again."""
@@ -316,7 +311,7 @@ class BrokerLookups:
                 self._try_again(part)
                 return
         if await self._keep(part, poison):
-            self._handle(part, Quarantined(poison.offset, self._clock.monotonic()))
+            part.tell(Quarantined(poison.offset, self._clock.monotonic()))
 
     def _try_again(self, part: CopiedPartition) -> None:
-        self._handle(part, Tick(part.copier.resume_at_s or self._clock.monotonic()))
+        part.tell(Tick(part.copier.resume_at_s or self._clock.monotonic()))

@@ -25,7 +25,7 @@ from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.metrics.windows import Window
 from mm2py.records.ledger_record import LedgerChunk
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import PositionStored
 from mm2py.replication.copying.states import Storing
 from mm2py.replication.positions import Position, PositionStore
@@ -57,14 +57,12 @@ class PositionKeeper:
         ledger: LedgerKeeper,
         partitions: Mapping[TopicPartition, CopiedPartition],
         *,
-        handle: Handler,
         before_first: Callable[[], Awaitable[None]],
     ) -> None:
         """Make one; ``run`` starts it, and ``look`` is called now and then.
 
         Args:
             partitions: those that are copied; it may change meanwhile.
-            handle: gets ``PositionStored`` for each first position.
             before_first: is awaited before first positions and owed ones are stored.
         """
         self._context = context
@@ -72,7 +70,6 @@ class PositionKeeper:
         self._store = store
         self._ledger = ledger
         self._partitions = partitions
-        self._handle = handle
         self._before_first = before_first
         self._account = context.position_budget.open()
         self._clock = context.clock
@@ -352,7 +349,7 @@ class PositionKeeper:
         self._stored[part.key] = position
         self._behind_since_s.pop(part.key, None)
         if is_first:
-            self._handle(part, PositionStored(identity))
+            part.tell(PositionStored(identity))
 
     def _ledger_trouble(self, write: _Write) -> str | None:
         parts = (*write.starting, *write.changed)

@@ -118,17 +118,16 @@ class SourceTask:
         self.reconciliation = Reconciliation(
             context,
             Reconciler(context, prepared.previous, self._is_wanted),
-            ResumeFromMm2(context, self._is_wanted, self._handle),
+            ResumeFromMm2(context, self._is_wanted),
             prepared.previous,
-            handle=self._handle,
             met_gap=met_gap,
         )
-        self.lanes = Lanes(context, self._handle, self._start)
-        self._ends = TargetEnds(context, self.partitions, self._handle)
-        self._broker_lookups = BrokerLookups(context, self.partitions, keep, self._handle)
+        self.lanes = Lanes(context, self._start)
+        self._ends = TargetEnds(context, self.partitions)
+        self._broker_lookups = BrokerLookups(context, self.partitions, keep)
         self._source_ends = SourceEnds(context, self.partitions)
         self.positions = PositionKeeper(
-            context, prepared.source_id, store, ledger, self.partitions, handle=self._handle, before_first=gaps_written
+            context, prepared.source_id, store, ledger, self.partitions, before_first=gaps_written
         )
         self.ledger = ledger
         self._offset_syncs = OffsetSyncs(context, self.partitions, ledger.take_runs)
@@ -208,12 +207,12 @@ class SourceTask:
     def start_draining(self, leaving: Iterable[CopiedPartition]) -> None:
         """Read and send no more of these; each is ``Drained`` when its batches in flight are answered."""
         for part in leaving:
-            self._handle(part, Drain())
+            part.tell(Drain())
 
     def settle_gaps(self, leaving: Iterable[CopiedPartition]) -> None:
         """Have the gaps of partitions reported, for which no answer will come any more."""
         for part in leaving:
-            self._handle(part, DrainGivenUp())
+            part.tell(DrainGivenUp())
 
     async def drain(self) -> None:
         """Stop reading, wait for the batches in flight, store final positions.
@@ -240,7 +239,7 @@ class SourceTask:
         parts = [part for part in self.partitions.values() if part.source_topic == topic]
         parts = [part for part in parts if partition in {None, part.partition}]
         for part in parts:
-            self._handle(part, RestartAsked(self._clock.monotonic()))
+            part.tell(RestartAsked(self._clock.monotonic()))
         if parts:
             self._context.log.info("partitions.restarted", topic=topic, partitions=len(parts), why="an operator asked")
 
@@ -286,7 +285,8 @@ class SourceTask:
 
     # Events and effects
 
-    def _handle(self, part: CopiedPartition, event: Event) -> None:
+    def tell(self, part: CopiedPartition, event: Event, /) -> None:
+        """See ``Shell``."""
         copier = part.copier
         before = copier.state
         for effect in copier.handle(event):
@@ -364,7 +364,7 @@ class SourceTask:
                     retry = functools.partial(self._broker_lookups.retry_blocked, part)
                     self._once(("limits", part.target_topic), retry)
                     continue
-                self._handle(part, Tick(now_s))
+                part.tell(Tick(now_s))
                 if not isinstance(part.copier.state, Waiting) and not part.copier.is_failing:
                     del self._waiting[part]
             due = [part.copier.resume_at_s for part in self._waiting]

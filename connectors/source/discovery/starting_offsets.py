@@ -25,7 +25,7 @@ from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copied_partition import CopiedPartition, Shell
 from mm2py.replication.copying.copier import FENCING, Copier
 from mm2py.replication.copying.events import TargetLed
 from mm2py.replication.planning.steps import DigestTally, TargetRules
@@ -59,12 +59,14 @@ class StartingOffsets:
         prepared: Prepared,
         restart_state: RestartState,
         *,
+        shell: Shell,
         store: Callable[[Mapping[TopicPartition, StoredPosition]], Awaitable[None]],
         met_gap: Callable[[GapKind, str, Mapping[int, StoredPosition], str], Done],
     ) -> None:
         """Make one.
 
         Args:
+            shell: of the partitions that are made here.
             store: stores positions (``PositionKeeper.store``).
             met_gap: takes in a topic that is not what was copied, and returns what to do (``GapKeeper.met_topic``).
         """
@@ -79,6 +81,7 @@ class StartingOffsets:
         self._restart_state = restart_state
         self._ownership = context.ownership
         self._met_gap = met_gap
+        self._shell = shell
         self._wished: set[TopicPartition] = set()
         """Partitions that policies want copied from their start, until that is stored."""
         self._reset: set[TopicPartition] = set()
@@ -416,6 +419,7 @@ class StartingOffsets:
             partition=number,
             copier=copier,
             rules=rules,
+            shell=self._shell,
             source_topic_id=upstream.topic_id,
             target_topic_id=remote.topic_id,
             source_leader=upstream.partitions[number].leader,

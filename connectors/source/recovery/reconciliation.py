@@ -27,7 +27,7 @@ from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.incarnation import OwnFence
 from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.gap_record import Done, GapKind
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import (
     Displaced,
     Event,
@@ -137,13 +137,11 @@ class Reconciliation:
         resume_from_mm2: ResumeFromMm2,
         previous: PreviousProducers,
         *,
-        handle: Handler,
         met_gap: Callable[[CopiedPartition, GapFound], None],
     ) -> None:
         """Make one; ``run`` starts it.
 
         Args:
-            handle: gets ``Reconciled`` or ``TargetLost`` for each partition.
             met_gap: gets a gap for each partition that others write to.
         """
         self.foreign: set[str] = set()
@@ -159,7 +157,6 @@ class Reconciliation:
         self._resume_from_mm2 = resume_from_mm2
         self._incarnation = context.incarnation
         self._previous = previous
-        self._handle = handle
         self._log = context.log
         self._jobs: list[Job] = []
         self._behind_mm2: list[CopiedPartition] = []
@@ -277,7 +274,7 @@ class Reconciliation:
             event = Reconciled(goes_on, outcome.position, outcome.entries)
         for producer_id, met in outcome.foreign.items():
             self._say_foreign(part, producer_id, met)
-        self._handle(part, event)
+        part.tell(event)
 
     def _say_repeated(self, part: CopiedPartition, producer_id: int, met: ForeignRecords) -> None:
         """Report records of ours at offsets where none were expected; stop if the flow must be exactly-once."""
@@ -308,7 +305,7 @@ class Reconciliation:
 
     def _say_unexpected(self, part: CopiedPartition, kind: GapKind, text: str) -> None:
         if self._exactly_once:
-            self._handle(part, UnexpectedMet(text, kind))
+            part.tell(UnexpectedMet(text, kind))
         else:
             at = part.copier.position.source_offset
             self._met_gap(part, GapFound(kind, None, None, Done.CONTINUED, text, at))

@@ -21,7 +21,7 @@ from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff
 from mm2py.kafka.port import FetchedPartition
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler
+from mm2py.replication.copying.copied_partition import CopiedPartition
 from mm2py.replication.copying.events import LookupWaits, Reconciled
 from mm2py.replication.planning.rebuild import UNREADABLE
 from mm2py.replication.positions import Position
@@ -78,13 +78,11 @@ class ResumeFromMm2:
         self,
         context: FlowContext,
         wanted: Callable[[CopiedPartition], bool],
-        handle: Handler,
     ) -> None:
         """Make one; nothing is asked yet.
 
         Args:
             wanted: tells whether a partition is still to be copied.
-            handle: gets ``Reconciled`` for each partition, as soon as its position is known.
         """
         source, target, rng = context.source.brokers, context.target.brokers, context.rng
         self._flow = context.flow
@@ -98,7 +96,6 @@ class ResumeFromMm2:
         self._rng = rng
         self._log = context.log
         self._wanted = wanted
-        self._handle = handle
 
     async def run(self, parts: Sequence[CopiedPartition]) -> None:
         """Find out where partitions go on, and log what was found.
@@ -115,7 +112,7 @@ class ResumeFromMm2:
                 why = "records look the same" if found.is_ambiguous else "what was copied there is gone on one side"
                 raise CopyUncertain(self._flow, *found.part.key, why)
             all_found.append(found)
-            self._handle(found.part, Reconciled(found.part.copier.identity, found.position))
+            found.part.tell(Reconciled(found.part.copier.identity, found.position))
 
         async with FirstErrorGroup() as tasks:
             for at in range(0, len(parts), PARTITIONS_AT_ONCE):
@@ -169,7 +166,7 @@ class ResumeFromMm2:
     def _read_target(self, tasks: asyncio.TaskGroup, jobs: Sequence[_Job], done: Done) -> None:
         """Start to read the ends of remote partitions."""
         if jobs:
-            stretches = [_TargetEnd(job, self._handle, self._clock) for job in jobs]
+            stretches = [_TargetEnd(job, self._clock) for job in jobs]
             read = self._target_reader.read(stretches, lambda read: self._read_source(tasks, read, done))
             tasks.create_task(read, name="read ends of remote partitions")
 
@@ -205,7 +202,7 @@ def _tell(read: Sequence[Stretch], done: Done) -> None:
 class _TargetEnd(PlannedStretch):
     """The end of a remote partition. ``is_whole`` stays False if it could not be read, or is gone."""
 
-    def __init__(self, job: _Job, handle: Handler, clock: Clock) -> None:
+    def __init__(self, job: _Job, clock: Clock) -> None:
         self.first_offset = max(job.target_start, job.target_end - job.width)
         part = job.part
         super().__init__(
@@ -217,7 +214,6 @@ class _TargetEnd(PlannedStretch):
             clock=clock,
         )
         self.job = job
-        self._handle = handle
         self.last_records = LastRecords()
         self.is_whole = False
         self._is_unreadable = False
@@ -238,7 +234,7 @@ class _TargetEnd(PlannedStretch):
         if self.is_whole or self._offset > self._before:
             return self.is_whole
         is_undecided = not len(fetched.records) and fetched.last_stable_offset < self.job.target_end
-        self._handle(self.job.part, LookupWaits(UNDECIDED if is_undecided else SEARCHING))
+        self.job.part.tell(LookupWaits(UNDECIDED if is_undecided else SEARCHING))
         if self._is_patient(UNDECIDED_PATIENCE_S if is_undecided else END_PATIENCE_S):
             return False
         self.is_whole = not len(fetched.records)  # the transaction stays undecided, or no batch is left at the end

@@ -1,7 +1,8 @@
 """A partition being copied, and why it stands still.
 
 Fetch lanes and produce lanes share it. A *lane* is the asyncio shell around copiers on the side of one broker. It
-decides nothing: events go to the copiers through ``handle``.
+decides nothing: what happens to a partition is told to it (``CopiedPartition.tell``), and its ``shell`` does what the
+copier asks for then.
 
 A partition stands still when records wait at the source and none is acknowledged for a while. MM2 shows such a
 partition as RUNNING; ``why_stalled`` says in words what it waits for.
@@ -13,7 +14,7 @@ import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from mm2py.kafka.port import BrokerId
 from mm2py.metrics.windows import CopyMeter
@@ -28,6 +29,14 @@ END_KNOWN_S: Final = 15.0
 """How long the end of a source log counts as known. At the end of a log it is told twice a second."""
 
 
+class Shell(Protocol):
+    """What carries out the effects of copiers: the source task of a flow."""
+
+    def tell(self, part: CopiedPartition, event: Event, /) -> None:
+        """Give an event to the copier of a partition, and do what it asks for."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class CopiedPartition:
     """A partition being copied: its copier, and the current leaders on both sides."""
@@ -37,6 +46,7 @@ class CopiedPartition:
     partition: int
     copier: Copier
     rules: TargetRules
+    shell: Shell = field(repr=False)
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
     source_leader: BrokerId | None = None
@@ -91,6 +101,10 @@ class CopiedPartition:
     """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
     ends_at: int | None = None
     """The source offset behind the last batch before the seam; None as long as it was not seen."""
+
+    def tell(self, event: Event) -> None:
+        """Let the partition know what has happened; it goes on at once as far as it can."""
+        self.shell.tell(self, event)
 
     @property
     def read_from(self) -> BrokerId | None:
@@ -153,9 +167,6 @@ class CopiedPartition:
     @property
     def key(self) -> tuple[str, int]:
         return self.source_topic, self.partition
-
-
-Handler = Callable[[CopiedPartition, Event], None]
 
 
 class LaneProblem:

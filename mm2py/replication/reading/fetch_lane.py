@@ -19,7 +19,7 @@ from mm2py.clock import Clock
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
+from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.events import Diverged, Fetched, FetchRefused
 from mm2py.replication.link_tuning import LOOK_S
 from mm2py.replication.planning.steps import Plan
@@ -60,10 +60,9 @@ class FetchLane:
         *,
         clock: Clock,
         rng: random.Random,
-        handle: Handler,
         problem: LaneProblem,
     ) -> None:
-        """Make a lane; ``run`` starts it. ``handle`` gets every event."""
+        """Make a lane; ``run`` starts it."""
         self.broker = broker
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.problem = problem
@@ -75,7 +74,6 @@ class FetchLane:
         self._rate = limits.rate
         self._clock = clock
         self._backoff = Backoff(rng)
-        self._handle = handle
         self.move: Callable[[CopiedPartition], None] = lambda _: None
         """Puts a partition into the lane of the broker that it is to be read from now."""
         self._wake = asyncio.Event()
@@ -419,7 +417,7 @@ class FetchLane:
     def _refused(self, part: CopiedPartition, event: FetchRefused | Diverged) -> None:
         """Tell the copier what a leader says. A follower that lags says the same, and it means nothing."""
         if not self._lost_replica(part):
-            self._handle(part, event)
+            part.tell(event)
 
     def _take_stripe(
         self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
@@ -465,4 +463,4 @@ class FetchLane:
         end = unplanned.note(planned)
         if planned.steps:
             part.active_at_s = now_s
-        self._handle(part, Fetched(planned, lease, unplanned.offset, end, now_s))
+        part.tell(Fetched(planned, lease, unplanned.offset, end, now_s))

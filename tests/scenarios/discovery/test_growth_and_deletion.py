@@ -22,6 +22,7 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.broker.partition_model import NO_LEADER
+from tests.fakes.shell import DeafShell
 from tests.scenarios.world import World
 
 MINUTE_S, HOUR_S = 60.0, 3600.0
@@ -254,6 +255,7 @@ def test_topics_that_get_ids_in_an_upgrade_of_their_brokers_are_not_taken_for_re
             partition=0,
             copier=copier,
             rules=TargetRules(1),
+            shell=DeafShell(),
             source_topic_id=topic_id,
             target_topic_id=None,
         )

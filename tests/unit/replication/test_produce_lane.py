@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mm2py.kafka.port import BrokerId, ProducedPartition, ProduceReply, ProduceRequest, ProducerIdentity
-from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
+from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem, Shell
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.replication.planning.steps import Outgoing, Plan, TargetRules
@@ -97,16 +97,16 @@ async def with_lane(
     """Run ``walk`` with a world, and with a way to let a partition have a batch to send."""
     world = _World()
 
-    def handle(partition: CopiedPartition, event: Event) -> None:
-        partition.copier.handle(event)
-        lane.offer(partition)
+    class Copies:
+        def tell(self, partition: CopiedPartition, event: Event, /) -> None:
+            partition.copier.handle(event)
+            lane.offer(partition)
 
     lane = ProduceLane(
         BROKER,
         world,  # type: ignore[arg-type]
         settings=SendSettings(1_000, lambda: -1, lambda: connections_max),
         clock=world,
-        handle=handle,
         sent=lambda partition: world.read_again.append(partition.partition),
         problem=LaneProblem(lambda _: None),
     )
@@ -115,7 +115,7 @@ async def with_lane(
         for number in numbers:
             part = world.partitions.get(number)
             if part is None:
-                part = world.partitions[number] = _partition(number)
+                part = world.partitions[number] = _partition(number, Copies())
             at = part.copier.fetch_offset
             step = Outgoing(at, at + 1, 1, 1_000, 0, bytearray(size))
             part.copier.handle(Fetched(Plan([step], at + 1), _Lease(), at, at + 1 + behind, world.now_s))
@@ -130,10 +130,10 @@ async def with_lane(
         running.cancel()
 
 
-def _partition(number: int) -> CopiedPartition:
+def _partition(number: int, shell: Shell) -> CopiedPartition:
     copier = Copier(f"t-{number}", Position(0), IDENTITY, CopySettings(1 << 30))
     copier.handle(PositionStored(IDENTITY))
-    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 30), target_leader=BROKER)
+    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 30), shell, target_leader=BROKER)
 
 
 async def _answers_in_a_millisecond(world: _World, has: Callable[..., Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mm2py.kafka.port import BrokerId, FetchedPartition, FetchReply, FetchRequest, ProducerIdentity
 from mm2py.records.batch import NewRecord, build_batch
-from mm2py.replication.copying.copied_partition import CopiedPartition, Handler, LaneProblem
+from mm2py.replication.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.replication.planning.steps import TargetRules
@@ -23,6 +23,7 @@ from mm2py.replication.reading.read_replica import LEADER, ReadReplica
 from mm2py.replication.reading.read_settings import ReadSettings
 from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.read_settings import READ_SETTINGS
+from tests.fakes.shell import DeafShell
 
 pytestmark = pytest.mark.real_time
 
@@ -45,7 +46,6 @@ def lane_of(
     *,
     limit_bytes: int = 96 << 20,
     settings: ReadSettings = READ_SETTINGS,
-    handle: Handler = lambda *_: None,
 ) -> FetchLane:
     account = MemoryBudget(limit_bytes).open()
     return FetchLane(
@@ -55,7 +55,6 @@ def lane_of(
         ReadLimits(lambda _: account, RateLimit(None)),
         clock=_Clock(),
         rng=random.Random(0),
-        handle=handle,
         problem=LaneProblem(lambda _: None),
     )
 
@@ -79,7 +78,7 @@ async def asked(
         copier.handle(PositionStored(copier.identity))
         copier.end_offset = end_offset
         part = CopiedPartition(
-            "t", "A.t", number, copier, TargetRules(1 << 20), target_leader=BROKER, fetch_bytes=fetch_bytes
+            "t", "A.t", number, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER, fetch_bytes=fetch_bytes
         )
         part.active_at_s = 100.0
         lane.partitions[part.key] = part
@@ -156,7 +155,7 @@ async def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_
     lane = lane_of(Brokers())
     copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER)
     lane.partitions[part.key] = part
     lane.offer(part)
     running = asyncio.create_task(lane.run())
@@ -185,14 +184,14 @@ async def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_it
             channels.append(channel)
             if len(channels) > 1:
                 await asyncio.get_running_loop().create_future()
-            part.copier.end_offset = part.copier.fetch_offset  # the handler is deaf: nothing else moves the copier
+            part.copier.end_offset = part.copier.fetch_offset  # the shell is deaf: nothing else moves the copier
             records = memoryview(bytearray(batch))
             return FetchReply([FetchedPartition("t", 0, 0, 6, 6, 0, records)], len(records))
 
     copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
     copier.end_offset = 1_000
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER)
     part.active_at_s = 100.0
     lane = lane_of(Brokers(), settings=replace(READ_SETTINGS, connections_max=64))
     lane.partitions[part.key] = part
@@ -207,7 +206,7 @@ async def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_it
 
 async def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
     """It lagged, and its answer came when it was known to lead: it had become whole before it was elected."""
-    handled: list[Event] = []
+    shell = DeafShell()
     asked = asyncio.Event()
     answers = asyncio.Event()
 
@@ -219,10 +218,10 @@ async def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
             answers.clear()
             return FetchReply([FetchedPartition("t", 0, 0, 9, 9, 0, memoryview(b""), diverging_epoch=(2, 3))], 0)
 
-    lane = lane_of(Brokers(), handle=lambda _, event: handled.append(event))
+    lane = lane_of(Brokers())
     copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), shell, target_leader=BROKER)
     part.replica = ReadReplica(BROKER, until_s=1_000.0)
     lane.partitions[part.key] = part
     lane.offer(part)
@@ -233,19 +232,19 @@ async def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
     running.cancel()
-    assert handled == []
+    assert shell.told == []
 
 
 @pytest.mark.parametrize("begins_anew", [True, False])
 async def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_anew: bool) -> None:
     """The story: a partition is taken out and put in again while a read is parked at the broker. That its log diverged
     where the old one stood would have stalled the new one before that was looked up."""
-    handled: list[tuple[CopiedPartition, Event]] = []
+    shell = DeafShell()
 
     def partition() -> CopiedPartition:
         copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
-        return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+        return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), shell, target_leader=BROKER)
 
     class Brokers(NearBrokers):
         def __init__(self) -> None:
@@ -258,7 +257,7 @@ async def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_a
 
     wanted: list[tuple[CopiedPartition, Event]] = []
     brokers, before = Brokers(), partition()
-    lane = lane_of(brokers, handle=lambda part, event: handled.append((part, event)))
+    lane = lane_of(brokers)
     lane.partitions[before.key] = before
     lane.offer(before)
     running = asyncio.create_task(lane.run())
@@ -272,4 +271,4 @@ async def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_a
     for _ in range(5):
         await asyncio.sleep(0)
     running.cancel()
-    assert handled[:1] == wanted
+    assert shell.told[:1] == wanted

@@ -20,6 +20,7 @@ from mm2py.replication.reading.limits import MemoryBudget, RateLimit, ReadLimits
 from mm2py.replication.reading.read_pool import HOLES_A_CONNECTION, PoolPort, ReadPool
 from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.read_settings import READ_SETTINGS
+from tests.fakes.shell import DeafShell
 
 BROKER = BrokerId(1)
 RECORDS = 40_000
@@ -105,7 +106,7 @@ async def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as
     copier = Copier("t-0", Position(0), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
     copier.end_offset = RECORDS
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), target_leader=BROKER)
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER)
     part.source_leader_epoch, part.bytes_per_offset = 0, 220.0
     pool.tuner.connections = 7
     async with asyncio.TaskGroup() as tasks:

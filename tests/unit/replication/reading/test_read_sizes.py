@@ -15,6 +15,7 @@ from mm2py.replication.reading.planned_read import UnplannedRead
 from mm2py.replication.reading.read_sizes import partition_bytes
 from tests.fakes.broker.record_batch import build_marker
 from tests.fakes.read_settings import READ_SETTINGS
+from tests.fakes.shell import DeafShell
 
 MEBIBYTE = 1 << 20
 
@@ -81,7 +82,7 @@ def log_of(records: int, size: int, most: int, marker_every: int = 0) -> bytearr
 def reads(log: bytearray, most: int, *, times: int) -> list[list[Step]]:
     """Read a partition alone so often, and return what becomes of each read. A broker cuts the last batch of a read."""
     copier = Copier("t-0", Position(0), ProducerIdentity(7, 0, "t"), CopySettings(MEBIBYTE))
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(max_message_bytes=1_048_588))
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(max_message_bytes=1_048_588), DeafShell())
     offset = at = 0
     found = []
     for _ in range(times):

@@ -20,7 +20,7 @@ from mm2py.logs import make_logger
 from mm2py.records.batch import NewRecord
 from mm2py.records.ledger_record import LedgerChunk, decode
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition
+from mm2py.replication.copying.copied_partition import CopiedPartition, Shell
 from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Diverged, Event
 from mm2py.replication.copying.states import Copying
@@ -97,7 +97,7 @@ class Rig:
         self.log_text = io.StringIO()
         self.store = Store(self.clock)
         self.acted: list[int] = []
-        self.parts = {("t", number): _partition(number) for number in range(partitions)}
+        self.parts = {("t", number): _partition(number, self) for number in range(partitions)}
         context = make_context(
             position_budget=budget or PositionBudget(),
             clock=self.clock,
@@ -113,7 +113,6 @@ class Rig:
             cast("PositionStore", self.store),
             self.ledger,
             self.parts,
-            handle=self._handle,
             before_first=self._before_first,
         )
 
@@ -121,7 +120,7 @@ class Rig:
         self.waits += 1
         await self.gaps_written.wait()
 
-    def _handle(self, part: CopiedPartition, event: Event) -> None:
+    def tell(self, part: CopiedPartition, event: Event, /) -> None:
         self.acted.append(part.partition)
         part.copier.handle(event)
 
@@ -131,9 +130,9 @@ class Rig:
             part.copier.position = position._replace(source_offset=position.source_offset + 1)
 
 
-def _partition(number: int) -> CopiedPartition:
+def _partition(number: int, shell: Shell) -> CopiedPartition:
     copier = Copier(f"t-{number}", Position(0), IDENTITY, CopySettings(1))
-    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20))
+    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20), shell)
 
 
 @asynccontextmanager

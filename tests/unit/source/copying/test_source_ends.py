@@ -18,6 +18,7 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
+from tests.fakes.shell import DeafShell
 from tests.fakes.virtual_time import VirtualClock
 
 SILENT = BrokerId(1)
@@ -37,7 +38,7 @@ class OneIsSilent:
 
 def copied(number: int, leader: BrokerId | None) -> CopiedPartition:
     copier = Copier(f"t-{number}", Position(0), ProducerIdentity(7, 0, "mm2py-test"), CopySettings(1 << 20))
-    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20), source_leader=leader)
+    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20), DeafShell(), source_leader=leader)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

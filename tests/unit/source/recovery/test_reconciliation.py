@@ -9,11 +9,12 @@ from mm2py.replication.copying.copier import Copier
 from mm2py.replication.copying.events import CopySettings, Displaced
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
+from tests.fakes.shell import DeafShell
 
 
 def partition(number: int) -> CopiedPartition:
     copier = Copier(f"t-{number}", Position(0), ProducerIdentity(7, 0, "mm2py-test"), CopySettings(1))
-    return CopiedPartition("t", "A.t", number, copier, TargetRules(1))
+    return CopiedPartition("t", "A.t", number, copier, TargetRules(1), DeafShell())
 
 
 def test_no_stretch_is_forgotten_because_another_one_of_its_partition_came_up_with_it() -> None:

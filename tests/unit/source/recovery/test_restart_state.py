@@ -13,6 +13,7 @@ from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
+from tests.fakes.shell import DeafShell
 from tests.unit.kafka.producer.test_fencing import begin, make
 
 
@@ -24,7 +25,7 @@ def copied(partition: int, identity: ProducerIdentity, *, reconciling: bool = Fa
         CopySettings(1 << 20),
         lookup="it is looked up" if reconciling else None,
     )
-    return CopiedPartition("s", "t", partition, copier, TargetRules(1 << 20))
+    return CopiedPartition("s", "t", partition, copier, TargetRules(1 << 20), DeafShell())
 
 
 def remember(incarnation: Incarnation, target: ClusterModel) -> RestartState:
