@@ -201,27 +201,26 @@ class _Copying:
             clock=context.clock,
             rng=context.rng,
             report=lambda text: log.warning("producer.degraded", why=text),
-            waiting=lambda text: log.warning("flow.waiting", doing="getting a producer id", why=text),
+            waiting=lambda text: flow_context.report_waiting("getting a producer id", text),
             announce=ownership.announce,
         )
-        self._running = SourceConnector(
-            FlowContext(
-                FlowState(settings, schedule.holds),
-                source,
-                target,
-                producer_name=name,
-                ended=frozenset(self._ended),
-                ownership=ownership,
-                incarnation=incarnation,
-                memory=context.budget,
-                position_budget=context.position_budget,
-                allow_recopy=self._recopies,
-                metrics=context.metrics,
-                clock=context.clock,
-                rng=context.rng,
-                log=log,
-            )
+        flow_context = FlowContext(
+            FlowState(settings, schedule.holds),
+            source,
+            target,
+            producer_name=name,
+            ended=frozenset(self._ended),
+            ownership=ownership,
+            incarnation=incarnation,
+            memory=context.budget,
+            position_budget=context.position_budget,
+            allow_recopy=self._recopies,
+            metrics=context.metrics,
+            clock=context.clock,
+            rng=context.rng,
+            log=log,
         )
+        self._running = SourceConnector(flow_context)
         return self._running
 
     async def source_answers(self, ownership: Ownership, show: Callable[[str], None], is_first: bool) -> None:

@@ -15,9 +15,9 @@ from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.records.partition_ranges import numbers
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport
+from mm2py.status.flow_report import ON_ALL, FlowReport, Unstarted, unstarted_of
 from mm2py.status.not_copied import FAILED as FAILED_REASONS
-from mm2py.status.not_copied import Reason
+from mm2py.status.not_copied import Reason, of_cause
 from mm2py.status.report import MemberReport, MemberState
 from rest.clusters.live import View
 from rest.models import ConnectorState, ConnectorStatus, TaskState
@@ -70,7 +70,10 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
         owners = sorted(task.member for task in flow.tasks if task.member in members)
     else:
         owners = [leading.member] if leading is not None else []
-    told = _not_copied(flow) if name.kind is Kind.SOURCE else {}
+    unstarted = ON_ALL
+    if name.kind is Kind.SOURCE and flow is not None and flow.settings.enabled and state is not None and members:
+        unstarted = unstarted_of(name.flow, state)
+    told = _not_copied(flow, unstarted) if name.kind is Kind.SOURCE else {}
     tasks = [_task(number, members[member], told.get(member, _Told())) for number, member in enumerate(owners)]
     refused = [one for one in (() if flow is None else flow.refused) if one.connector is name.kind]
     runs = leading is not None or bool(tasks)
@@ -87,12 +90,11 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
         case "paused":
             paused = [task.model_copy(update={"state": PAUSED, "trace": None}) for task in tasks]
             return _status(name, PAUSED, leading, None, paused)
-    whole = told.get(None, _Told())
-    trace = whole.trace
+    trace = told.get(None, _Told()).trace
     if refused and not runs:
         trace = "\n".join(f"{one.worker}: {one.why}" for one in refused)
         return _status(name, FAILED, members.get(refused[0].member), trace, tasks)
-    has_failed = whole.has_failed and all(task.state == FAILED for task in tasks)
+    has_failed = unstarted.is_whole and any(cause.reason in FAILED_REASONS for cause in unstarted.causes.values())
     return _status(name, FAILED if has_failed else RUNNING if runs else UNASSIGNED, leading, trace, tasks)
 
 
@@ -111,7 +113,7 @@ class _Told:
         return "\n".join(most) or None
 
 
-def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
+def _not_copied(flow: FlowReport | None, unstarted: Unstarted) -> dict[MemberId | None, _Told]:
     """Return what is not copied, by the worker whose task it is. None: no task has it.
 
     A task is FAILED where a partition of it waits for an operator and a task of Connect would have failed as well: a
@@ -123,9 +125,7 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
         return found
     for one in flow.not_copied:
         if one.is_problem:
-            told = found.setdefault(None, _Told())
-            told.has_failed |= one.reason in FAILED_REASONS
-            told.lines.append(flow.told(one))
+            found.setdefault(None, _Told()).lines.append(flow.told(one))
     gaps: dict[str, list[Gap]] = {}
     for gap in flow.open_gaps:
         gaps.setdefault(gap.topic, []).append(gap)
@@ -143,26 +143,15 @@ def _not_copied(flow: FlowReport | None) -> dict[MemberId | None, _Told]:
                 told = found.setdefault(member, _Told())
                 told.has_failed |= one.reason in FAILED_REASONS
                 told.lines.append(f"{topic.topic}: {one.text}")
-    for member in _members_without(flow):
-        told = found.setdefault(member, _Told())
-        told.has_failed = True
-        told.lines += [one.text for one in flow.not_copied if one.reason is Reason.NOT_STARTED]
+    for members, cause in unstarted.causes.items():
+        for member in members if cause.reason in FAILED_REASONS else ():
+            told = found.setdefault(member, _Told())
+            told.has_failed = True
+            told.lines.append(of_cause(cause).text)
     for gap in (gap for left in gaps.values() for gap in left):
         told = found.setdefault(None, _Told())
         told.lines.append(_gap_told(gap))
     return found
-
-
-def _members_without(flow: FlowReport) -> set[MemberId]:
-    """Return the members with tasks of the flow that cannot start it."""
-    return {
-        member
-        for topic in flow.topics
-        for one in topic.not_copied
-        if one.reason is Reason.NOT_STARTED
-        for member, owned in topic.owners.items()
-        if not one.partitions or not set(numbers(owned)).isdisjoint(numbers(one.partitions))
-    }
 
 
 def _gap_told(gap: Gap) -> str:

@@ -120,7 +120,7 @@ class FlowContext:
         that no retry mends."""
 
         def report(error: KafkaError) -> None:
-            self._report_waiting(what, str(error))
+            self.report_waiting(what, str(error))
 
         said = now_and_then(report, self.clock)
 
@@ -135,8 +135,7 @@ class FlowContext:
         task = asyncio.create_task(work, name=what)
         try:
             while not (await asyncio.wait([task], timeout=WAITING_REPORT_S))[0]:
-                self.state.show_waiting(f"{what}: {why}")
-                self._report_waiting(what, why)
+                self.report_waiting(what, why)
             return await task
         finally:
             task.cancel()
@@ -144,8 +143,9 @@ class FlowContext:
             if not task.cancelled():
                 task.exception()
 
-    def _report_waiting(self, what: str, why: str) -> None:
-        """Log what the flow waits for. As long as nothing of it runs, the group is told as well."""
+    def report_waiting(self, what: str, why: str) -> None:
+        """Log and show what the flow waits for. As long as nothing of it runs, the group is told as well."""
+        self.state.show_waiting(f"{what}: {why}")
         self.log.warning("flow.waiting", doing=what, why=why)
         if not self.state.has_run:
             waiting = NotStarted(self.clock.wall_ms(), Reason.NOT_STARTED, f"{what}: {why}")

@@ -85,7 +85,7 @@ class FirstAnswers:
             self._tell_group(None)
 
     def _tell_group(self, why: NotStarted | None) -> None:
-        """Tell why the source does not answer; None: it does. What else keeps the flow from starting stays told."""
+        """Tell why the source does not answer; None: it does. Another reason that is told then stays."""
         if self._ownership is None:
             return
         told = self._ownership.not_started

@@ -214,8 +214,7 @@ class Member:
         before = self.not_started.get(flow)
         self.not_started = {one: told for one, told in self.not_started.items() if one != flow}
         if why is not None:
-            is_same = before is not None and before.reason == why.reason
-            since_ms = before.since_ms if before is not None and is_same else self._failed_at_ms.get(flow, why.since_ms)
+            since_ms = before.since_ms if before is not None and before.reason == why.reason else why.since_ms
             self.not_started[flow] = replace(why, since_ms=since_ms, why=shortened(why.why))
 
     def start_failed(self, flow: Flow, reason: str, why: str) -> None:

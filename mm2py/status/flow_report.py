@@ -396,12 +396,12 @@ class FlowCircumstances:
 def unstarted_of(flow: Flow, state: GroupState) -> Unstarted:
     """Return on which workers a flow does not get to run, and why, by their heartbeats."""
     runners = {name: one for name, one in state.members.items() if not one.expired and flow in one.joined.flows}
-    told: dict[str, dict[MemberId, NotStarted]] = {}
+    told: dict[tuple[str, str], dict[MemberId, NotStarted]] = {}
     for name, one in runners.items():
-        if (why := one.not_started.get(flow)) is not None:
-            told.setdefault(why.reason, {})[name] = why
+        if (why := one.not_started.get(flow)) is not None:  # what a source says differs from worker to worker
+            told.setdefault((why.reason, "" if why.reason == Reason.SOURCE_SILENT else why.why), {})[name] = why
     causes = {}
-    for reason, found in told.items():
+    for (reason, _), found in told.items():
         names = _some(sorted(runners[name].joined.name for name in found))
         latest = max(found.values(), key=lambda one: one.since_ms)
         since_ms = min(one.since_ms for one in found.values())
@@ -747,7 +747,8 @@ def flow_report(
     settings, held = settings_of(facts, state if copied else None), held_of(facts.held)
     backfills = backfill_reports(flow, facts.backfills, facts.positions, now_ms)
     source_held = next((one for one in held if one.connector is Kind.SOURCE), None)
-    unstarted = ON_ALL if state is None or not copied or source_held else unstarted_of(flow, state)
+    is_to_run = copied and settings.enabled and not source_held
+    unstarted = ON_ALL if state is None or not is_to_run else unstarted_of(flow, state)
     causes = _causes(facts, state if copied else None, unstarted, is_idle=not copied or source_held is not None)
     refusals = () if work is None else refusals_of(flow, work.state)
     seen = FlowCircumstances(

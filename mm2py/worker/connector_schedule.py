@@ -29,12 +29,12 @@ from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
-from mm2py.kafka.cluster import now_and_then, until_answered
+from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.records.backfill_record import Holds
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import Released, TaskName
+from mm2py.records.control_record import NotStarted, Released, TaskName
 from mm2py.records.operator_request import RestartPartitions, Target
 from mm2py.shared_settings.current_settings import Asked, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow, Part
@@ -45,6 +45,8 @@ from mm2py.worker.schedule import Always
 
 AGAIN_S: Final = 30.0
 """How soon stored settings are looked for again that could not be read."""
+
+SETTLING: Final = "it is not settled yet by which settings, and by which group, the flow runs"
 
 SettingsT = TypeVar("SettingsT")
 
@@ -277,6 +279,7 @@ class SourceSchedule(MemberSchedule):
         self._rng = rng
         self._log = log
         self._said_why = ""
+        self._settling = SETTLING
 
     @property
     def settings(self) -> FlowSettings:
@@ -305,7 +308,7 @@ class SourceSchedule(MemberSchedule):
                 await self._leave_unsettled(self.member)
                 continue
             self.member.holds(self._flow, None if held is None else held.offset)
-            if held is not None:
+            if held is not None or not is_on:
                 self.member.started(self._flow)
             if is_on and not self.member.is_stopping:
                 self._current.may_run()
@@ -362,6 +365,24 @@ class SourceSchedule(MemberSchedule):
         await asyncio.Event().wait()
 
     async def _settle(self) -> None:
+        """Settle by what the flow runs. The group is told if that takes long: nothing of the flow runs meanwhile."""
+        telling = asyncio.create_task(self._tell_settling(self.member), name=f"{self._flow} is settled")
+        try:
+            await self._settle_before_start()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+    async def _tell_settling(self, member: Member) -> None:
+        begun_ms = self._clock.wall_ms()
+        while True:
+            await asyncio.sleep(WAITING_REPORT_S)
+            if not self.waits_for:  # a source that does not answer is told as such
+                waiting = NotStarted(begun_ms, Reason.NOT_STARTED, self._settling)
+                member.cannot_start(self._flow, waiting)
+
+    async def _settle_before_start(self) -> None:
+        self._settling = SETTLING
         if not self._watch.is_settled:
             await until_answered(
                 self._conditions.no_mm2, rng=self._rng, on_error=now_and_then(self._report_waiting, self._clock)
@@ -380,6 +401,7 @@ class SourceSchedule(MemberSchedule):
             self._tell_group()
 
     def _report_waiting(self, error: KafkaError) -> None:
+        self._settling = f"{SETTLING}: {error}"
         self._log.warning("flow.waiting", doing="reading the stored settings of the flow", why=str(error))
 
     async def _settle_now(self, *, releases: bool) -> None:

@@ -52,8 +52,7 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
         vitals.metrics.all_gaps(),
     )
     for running in herder.connectors:
-        is_waiting = running.has_failed or running.plan.schedule.waits_for  # between attempts, or before the first
-        if running.copies and not running.is_up and is_waiting:
+        if running.copies and not running.is_up and running.refused is None and _is_to_run(running, herder):
             at_rest = FlowSnapshot(running.flow.source, running.flow.target, "waiting", "", 0.0)
             yield _with_start_problem(at_rest, herder)
     for connector in up:
@@ -70,15 +69,24 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
                 yield part
 
 
-def _with_start_problem(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
-    """Return it with what is not copied because the flow does not get to run here: it counts as one topic."""
-    group = herder.groups.get(ClusterAlias(part.target))
+def _is_to_run(running: RunningConnector, herder: Herder) -> bool:
+    """Whether a flow that is not up waits for something, before its first attempt or between two."""
+    waits = running.has_failed or bool(running.plan.schedule.waits_for)
+    return waits or _start_problem(running.flow, herder) is not None
+
+
+def _start_problem(flow: Flow, herder: Herder) -> tuple[str, int, int] | None:
+    """Return why a flow does not get to run here, as ``FlowSnapshot.not_copied`` counts it: as one topic."""
+    group = herder.groups.get(flow.target)
     member = None if group is None else group.member
-    flow = Flow(ClusterAlias(part.source), ClusterAlias(part.target))
     why = None if member is None else member.not_started.get(flow)
-    if member is None or why is None:
-        return part
-    return replace(part, not_copied=((why.reason, 1, len(member.ownership(flow).mine())),))
+    return None if member is None or why is None else (why.reason, 1, len(member.ownership(flow).mine()))
+
+
+def _with_start_problem(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
+    """Return it with what is not copied because the flow does not get to run here."""
+    problem = _start_problem(Flow(ClusterAlias(part.source), ClusterAlias(part.target)), herder)
+    return part if problem is None else replace(part, not_copied=(problem,))
 
 
 def _connector(running: RunningConnector) -> ConnectorState:
