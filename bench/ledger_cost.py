@@ -110,6 +110,12 @@ class Owner:
     def tell(self, part: CopiedPartition, event: Event, /) -> None:
         """The batches are told to the copier by ``next_batches`` alone."""
 
+    def sent(self, part: CopiedPartition, /) -> None:
+        """Nothing is sent."""
+
+    def read_elsewhere(self, part: CopiedPartition, /) -> None:
+        """Nothing is read."""
+
     def next_batches(self, records: int) -> list[Batch]:
         """Return the next batches, at least so many records."""
         found: list[Batch] = []

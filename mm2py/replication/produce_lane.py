@@ -90,20 +90,14 @@ class ProduceLane:
         *,
         settings: SendSettings,
         clock: Clock,
-        sent: Callable[[CopiedPartition], None],
         problem: LaneProblem,
     ) -> None:
-        """Make a lane; ``run`` starts it.
-
-        Args:
-            sent: is called when a batch of a partition was sent, so the partition may be read again.
-        """
+        """Make a lane; ``run`` starts it."""
         self.broker = broker
         self.problem = problem
         self._brokers = brokers
         self._settings = settings
         self._clock = clock
-        self._sent = sent
         self._wake = asyncio.Event()
         self._channels = [_Channel("produce")]
         self._tail = _Channel("produce-tail")
@@ -239,7 +233,7 @@ class ProduceLane:
             bulk_size += 0 if partition.copier.is_at_end else len(data)
             if partition.copier.in_flight.has_batches:
                 again.append(partition)
-            self._sent(partition)
+            partition.shell.sent(partition)
         channel.maybe_ready.update(dict.fromkeys(again))
         if bulk_size >= BULK_BYTES and channel is not self._tail:
             self._bulk_until_s = self._clock.monotonic() + BULK_S

@@ -14,3 +14,9 @@ class DeafShell:
 
     def tell(self, part: CopiedPartition, event: Event, /) -> None:
         self.told.append((part, event))
+
+    def sent(self, part: CopiedPartition, /) -> None:
+        """It is not read again."""
+
+    def read_elsewhere(self, part: CopiedPartition, /) -> None:
+        """It stays where it is."""

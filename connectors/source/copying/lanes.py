@@ -72,7 +72,7 @@ class Lanes:
         lane.partitions[part.key] = part
         return lane
 
-    def _move(self, part: CopiedPartition) -> None:
+    def move(self, part: CopiedPartition) -> None:
         """Read a partition from another broker now, and wait for no answer of the old one."""
         part.reading = None
         if lane := self._place(part):
@@ -170,7 +170,6 @@ class Lanes:
                     self._reporter(self._context.source.alias, broker), self._context.state.metadata_wanted.set
                 ),
             )
-            lane.move = self._move
             self._fetch[broker] = lane
             for account in self._accounts.values():
                 account.lanes = len(self._fetch)
@@ -190,7 +189,6 @@ class Lanes:
                     connections_max=lambda: self._context.settings.connections_per_broker_max,
                 ),
                 clock=self._clock,
-                sent=self.offer_read,
                 problem=LaneProblem(self._reporter(self._context.target.alias, broker)),
             )
             self._produce[broker] = lane

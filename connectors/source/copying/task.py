@@ -303,6 +303,14 @@ class SourceTask:
         elif isinstance(state, Drained):
             self._settled.set()
 
+    def sent(self, part: CopiedPartition, /) -> None:
+        """See ``Shell``."""
+        self.lanes.offer_read(part)
+
+    def read_elsewhere(self, part: CopiedPartition, /) -> None:
+        """See ``Shell``."""
+        self.lanes.move(part)
+
     def _carry_out(self, part: CopiedPartition, effect: Effect) -> None:
         match effect:
             case Report():

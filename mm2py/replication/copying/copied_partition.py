@@ -30,10 +30,18 @@ END_KNOWN_S: Final = 15.0
 
 
 class Shell(Protocol):
-    """What carries out the effects of copiers: the source task of a flow."""
+    """What carries out the effects of copiers, and hears of lanes: the source task of a flow."""
 
     def tell(self, part: CopiedPartition, event: Event, /) -> None:
         """Give an event to the copier of a partition, and do what it asks for."""
+        ...
+
+    def sent(self, part: CopiedPartition, /) -> None:
+        """A batch of it is on its way, so it may be read again."""
+        ...
+
+    def read_elsewhere(self, part: CopiedPartition, /) -> None:
+        """It is to be read from another broker from now on, see ``CopiedPartition.replica``."""
         ...
 
 

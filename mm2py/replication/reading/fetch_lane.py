@@ -10,7 +10,7 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import Final
@@ -26,7 +26,7 @@ from mm2py.replication.planning.steps import Plan
 from mm2py.replication.reading.beside_loop import beside_loop
 from mm2py.replication.reading.limits import FrameLease, MemoryAccount, ReadLimits
 from mm2py.replication.reading.planned_read import UnplannedRead
-from mm2py.replication.reading.read_pool import PoolPort, ReadPool
+from mm2py.replication.reading.read_pool import ReadPool
 from mm2py.replication.reading.read_replica import LEADER, ReadReplica, after_failure, named_by_leader
 from mm2py.replication.reading.read_settings import ReadSettings
 from mm2py.replication.reading.read_sizes import Kind, are_spread, partition_bytes, read_bytes, reads_at_once
@@ -74,8 +74,6 @@ class FetchLane:
         self._rate = limits.rate
         self._clock = clock
         self._backoff = Backoff(rng)
-        self.move: Callable[[CopiedPartition], None] = lambda _: None
-        """Puts a partition into the lane of the broker that it is to be read from now."""
         self._wake = asyncio.Event()
         self._under_way: Counter[_Queue] = Counter()
         """Reads under way, by queue."""
@@ -88,24 +86,15 @@ class FetchLane:
         """Partitions that may be read, in the order of the next request."""
         self._backlog_seen = asyncio.Event()
         """Some partition has a backlog, or had one a while ago."""
-        port = PoolPort(
-            lambda: self.settings,
-            self._is_read_here,
-            self._take_stripe,
-            self._plan_beside,
-            self.offer,
-            self._rack,
-            self._lost_replica,
-        )
-        self.pool = ReadPool(broker, brokers, limits, port, clock=clock, rng=rng, problem=problem)
+        self.pool = ReadPool(broker, brokers, limits, self, clock=clock, rng=rng, problem=problem)
 
-    def offer(self, partition: CopiedPartition) -> None:
+    def offer(self, partition: CopiedPartition, /) -> None:
         """``partition`` may be ready to be read."""
         is_pooled = self.pool.has(partition)
         if partition.reading is not None and not is_pooled:
             return
         replica = partition.replica
-        if replica.follower is not None and self._is_read_here(partition) and replica.is_over(self._clock.monotonic()):
+        if replica.follower is not None and self.is_read_here(partition) and replica.is_over(self._clock.monotonic()):
             self._read_from(partition, LEADER)
             return
         if is_pooled:
@@ -115,7 +104,7 @@ class FetchLane:
         target = partition.target_leader
         if target is None or not partition.copier.wants_fetch:
             return
-        if partition.has_reached_seam or not self._is_read_here(partition):
+        if partition.has_reached_seam or not self.is_read_here(partition):
             return
         queue: _Queue = (target, "backlog")
         if partition.copier.is_at_end:
@@ -163,8 +152,9 @@ class FetchLane:
             if not backlog and self.pool.tuner.connections == 1:
                 self._backlog_seen.clear()
 
-    def _is_read_here(self, partition: CopiedPartition) -> bool:
-        return self.partitions.get(partition.key) is partition
+    def is_read_here(self, part: CopiedPartition) -> bool:
+        """Whether a partition is in this lane: it may have moved to another broker, or have been started anew."""
+        return self.partitions.get(part.key) is part
 
     def _free(self, queue: _Queue) -> int:
         """Return how many more reads of this queue may be under way."""
@@ -249,7 +239,7 @@ class FetchLane:
             self._brief -= brief
             for part in partitions:
                 if part.reading is read:
-                    self._lost_replica(part)
+                    self.lost_replica(part)
             self._end(read, partitions)  # another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
@@ -275,7 +265,7 @@ class FetchLane:
             while heavy:
                 part, unplanned, lease = heavy[0]
                 if part.reading is heavy:
-                    await self._plan_beside(part, unplanned, lease)
+                    await self.plan_beside(part, unplanned, lease)
                 self._end(heavy, [part])
                 heavy.pop(0)[2].release(0)
         finally:
@@ -395,33 +385,34 @@ class FetchLane:
             max_bytes=max(size, *(part.fetch_bytes for part in partitions)),  # one that was cut has to come whole
             read_committed=settings.read_committed,
             answer_all=any(part.copier.end_offset is None for part in partitions),
-            rack=self._rack(partitions),
+            rack=self.rack(partitions),
         )
 
-    def _rack(self, partitions: Iterable[CopiedPartition]) -> str:
+    def rack(self, parts: Iterable[CopiedPartition]) -> str:
         """Return the rack of a read. A read has one for all its partitions, so each of them has to be allowed it."""
         now_s = self._clock.monotonic()
-        return self.settings.rack if all(part.replica.may_ask(now_s) for part in partitions) else ""
+        return self.settings.rack if all(part.replica.may_ask(now_s) for part in parts) else ""
 
     def _read_from(self, part: CopiedPartition, replica: ReadReplica) -> None:
         part.replica = replica
-        self.move(part)
+        part.shell.read_elsewhere(part)
 
-    def _lost_replica(self, part: CopiedPartition) -> bool:
+    def lost_replica(self, part: CopiedPartition) -> bool:
         """Read a partition from its leader, if it was read from a follower here. Returns whether it was."""
-        if part.replica.follower is None or not self._is_read_here(part):
+        if part.replica.follower is None or not self.is_read_here(part):
             return False
         self._read_from(part, after_failure(self._clock.monotonic()))
         return True
 
     def _refused(self, part: CopiedPartition, event: FetchRefused | Diverged) -> None:
         """Tell the copier what a leader says. A follower that lags says the same, and it means nothing."""
-        if not self._lost_replica(part):
+        if not self.lost_replica(part):
             part.tell(event)
 
-    def _take_stripe(
+    def take_stripe(
         self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
     ) -> UnplannedRead | None:
+        """Give the copier what the pool has read. Returns it if it is to be planned beside the loop."""
         return self._take(part, fetch_offset, fetched, lease, is_stripe=True)
 
     def _take(
@@ -451,11 +442,11 @@ class FetchLane:
             self._take_plan(part, unplanned, planned, lease)
         return None
 
-    async def _plan_beside(self, part: CopiedPartition, unplanned: UnplannedRead, lease: FrameLease) -> None:
+    async def plan_beside(self, part: CopiedPartition, unplanned: UnplannedRead, lease: FrameLease) -> None:
         """Plan a heavy read. The caller holds the lease. Cancelled, nothing of it is copied."""
         reading = part.reading
         planned = await beside_loop(unplanned.plan, light=False)
-        if part.reading is reading and self._is_read_here(part) and not unplanned.is_stale:
+        if part.reading is reading and self.is_read_here(part) and not unplanned.is_stale:
             self._take_plan(part, unplanned, planned, lease)
 
     def _take_plan(self, part: CopiedPartition, unplanned: UnplannedRead, planned: Plan, lease: FrameLease) -> None:

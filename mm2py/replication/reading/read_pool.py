@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from mm2py.clock import Clock
 from mm2py.kafka.errors import Backoff, KafkaError, RequestTimedOut
@@ -43,22 +42,19 @@ HOLES_A_CONNECTION: Final = 4
 that a copier waits for comes behind megabytes of others."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolPort:
-    """What a pool asks of its lane."""
+class PoolLane(Protocol):
+    """The lane that a pool reads for, as far as the pool needs it: see ``FetchLane``."""
 
-    settings: Callable[[], ReadSettings]
-    is_read_here: Callable[[CopiedPartition], bool]
-    take: Callable[[CopiedPartition, int, FetchedPartition, FrameLease], UnplannedRead | None]
-    """Plans what was read from an offset on, and gives it to the copier. Returns it if that takes long."""
-    take_heavy: Callable[[CopiedPartition, UnplannedRead, FrameLease], Awaitable[None]]
-    """Does the same with what ``take`` has returned."""
-    give_back: Callable[[CopiedPartition], None]
-    """The partition is read without the pool again."""
-    rack: Callable[[Iterable[CopiedPartition]], str]
-    """Of a read of these partitions."""
-    lost: Callable[[CopiedPartition], bool]
-    """No answer came to a read of the partition. Returns whether it is read from another broker now."""
+    settings: ReadSettings
+
+    def is_read_here(self, part: CopiedPartition) -> bool: ...
+    def take_stripe(
+        self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
+    ) -> UnplannedRead | None: ...
+    async def plan_beside(self, part: CopiedPartition, unplanned: UnplannedRead, lease: FrameLease) -> None: ...
+    def offer(self, part: CopiedPartition, /) -> None: ...
+    def rack(self, parts: Iterable[CopiedPartition]) -> str: ...
+    def lost_replica(self, part: CopiedPartition) -> bool: ...
 
 
 class ReadPool:
@@ -69,7 +65,7 @@ class ReadPool:
         broker: BrokerId,
         brokers: Brokers,
         limits: ReadLimits,
-        lane: PoolPort,
+        lane: PoolLane,
         *,
         clock: Clock,
         rng: random.Random,
@@ -107,7 +103,7 @@ class ReadPool:
     def is_far(self) -> bool:
         """Whether one connection carries little, and there may be more."""
         round_trip_s = self._brokers.round_trip_s(self._broker)
-        return round_trip_s is not None and round_trip_s >= NEAR_S and self._lane.settings().connections_max > 1
+        return round_trip_s is not None and round_trip_s >= NEAR_S and self._lane.settings.connections_max > 1
 
     def wants(self, part: CopiedPartition) -> bool:
         """Whether the pool should read this partition, which has a backlog."""
@@ -192,7 +188,7 @@ class ReadPool:
 
     def _stripe_bytes(self, part: CopiedPartition) -> int:
         assert part.target_leader is not None  # noqa: S101  (see _is_plain)
-        settings = self._lane.settings()
+        settings = self._lane.settings
         most = min(settings.partition_max_bytes, settings.max_bytes)
         most = min(most, self._limits.rate.allowance or most)
         if self.tuner.bytes_per_s:  # all that is asked for should come long before requests time out
@@ -206,7 +202,7 @@ class ReadPool:
         part.bytes_per_offset = 0.0  # the lane reads it next
         if part.reading is stripes:
             part.reading = None
-        self._lane.give_back(part)
+        self._lane.offer(part)
 
     def _deliver(self, part: CopiedPartition) -> None:
         """Give the copier what is there in order, as much as it wants."""
@@ -220,7 +216,7 @@ class ReadPool:
             assert isinstance(stripe.lease, FrameLease)  # noqa: S101
             unplanned: UnplannedRead | None = None
             try:
-                unplanned = self._lane.take(part, offset, stripe.fetched, stripe.lease)
+                unplanned = self._lane.take_stripe(part, offset, stripe.fetched, stripe.lease)
             finally:
                 if unplanned is None:
                     stripe.release()
@@ -248,7 +244,7 @@ class ReadPool:
         assert isinstance(stripe.lease, FrameLease)  # noqa: S101  (it was taken)
         offset = stripes.next_offset
         try:
-            await self._lane.take_heavy(part, unplanned, stripe.lease)
+            await self._lane.plan_beside(part, unplanned, stripe.lease)
         finally:
             stripe.release()
             self._heavy.discard(stripes)
@@ -315,7 +311,7 @@ class ReadPool:
             if isinstance(error, RequestTimedOut):
                 self.tuner.timed_out()
             if part.reading is stripes:
-                self._lane.lost(part)
+                self._lane.lost_replica(part)
             await asyncio.sleep(self._backoff.next_s())
         finally:
             self._busy[connection] -= 1
@@ -400,7 +396,7 @@ class ReadPool:
             max_wait_ms=0,
             min_bytes=0,
             max_bytes=size,
-            read_committed=self._lane.settings().read_committed,
+            read_committed=self._lane.settings.read_committed,
             answer_all=True,
             rack=self._lane.rack([part]),
         )

@@ -102,12 +102,17 @@ async def with_lane(
             partition.copier.handle(event)
             lane.offer(partition)
 
+        def sent(self, partition: CopiedPartition, /) -> None:
+            world.read_again.append(partition.partition)
+
+        def read_elsewhere(self, partition: CopiedPartition, /) -> None:
+            raise AssertionError(partition)
+
     lane = ProduceLane(
         BROKER,
         world,  # type: ignore[arg-type]
         settings=SendSettings(1_000, lambda: -1, lambda: connections_max),
         clock=world,
-        sent=lambda partition: world.read_again.append(partition.partition),
         problem=LaneProblem(lambda _: None),
     )
 

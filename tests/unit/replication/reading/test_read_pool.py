@@ -17,7 +17,7 @@ from mm2py.replication.copying.events import CopySettings, PositionStored
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import Position
 from mm2py.replication.reading.limits import MemoryBudget, RateLimit, ReadLimits
-from mm2py.replication.reading.read_pool import HOLES_A_CONNECTION, PoolPort, ReadPool
+from mm2py.replication.reading.read_pool import HOLES_A_CONNECTION, ReadPool
 from tests.fakes.near_brokers import NearBrokers
 from tests.fakes.read_settings import READ_SETTINGS
 from tests.fakes.shell import DeafShell
@@ -71,6 +71,30 @@ class _Brokers(NearBrokers):
         return FetchReply([FetchedPartition("t", 0, 0, RECORDS, RECORDS, 0, records)], len(records))
 
 
+class _Lane:
+    """Takes what the pool has read, and nothing of it is heavy."""
+
+    settings = READ_SETTINGS
+
+    def is_read_here(self, _: CopiedPartition) -> bool:
+        return True
+
+    def take_stripe(self, *_: object) -> None:
+        return None
+
+    async def plan_beside(self, *_: object) -> None:
+        raise AssertionError("no read is heavy")
+
+    def offer(self, _: CopiedPartition, /) -> None:
+        """The pool has it until the end."""
+
+    def rack(self, _: object) -> str:
+        return ""
+
+    def lost_replica(self, _: CopiedPartition) -> bool:
+        return False
+
+
 @pytest.mark.parametrize("refuses_holes", [True, False])
 @pytest.mark.real_time
 async def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as_soon_as_they_are_refused(
@@ -79,26 +103,14 @@ async def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as
     """The story: retention overtook a hole while the target was slow. The same read was refused each round trip."""
     brokers = _Brokers(refuses_holes=refuses_holes)
 
-    async def never(*_: object) -> None:
-        raise AssertionError("no read is heavy")
-
     account = MemoryBudget(96 << 20).open()
-    port = PoolPort(
-        lambda: READ_SETTINGS,
-        lambda _: True,
-        lambda *_: None,
-        never,
-        lambda _: None,
-        lambda _: "",
-        lambda _: False,
-    )
     limits = ReadLimits(lambda _: account, RateLimit(None))
     problem = LaneProblem(lambda _: None)
     pool = ReadPool(
         BROKER,
         brokers,
         limits,
-        port,
+        _Lane(),
         clock=_Clock(),
         rng=random.Random(0),
         problem=problem,

@@ -27,6 +27,7 @@ from mm2py.replication.copying.states import Copying
 from mm2py.replication.planning.steps import TargetRules
 from mm2py.replication.positions import PER_SECOND_MAX, Position, PositionBudget, PositionStore
 from tests.fakes.flow_context import make_context
+from tests.fakes.shell import DeafShell
 from tests.fakes.virtual_time import VirtualClock
 from tests.unit.replication.copying.test_copier import batches, fetched, send_all
 
@@ -88,8 +89,9 @@ class LedgerTopic:
         return max(found, default=-1)
 
 
-class Rig:
+class Rig(DeafShell):
     def __init__(self, partitions: int, *, budget: PositionBudget | None = None) -> None:
+        super().__init__()
         self.waits = 0
         self.gaps_written = asyncio.Event()
         self.gaps_written.set()
