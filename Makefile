@@ -159,7 +159,7 @@ test-native: venv ## the tests of native/, where cargo is, and again those of ba
 	@failed=0; \
 	if [ -n "$(CARGO)" ]; then "$(CARGO)" test $(OF_NATIVE) --quiet --no-default-features || failed=1; fi; \
 	if $(PY) -c 'import mm2py_native' 2>/dev/null; then \
-	  MM2PY_NATIVE=0 $(PYTEST) tests/unit/replication $(OF_BATCHES) $(USUAL) $(ON_ALL_CORES) || failed=1; \
+	  MM2PY_NATIVE=0 $(PYTEST) tests/unit/copying $(OF_BATCHES) $(USUAL) $(ON_ALL_CORES) || failed=1; \
 	fi; \
 	exit $$failed
 

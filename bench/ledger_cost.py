@@ -24,8 +24,13 @@ from bench.campaign import add_arguments
 from bench.machine import commit, hardware
 from bench.pages import Facts, first_lines, save, table, today
 from bench.runs import Run, RunLog
-from connectors.source.copying.ledger_keeper import LedgerKeeper
+from connectors.source.task.ledger_keeper import LedgerKeeper
 from mm2py.connector import TopicName
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.copier import Copier
+from mm2py.copying.events import CopySettings, Event
+from mm2py.copying.planning.steps import TargetRules
+from mm2py.copying.positions import Position
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.offsets.runs import Run as Stretch
@@ -34,11 +39,6 @@ from mm2py.offsets.sync_store import SLOTS
 from mm2py.records import offset_sync
 from mm2py.records.batch import NewRecord
 from mm2py.records.offset_sync import OffsetSync
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.copier import Copier
-from mm2py.replication.copying.events import CopySettings, Event
-from mm2py.replication.planning.steps import TargetRules
-from mm2py.replication.positions import Position
 from tests.fakes.flow_context import make_context
 
 PARTITIONS: Final = 12

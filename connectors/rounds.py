@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.copying.partition_errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S
+from mm2py.copying.reading.internal_table import DamagedTopic
 from mm2py.errors import Mm2Error
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
 from mm2py.logs import Trouble
 from mm2py.records.varints import CorruptBatch
-from mm2py.replication.partition_errors import BLOCKED_PAUSE_S, DENIED_PAUSE_S
-from mm2py.replication.reading.internal_table import DamagedTopic
 
 
 class RoundsConnector(ABC):

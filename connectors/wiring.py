@@ -25,6 +25,8 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
+from mm2py.copying.positions import PositionBudget
+from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
@@ -43,8 +45,6 @@ from mm2py.records.control_record import TaskName
 from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.records.operator_request import RestartPartitions
 from mm2py.records.owner_record import OwnerTooNew
-from mm2py.replication.positions import PositionBudget
-from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_config import Part

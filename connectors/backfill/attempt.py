@@ -23,6 +23,12 @@ from mm2py.backfill.copy_job import ATTEMPTS_A_RUN
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Side
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.partition_errors import refusal_remedy
+from mm2py.copying.planning.steps import DigestTally
+from mm2py.copying.positions import PositionBudget, read_positions
+from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.copying.states import Stopped
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata, until_answered
 from mm2py.kafka.errors import KafkaError
@@ -33,12 +39,6 @@ from mm2py.kafka.producer.incarnation import Fenced, Incarnation
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import ID_CHARS, Range
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.states import Stopped
-from mm2py.replication.partition_errors import refusal_remedy
-from mm2py.replication.planning.steps import DigestTally
-from mm2py.replication.positions import PositionBudget, read_positions
-from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.shared_settings.config_log import ConfigTable
 
 LOOK_EVERY_S: Final = 0.1

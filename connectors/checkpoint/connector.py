@@ -23,6 +23,9 @@ from connectors.rounds import RoundsConnector
 from mm2py.clock import Clock
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
+from mm2py.copying.reading.flow_offsets import FlowOffsets
+from mm2py.copying.reading.ledger_table import LedgerTable
+from mm2py.copying.reading.offset_tables import CheckpointTable, OffsetSyncTable
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups
@@ -36,9 +39,6 @@ from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.offsets.translation import Translation
 from mm2py.records.checkpoint import Checkpoint, encode
-from mm2py.replication.reading.flow_offsets import FlowOffsets
-from mm2py.replication.reading.ledger_table import LedgerTable
-from mm2py.replication.reading.offset_tables import CheckpointTable, OffsetSyncTable
 from mm2py.status.ledger_topics import missing, recreated, side_of
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import InternalTopic, ledger_topic

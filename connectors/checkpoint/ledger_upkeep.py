@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.reading.ledger_table import LedgerTable, PlacedChunk
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
@@ -20,7 +21,6 @@ from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.kafka.producer.incarnation import OwnProducer
 from mm2py.records.batch import NewRecord
 from mm2py.records.ledger_record import encode_deletion
-from mm2py.replication.reading.ledger_table import LedgerTable, PlacedChunk
 from mm2py.topics.names import ledger_topic
 
 FIRST_AFTER_S: Final = 60.0

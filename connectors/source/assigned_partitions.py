@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.source.context import FlowContext
-from connectors.source.copying.task import FINAL_POSITIONS_S, PARTITIONS_DRAIN_S, SourceTask
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.gap_keeper import GapKeeper
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.recovery.reconciliation import RestartState
+from connectors.source.task.source_task import FINAL_POSITIONS_S, PARTITIONS_DRAIN_S, SourceTask
 from mm2py.clock import Clock
 from mm2py.connector import Flow
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.positions import PositionTable
+from mm2py.copying.states import Drained, Reconciling, Storing
 from mm2py.errors import Mm2Error
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka.cluster import fetch_metadata
@@ -35,9 +38,6 @@ from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.states import Drained, Reconciling, Storing
-from mm2py.replication.positions import PositionTable
 
 
 class AssignedPositions:

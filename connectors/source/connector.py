@@ -16,20 +16,22 @@ from typing import Final, NamedTuple
 
 from connectors.source.assigned_partitions import AssignedPositions, LoadMeter, Releases
 from connectors.source.context import FlowContext
-from connectors.source.copying.ledger_keeper import LedgerKeeper
-from connectors.source.copying.measures import partition_parts
-from connectors.source.copying.quarantine import Quarantine
-from connectors.source.copying.reports import topic_status
-from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.discovery import Discovery, look_again_s
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.gap_keeper import GapKeeper, Resumption
 from connectors.source.recovery.preparation import Preparation, Prepared
 from connectors.source.recovery.previous_producers import KeepAlive, PreviousProducers
 from connectors.source.recovery.reconciliation import RestartState
+from connectors.source.task.ledger_keeper import LedgerKeeper
+from connectors.source.task.measures import partition_parts
+from connectors.source.task.quarantine import Quarantine
+from connectors.source.task.reports import topic_status
+from connectors.source.task.source_task import SourceTask
 from connectors.source.topic_sync import Schedules
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.positions import PositionStore
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import WAITING_REPORT_S, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
@@ -39,8 +41,6 @@ from mm2py.metrics.snapshot import DEPARTED, ConnectorPart, FlowSnapshot, in_par
 from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
 from mm2py.records.standstill import Cause
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.positions import PositionStore
 from mm2py.shared_settings.flow_config import Part
 from mm2py.status.not_copied import Reason, source_remedy
 from mm2py.topics.names import ledger_topic

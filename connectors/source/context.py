@@ -18,6 +18,10 @@ from connectors.source.refusals import TableUnusable
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Side
+from mm2py.copying.events import CopySettings
+from mm2py.copying.gaps import decide
+from mm2py.copying.positions import PositionBudget
+from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
@@ -29,10 +33,6 @@ from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import Holds, Range
 from mm2py.records.control_record import NotStarted
 from mm2py.records.gap_record import Done, GapKind
-from mm2py.replication.copying.events import CopySettings
-from mm2py.replication.copying.gaps import decide
-from mm2py.replication.positions import PositionBudget
-from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.status.not_copied import Reason
 from mm2py.topics.names import InternalTopic
 

@@ -15,20 +15,20 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from connectors.source.context import FlowContext
-from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.operators_starts import OperatorsStart
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.going_on import DOCS, requests
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.stored_gaps import StoredGaps
+from connectors.source.task.source_task import SourceTask
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
+from mm2py.copying.gaps import expired_text
+from mm2py.copying.states import Stopped
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.gap_record import Command, Done, Gap, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.events import GapFound, SourceRewritten, TargetLost, UnexpectedMet
-from mm2py.replication.copying.gaps import expired_text
-from mm2py.replication.copying.states import Stopped
 from mm2py.status.not_copied import Reason
 
 SHOWN_MOST: Final = 50

@@ -18,6 +18,8 @@ from typing import Final
 from connectors.source.context import FlowContext
 from mm2py.config.settings import OffsetSyncSettings
 from mm2py.connector import TopicName
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.partition_errors import BLOCKED_PAUSE_S
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import internal_topic
 from mm2py.kafka.errors import Backoff, KafkaError
@@ -28,8 +30,6 @@ from mm2py.offsets.runs import Run
 from mm2py.offsets.sync_rule import SyncRule
 from mm2py.offsets.sync_store import SLOTS
 from mm2py.records.offset_sync import OffsetSync, encode
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.partition_errors import BLOCKED_PAUSE_S
 from mm2py.topics.names import InternalTopic
 
 LOOK_EVERY_S: Final = 0.5

@@ -17,6 +17,8 @@ from connectors.source.context import FlowContext
 from connectors.source.refusals import TableUnusable
 from mm2py.config.keys import STATUS_REPLICATION_FACTOR
 from mm2py.connector import TopicName
+from mm2py.copying.gap_log import GapLog
+from mm2py.copying.reading.internal_table import DamagedTopic
 from mm2py.errors import Mm2Error
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
@@ -24,8 +26,6 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
 from mm2py.records.gap_record import Answer, Command, Done, Gap
 from mm2py.records.standstill import Cause, Standstill, standstill_of
-from mm2py.replication.gap_log import GapLog
-from mm2py.replication.reading.internal_table import DamagedTopic
 from mm2py.status.not_copied import Reason, urgency_of
 from mm2py.topics.names import InternalTopic
 

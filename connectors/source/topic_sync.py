@@ -17,11 +17,11 @@ from structlog.typing import FilteringBoundLogger
 
 from connectors.source.acl_sync import AclSync
 from connectors.source.context import FlowContext
-from connectors.source.copying.task import SourceTask
 from connectors.source.discovery.discovery import Discovery
 from connectors.source.discovery.remote_topics import RemoteRules
 from connectors.source.discovery.starting_offsets import StartingOffsets
 from connectors.source.notices import Notices, RefusedConfigs
+from connectors.source.task.source_task import SourceTask
 from connectors.source.timestamp_limits import entries_of
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings

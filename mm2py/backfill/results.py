@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from mm2py.backfill.copy_job import arrow_schema
 from mm2py.connector import Flow
+from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.offsets.ledger import Ledger
 from mm2py.offsets.runs import Entry, Run
-from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.topics.names import ledger_topic
 
 Row = Mapping[str, Any]

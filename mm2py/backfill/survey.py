@@ -12,6 +12,7 @@ from typing import Final
 
 from mm2py.backfill.plan import SLOTS_ASSUMED, PartitionFacts, expected_seconds, retention_warned_of
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.positions import read_positions
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka import admin, list_offsets
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
@@ -20,7 +21,6 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, Leaders
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions import read_positions
 
 EARLIEST_WORD: Final = "earliest"
 NOW_WORD: Final = "now"

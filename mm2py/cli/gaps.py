@@ -33,6 +33,7 @@ from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, check_quoted, parse_flow
+from mm2py.copying.gap_log import GapLog, GapTable
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import gated_alone
@@ -41,7 +42,6 @@ from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.moments import time_text
 from mm2py.records.gap_record import Command, Gap
-from mm2py.replication.gap_log import GapLog, GapTable
 from mm2py.secret import printable
 from mm2py.status.bodies import GapBody, json_of
 

@@ -41,13 +41,13 @@ from mm2py.config.configuration import SettingsFile, as_argument, read_settings_
 from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings, Configuration
 from mm2py.connector import ClusterAlias, Flow, Side, check_quoted, parse_flow
+from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
 from mm2py.logs import LEVELS, level_of, make_logger, set_level
-from mm2py.replication.reading.limits import MemoryBudget
 from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT
 from mm2py.worker.herder import Herder
 from mm2py.worker.snapshot import snapshot_parts

@@ -17,11 +17,11 @@ from mm2py.command_lines import FILE, with_file
 from mm2py.config.configuration import as_argument, load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import check_quoted, parse_flow
+from mm2py.copying.replay import Selection, append, export, survey
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transport.wire import FrameMemory
-from mm2py.replication.replay import Selection, append, export, survey
 from mm2py.topics.names import quarantine
 
 FRAMES_BYTES: Final = 64 << 20

@@ -22,6 +22,7 @@ from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, Kind, TopicName
 from mm2py.connector_offsets.offsets_body import Offsets, OffsetsInvalid, read_offsets
+from mm2py.copying.positions import PositionStore, operators_position, read_positions
 from mm2py.errors import Mm2Error
 from mm2py.group.group_state import GroupState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
@@ -33,7 +34,6 @@ from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.replication.positions import PositionStore, operators_position, read_positions
 from mm2py.secret import shown_name
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.flow_owner import refuse_another_group

@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow
+from mm2py.copying.recovery import fence_and_prove
 from mm2py.errors import Mm2Error, for_each
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
 from mm2py.group.election_backend import Candidate, CandidateState
@@ -41,7 +42,6 @@ from mm2py.records.control_record import (
     TaskName,
     Writer,
 )
-from mm2py.replication.recovery import fence_and_prove
 
 if TYPE_CHECKING:
     from mm2py.group.member import Member

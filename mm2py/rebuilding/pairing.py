@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from mm2py.copying.planning.rebuild import UNREADABLE
+from mm2py.copying.planning.steps import Outgoing, Step
 from mm2py.errors import Mm2Error
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
 from mm2py.records.batch import Record, each_record
-from mm2py.replication.planning.rebuild import UNREADABLE
-from mm2py.replication.planning.steps import Outgoing, Step
 
 RUNS_MOST: Final = 1_000_000
 """A larger ledger would be cut to half by the worker that emits checkpoints."""

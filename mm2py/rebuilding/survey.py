@@ -12,6 +12,8 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
+from mm2py.copying.positions import read_positions
+from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.errors import ConfigError
 from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
@@ -22,8 +24,6 @@ from mm2py.offsets.own_ledger import LedgerOf
 from mm2py.offsets.partition_ledger import PartitionLedger, TopicId
 from mm2py.rebuilding.pairing import NotRebuildable
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions import read_positions
-from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.topics.names import ledger_topic
 
 _CLEANUP: Final = "cleanup.policy"

@@ -19,6 +19,7 @@ from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
+from mm2py.copying.reading.internal_table import each_record
 from mm2py.errors import Mm2Error
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
@@ -55,7 +56,6 @@ from mm2py.records.operator_request import (
     target_key,
 )
 from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
-from mm2py.replication.reading.internal_table import each_record
 from mm2py.shared_settings.flow_config import counting, entry_of, storable, winner_of
 from mm2py.topics.names import InternalTopic
 

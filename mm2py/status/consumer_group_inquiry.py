@@ -11,6 +11,8 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.connector import TopicName
+from mm2py.copying.reading.internal_table import each_record
+from mm2py.copying.reading.offset_tables import CheckpointTable
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups, refused_groups
 from mm2py.kafka.errors import BrokerRefused
@@ -21,8 +23,6 @@ from mm2py.offsets.group_sync import CONSUMERS, IDLE
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records import checkpoint
 from mm2py.records.java_struct import MalformedRecord
-from mm2py.replication.reading.internal_table import each_record
-from mm2py.replication.reading.offset_tables import CheckpointTable
 from mm2py.status.consumer_groups import ConsumerGroupFacts, ConsumerGroupsFacts
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
 from mm2py.status.offset_inquiry import are_syncs_on_source, offsets_of

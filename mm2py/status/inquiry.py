@@ -19,6 +19,8 @@ from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.copying.gap_log import GapTable
+from mm2py.copying.positions import PositionTable
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
@@ -30,8 +32,6 @@ from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Standstill
-from mm2py.replication.gap_log import GapTable
-from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.current_settings import ASKED
 from mm2py.shared_settings.follow import merged_or_file

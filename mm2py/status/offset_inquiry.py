@@ -10,6 +10,11 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.gap_log import GapTable
+from mm2py.copying.reading.flow_offsets import FlowOffsets
+from mm2py.copying.reading.internal_table import DamagedTopic, each_record
+from mm2py.copying.reading.ledger_table import LedgerTable
+from mm2py.copying.reading.offset_tables import OffsetSyncTable
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -21,11 +26,6 @@ from mm2py.offsets.translation import Basis, Translation, forward, reverse
 from mm2py.records.batch import NewRecord, Record
 from mm2py.records.gap_record import Gap
 from mm2py.records.quarantined import NotQuarantined, Quarantined, Replayed, decode
-from mm2py.replication.gap_log import GapTable
-from mm2py.replication.reading.flow_offsets import FlowOffsets
-from mm2py.replication.reading.internal_table import DamagedTopic, each_record
-from mm2py.replication.reading.ledger_table import LedgerTable
-from mm2py.replication.reading.offset_tables import OffsetSyncTable
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
 from mm2py.status.offset_report import (
     MAY_BE_REPLAYED,

@@ -13,8 +13,8 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.reading.flow_offsets import FlowOffsets
 from mm2py.errors import Mm2Error
-from mm2py.replication.reading.flow_offsets import FlowOffsets
 from mm2py.status.cluster_inquiry import Side, why_not_both
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from mm2py.clock import Clock, SystemClock
+from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.metrics.counters import Metrics
 from mm2py.metrics.snapshot import ProcessSnapshot
-from mm2py.replication.reading.limits import MemoryBudget
 
 LOOKED_AT_EVERY_S: Final = 0.25
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")

@@ -1,5 +1,5 @@
 //! Which batches of a read pass, and which stand together to be merged: the loop of `_Planner._walk` in
-//! `mm2py/replication/planning/planner.py`.
+//! `mm2py/copying/planning/planner.py`.
 //!
 //! It goes on up to the first batch that is neither, which Python looks at: one that must be rebuilt, or is of an old
 //! format, or damaged, or cut.

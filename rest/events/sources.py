@@ -16,6 +16,7 @@ from dataclasses import asdict
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
 from mm2py.connector import Flow
+from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
@@ -31,7 +32,6 @@ from mm2py.records.control_record import Assigned, Claim, Entry, Evicted, Joined
 from mm2py.records.gap_record import Gap, MalformedGapRecord, decode, is_own_key
 from mm2py.records.quarantined import NotQuarantined, Quarantined
 from mm2py.records.quarantined import decode as decode_quarantined
-from mm2py.replication.reading.internal_table import each_placed_record
 from mm2py.status.bodies import GapBody
 from mm2py.topics.names import control_log, quarantine
 from rest.events.event import Event, EventKind, Happened, key_of

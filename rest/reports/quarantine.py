@@ -9,13 +9,13 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mm2py.copying.reading.internal_table import each_record
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.records.batch import Record
 from mm2py.records.quarantined import NotQuarantined, Origin, Quarantined, decode
-from mm2py.replication.reading.internal_table import each_record
 
 KEPT_MOST: Final = 20_000
 """Of more records only the last ones are shown."""

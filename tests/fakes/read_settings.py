@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mm2py.replication.reading.read_settings import ReadSettings
+from mm2py.copying.reading.read_settings import ReadSettings
 
 READ_SETTINGS = ReadSettings(
     partition_max_bytes=1 << 20,

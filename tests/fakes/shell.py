@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.events import Event
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.events import Event
 
 
 class DeafShell:

@@ -6,7 +6,12 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from connectors.source.copying.measures import Departed, partition_rows
+from connectors.source.task.measures import Departed, partition_rows
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.copier import Copier
+from mm2py.copying.events import CopySettings, PositionStored
+from mm2py.copying.planning.steps import MERGE_SMALL, Outgoing, TargetRules
+from mm2py.copying.positions import Position
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.metrics.snapshot import (
     CheckpointSnapshot,
@@ -20,11 +25,6 @@ from mm2py.metrics.snapshot import (
 from mm2py.metrics.windows import Window, WindowState
 from mm2py.records.control_record import LinkUse
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.copier import Copier
-from mm2py.replication.copying.events import CopySettings, PositionStored
-from mm2py.replication.planning.steps import MERGE_SMALL, Outgoing, TargetRules
-from mm2py.replication.positions import Position
 from tests.fakes.shell import DeafShell
 
 NOW_S = 1000.0

@@ -13,10 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mm2py.compiled_core import Core
-from mm2py.records.batch import HEADER_BYTES, build_batch, crc_is_right, place, split
-from mm2py.records.batch import NewRecord as Record
-from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import (
+from mm2py.copying.planning.planner import plan
+from mm2py.copying.planning.steps import (
     MERGE_ALL,
     MERGE_SMALL,
     MERGED_MAX_BYTES,
@@ -26,6 +24,8 @@ from mm2py.replication.planning.steps import (
     Plan,
     TargetRules,
 )
+from mm2py.records.batch import HEADER_BYTES, build_batch, crc_is_right, place, split
+from mm2py.records.batch import NewRecord as Record
 from tests.fakes.broker.record_batch import build_marker
 
 LOG_APPEND_TIME, TRANSACTIONAL, DELETE_HORIZON = 0x08, 0x10, 0x40

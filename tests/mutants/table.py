@@ -5,10 +5,10 @@ They stand in ``tests/mutants/rules/``, one file a package::
     [[mutant]]
     name = "position-passes-unsettled-batch"
     rule = "What must hold, and what would be lost without it."
-    file = "mm2py/replication/copying/in_flight.py"
+    file = "mm2py/copying/in_flight.py"
     old = "while self._in_flight and self._in_flight[0].settled:"
     new = "while self._in_flight:"
-    killed_by = ["tests/unit/replication/copying/test_copier.py::test_the_position_follows_..."]
+    killed_by = ["tests/unit/copying/test_copier.py::test_the_position_follows_..."]
 
 ``old`` stands exactly once in the file. Of ``killed_by`` one test must fail: name the cheapest one that does.
 """

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, TextIO, cast, overload
 from kio.static.protocol import Payload
 
 from connectors.source.connector import SourceConnector
-from connectors.source.copying.task import SourceTask
+from connectors.source.task.source_task import SourceTask
 from connectors.wiring import WorkerContext, make_herder
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Kind, Side
+from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
@@ -27,7 +28,6 @@ from mm2py.kafka.errors import BrokerUnreachable, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest, TopicPartition
 from mm2py.logs import _one_line, _text_line, make_logger
 from mm2py.records.control_record import TaskName
-from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import VirtualClock

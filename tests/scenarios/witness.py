@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from mm2py.copying.positions import read_positions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions import read_positions
 from tests.fakes.broker.record_batch import StoredRecord
 from tests.scenarios.world import World
 

@@ -16,12 +16,12 @@ from connectors.wiring import WorkerContext, make_herder
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Side
+from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.copying.states import Reconciling
 from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
-from mm2py.replication.copying.states import Reconciling
-from mm2py.replication.reading.limits import MemoryBudget
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.simulation.faulty_connection import Effects, FaultyConnection

@@ -13,7 +13,6 @@ from typing import Final
 
 from connectors.source.assigned_partitions import AssignedPositions
 from connectors.source.context import FlowContext
-from connectors.source.copying.task import SourceTask
 from connectors.source.discovery import remote_topics
 from connectors.source.discovery.missing_topics import HIDDEN_WHY, MissingTopics
 from connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
@@ -30,7 +29,9 @@ from connectors.source.refusals import (
     Undecided,
     refuse_another_source,
 )
+from connectors.source.task.source_task import SourceTask
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.states import Stopped
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import TopicPartition
@@ -38,7 +39,6 @@ from mm2py.records.control_record import TopicClaim
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
-from mm2py.replication.copying.states import Stopped
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from connectors.source.context import FlowContext
 from connectors.source.recovery.preparation import Prepared
+from mm2py.copying.positions import operators_position
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions import operators_position
 
 
 class OperatorsStart(NamedTuple):

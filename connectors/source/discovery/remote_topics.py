@@ -21,6 +21,8 @@ from connectors.source.notices import Notices
 from connectors.source.refusals import NotPermitted, RemoteTopicTooNarrow, TooManyPartitions, TopicRefused, Undecided
 from connectors.source.timestamp_limits import entries_of, looser_limits_if_decided
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.planning.steps import TargetRules
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -34,8 +36,6 @@ from mm2py.kafka.error_codes import (
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import Brokers
 from mm2py.records.compression import Codec
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.planning.steps import TargetRules
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.replicas import replicas_on
 from mm2py.topics.topic_configs import (

@@ -18,6 +18,7 @@ from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, is_enabled
 from mm2py.config.settings import BadValue, Key
 from mm2py.connector import ClusterAlias, Flow, TopicName
+from mm2py.copying.positions import PositionTable
 from mm2py.errors import ConfigError, Mm2Error, for_each
 from mm2py.group.group_look import GroupLooks
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata
@@ -27,7 +28,6 @@ from mm2py.records.author import plain
 from mm2py.records.connector_config import CONNECTORS
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
-from mm2py.replication.positions import PositionTable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.not_copied import Reason
 from mm2py.topics.filters import TopicFilter

@@ -19,18 +19,18 @@ from connectors.source.recovery.reconciler import Job
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.resume_from_mm2 import SEARCHING
+from mm2py.copying.copied_partition import CopiedPartition, Shell
+from mm2py.copying.copier import FENCING, Copier
+from mm2py.copying.events import TargetLed
+from mm2py.copying.planning.steps import DigestTally, TargetRules
+from mm2py.copying.positions import Position
+from mm2py.copying.recovery import Writer
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
-from mm2py.replication.copying.copied_partition import CopiedPartition, Shell
-from mm2py.replication.copying.copier import FENCING, Copier
-from mm2py.replication.copying.events import TargetLed
-from mm2py.replication.planning.steps import DigestTally, TargetRules
-from mm2py.replication.positions import Position
-from mm2py.replication.recovery import Writer
 
 Pair = tuple[TopicMetadata, TopicMetadata]
 """The upstream topic and its remote topic."""

@@ -24,13 +24,13 @@ from connectors.source.refusals import (
 from connectors.source.stored_gaps import StoredGaps
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.connector import TopicName
+from mm2py.copying.positions import read_positions
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions import read_positions
 from mm2py.shared_settings.running_mm2 import refuse_running_mm2
 from mm2py.topics.names import InternalTopic, ledger_topic
 

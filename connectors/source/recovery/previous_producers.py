@@ -21,6 +21,7 @@ from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.refusals import ExactlyOnceImpossible
+from mm2py.copying.recovery import fence_and_prove
 from mm2py.errors import for_each
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
@@ -31,7 +32,6 @@ from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, Fence, NotFenceable, PreviousProducer, is_another, parse
 from mm2py.kafka.producer.incarnation import Fenced, OwnFence
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.recovery import fence_and_prove
 from mm2py.topics.names import fence_topic, ledger_topic
 
 EVERY_S: Final = 3600.0

@@ -1,6 +1,6 @@
 """Finds where a previous producer left partitions, so that no record is copied twice and none is left out.
 
-The shell around ``mm2py.replication.recovery``: it fences the previous producer and reads the remote partitions up to
+The shell around ``mm2py.copying.recovery``: it fences the previous producer and reads the remote partitions up to
 the marker that proves the fence. If records were written behind the position, it also reads the source records that
 they are copies of. MirrorMaker 2 copies again what came after the last stored offset. Partitions are independent: one
 without a leader holds up no other.
@@ -16,6 +16,10 @@ from typing import Final
 from connectors.source.context import FlowContext
 from connectors.source.recovery.previous_producers import PreviousProducers
 from mm2py.clock import Clock
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.positions import Position
+from mm2py.copying.reading.log_reader import LogReader, PlannedStretch, Stretch
+from mm2py.copying.recovery import Comparison, ForeignRecords, Tail, TailStretch, Walk, Writer
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import list_offsets
 from mm2py.kafka.cluster import fetch_metadata, until_answered
@@ -25,10 +29,6 @@ from mm2py.kafka.port import Brokers, FetchedPartition, TopicPartition
 from mm2py.kafka.producer.fencing import Fence, NotFenceable
 from mm2py.offsets.recovered import matched_entries, recovered_entries
 from mm2py.offsets.runs import Entry, HoleCause
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.positions import Position
-from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
-from mm2py.replication.recovery import Comparison, ForeignRecords, Tail, TailStretch, Walk, Writer
 
 END_PATIENCE_S: Final = 3.0
 """How long the source log may seem shorter than what was copied from it: a new leader's high watermark lags."""

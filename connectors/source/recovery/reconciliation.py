@@ -21,14 +21,8 @@ from connectors.source.context import FlowContext
 from connectors.source.recovery.previous_producers import PreviousProducers
 from connectors.source.recovery.reconciler import Job, Outcome, Reconciler, find_bounds
 from connectors.source.resume_from_mm2 import ResumeFromMm2
-from mm2py.errors import FirstErrorGroup
-from mm2py.kafka.cluster import TopicMetadata
-from mm2py.kafka.port import ProducerIdentity, TopicPartition
-from mm2py.kafka.producer.incarnation import OwnFence
-from mm2py.records.batch import NO_PRODUCER_ID
-from mm2py.records.gap_record import Done, GapKind
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.events import (
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.events import (
     Displaced,
     Event,
     GapFound,
@@ -37,8 +31,14 @@ from mm2py.replication.copying.events import (
     TargetLost,
     UnexpectedMet,
 )
-from mm2py.replication.reading.log_reader import LogReader
-from mm2py.replication.recovery import ForeignRecords, Tail, TailStretch, Writer
+from mm2py.copying.reading.log_reader import LogReader
+from mm2py.copying.recovery import ForeignRecords, Tail, TailStretch, Writer
+from mm2py.errors import FirstErrorGroup
+from mm2py.kafka.cluster import TopicMetadata
+from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.kafka.producer.incarnation import OwnFence
+from mm2py.records.batch import NO_PRODUCER_ID
+from mm2py.records.gap_record import Done, GapKind
 
 PROOF_S: Final = 5.0
 """How long a round waits for markers; partitions without one by then start in a later round."""

@@ -17,15 +17,15 @@ from connectors.source.recovery.reconciler import END_PATIENCE_S, find_bounds
 from connectors.source.refusals import CopyUncertain
 from connectors.source.resume_from_mm2.search import LAST_RECORDS, LastRecords, SourceSearch
 from mm2py.clock import Clock
+from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.events import LookupWaits, Reconciled
+from mm2py.copying.planning.rebuild import UNREADABLE
+from mm2py.copying.positions import Position
+from mm2py.copying.reading.log_reader import LogReader, PlannedStretch, Stretch
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff
 from mm2py.kafka.port import FetchedPartition
-from mm2py.replication.copying.copied_partition import CopiedPartition
-from mm2py.replication.copying.events import LookupWaits, Reconciled
-from mm2py.replication.planning.rebuild import UNREADABLE
-from mm2py.replication.positions import Position
-from mm2py.replication.reading.log_reader import LogReader, PlannedStretch, Stretch
 
 SEARCHING: Final = "what MirrorMaker 2 copied behind its position is looked up"
 UNDECIDED: Final = "a transaction in the remote partition is undecided; MirrorMaker 2 may have left it so"

@@ -21,10 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from mm2py.copying.planning.steps import Outgoing, Step
+from mm2py.copying.recovery import offset_of
 from mm2py.records.batch import HEADER_BYTES, MAGIC, MAGIC_AT, Record, crc_is_right, each_record, read_header, split
 from mm2py.records.varints import CorruptBatch
-from mm2py.replication.planning.steps import Outgoing, Step
-from mm2py.replication.recovery import offset_of
 
 LAST_RECORDS: Final = 100
 """How many of a remote partition's last records are looked for: the more, the fewer places they fit at."""

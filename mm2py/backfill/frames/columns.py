@@ -18,6 +18,7 @@ from mm2py.backfill.frames.options import ClusterSide, OffsetColumns
 from mm2py.backfill.frames.pairing import Pairing
 from mm2py.backfill.frames.range_reader import DataBatch, Unreadable
 from mm2py.backfill.frames.ranges import LogRange
+from mm2py.copying.planning.record_merge import NOT_TAKEN_APART
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import (
     ATTRIBUTES_AT,
@@ -30,7 +31,6 @@ from mm2py.records.batch import (
 )
 from mm2py.records.compression import Codec
 from mm2py.records.record_formats import CorruptMessage, read_message, unwrap
-from mm2py.replication.planning.record_merge import NOT_TAKEN_APART
 
 CHUNK_BYTES: Final = 8 << 20
 """A chunk of columns has about so many bytes of records, and one batch more at most."""

@@ -18,10 +18,10 @@ from mm2py.backfill.frames.ranges import LogRange
 from mm2py.cli.command import connect, flow_of, source_topic
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.kafka.cluster import Cluster, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
-from mm2py.replication.reading.ledger_table import LedgerTable
 from mm2py.topics.names import ledger_topic
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from mm2py.backfill.frames.ranges import LogRange
+from mm2py.copying.planning.steps import DAMAGED_READS_MAX
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE
@@ -28,7 +29,6 @@ from mm2py.records.batch import (
     split,
 )
 from mm2py.records.varints import CorruptBatch
-from mm2py.replication.planning.steps import DAMAGED_READS_MAX
 
 FETCH_BYTES: Final = 4 << 20
 WAIT_MS: Final = 500

@@ -26,8 +26,8 @@ from mm2py.backfill.frames.ranges import LogRange
 from mm2py.backfill.survey import Survey
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import parse_flow
+from mm2py.copying.reading.limits import RateLimit
 from mm2py.kafka.cluster import Cluster
-from mm2py.replication.reading.limits import RateLimit
 
 FORMAT: Final = "mm2py-history"
 

@@ -18,8 +18,8 @@ from mm2py.backfill.verifying.fingerprints import PendingFingerprints, fingerpri
 from mm2py.backfill.verifying.merkle import digest
 from mm2py.backfill.verifying.places import SOURCE, TARGET, kept_places
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
+from mm2py.copying.planning.steps import Outgoing, Step
 from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES
-from mm2py.replication.planning.steps import Outgoing, Step
 
 PENDING_RECORDS: Final = 1 << 17
 """When a side has more fingerprints than this, 3 MB, they are compared as far as both sides have them."""

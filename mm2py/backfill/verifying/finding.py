@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from mm2py.backfill.verifying.places import offsets_of
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.backfill.verifying.records import placed
-from mm2py.replication.planning.steps import Outgoing, Step
+from mm2py.copying.planning.steps import Outgoing, Step
 
 SHOWN_BYTES: Final = 60
 """Of a longer key or value its beginning is shown."""

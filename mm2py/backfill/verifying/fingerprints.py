@@ -20,7 +20,7 @@ from crc32c import crc32c
 from mm2py.backfill.verifying.merkle import digest
 from mm2py.backfill.verifying.records import plain, records_of
 from mm2py.compiled_core import CORE, Core
-from mm2py.replication.planning.steps import Outgoing
+from mm2py.copying.planning.steps import Outgoing
 
 _LENGTH: Final = struct.Struct(">i")
 _NULL: Final = _LENGTH.pack(-1)

@@ -15,7 +15,7 @@ from mm2py.backfill.verifying.merkle import DIGEST_BYTES, digest
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.backfill.verifying.records import PlacedRecord, placed
-from mm2py.replication.planning.steps import Outgoing, Step
+from mm2py.copying.planning.steps import Outgoing, Step
 
 LATER: Final = b"later"
 """Instead of a digest, of a key that stands behind the compared ranges: it is not judged."""

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from typing import Final
 
 from mm2py.backfill.verifying.ranges import ComparedRange, holds
-from mm2py.replication.planning.steps import Outgoing
+from mm2py.copying.planning.steps import Outgoing
 
 SOURCE: Final = 0
 TARGET: Final = 1

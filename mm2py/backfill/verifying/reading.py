@@ -15,14 +15,14 @@ from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.clock import Clock
 from mm2py.compiled_core import CORE
+from mm2py.copying.planning.steps import DAMAGED_READS_MAX, PASS_ALL, SMALL_BYTES, MergeRule, Step
+from mm2py.copying.reading.limits import RateLimit
+from mm2py.copying.reading.log_reader import LogReader, PlannedStretch
 from mm2py.errors import FirstErrorGroup, Mm2Error
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.list_offsets import find_bounds
 from mm2py.kafka.port import Brokers, FetchedPartition
-from mm2py.replication.planning.steps import DAMAGED_READS_MAX, PASS_ALL, SMALL_BYTES, MergeRule, Step
-from mm2py.replication.reading.limits import RateLimit
-from mm2py.replication.reading.log_reader import LogReader, PlannedStretch
 
 CHANNEL: Final = "verify"
 READ_BYTES: Final = 4 << 20

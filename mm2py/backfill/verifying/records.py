@@ -10,10 +10,10 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from mm2py.backfill.verifying.places import kept_places
 from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.copying.planning.record_merge import NOT_TAKEN_APART
+from mm2py.copying.planning.steps import Outgoing
 from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, NewRecord, assemble, decoded, read_header, read_records
 from mm2py.records.compression import Codec
-from mm2py.replication.planning.record_merge import NOT_TAKEN_APART
-from mm2py.replication.planning.steps import Outgoing
 
 
 class PlacedRecord(NamedTuple):

@@ -16,6 +16,10 @@ from mm2py.backfill.verifying.reading import CHANNEL, Sides
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import TopicName
+from mm2py.copying.gap_log import GapTable
+from mm2py.copying.reading.internal_table import each_record
+from mm2py.copying.reading.ledger_table import LedgerTable
+from mm2py.copying.reading.log_reader import LogReader, Stretch
 from mm2py.errors import ConfigError
 from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
@@ -27,10 +31,6 @@ from mm2py.offsets.partition_ledger import TopicId
 from mm2py.records.batch import read_header, split
 from mm2py.records.quarantined import NotQuarantined, Quarantined, decode
 from mm2py.records.varints import CorruptBatch
-from mm2py.replication.gap_log import GapTable
-from mm2py.replication.reading.internal_table import each_record
-from mm2py.replication.reading.ledger_table import LedgerTable
-from mm2py.replication.reading.log_reader import LogReader, Stretch
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.topics.names import ledger_topic, quarantine
 

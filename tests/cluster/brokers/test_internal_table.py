@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from deploy.local.kafka import KafkaCluster
+from mm2py.copying.reading.internal_table import read_table
 from mm2py.kafka.cluster import Cluster, fetch_metadata
-from mm2py.replication.reading.internal_table import read_table
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import new_name, record_count, write
 from tests.cluster.running import DEADLINE_S, within

@@ -12,11 +12,11 @@ import pytest
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
+from mm2py.copying.recovery import fence_and_prove
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.producer.fencing import PreviousProducer
 from mm2py.kafka.producer.incarnation import OwnProducer
-from mm2py.replication.recovery import fence_and_prove
 from tests.cluster import kafka_client
 from tests.cluster.running import DEADLINE_S, until, within
 

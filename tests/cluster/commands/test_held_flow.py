@@ -18,10 +18,10 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.connector import Kind
 from mm2py.connector_offsets.altering import Clusters, ConnectorOffsets, StillRunning
 from mm2py.connector_offsets.offsets_body import body_of
+from mm2py.copying.positions import read_positions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.operator_request import RestartConnector, TargetState
-from mm2py.replication.positions import read_positions
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.status.cluster_inquiry import GroupInquiry, Side
 from tests.cluster.copies import make_topic

@@ -41,7 +41,7 @@ def _strike(*_: object) -> None:
     elif what == "fill":  # memory, until the kernel has had enough
         _kept.append(b"\1" * int(amount))
     elif what == "raise":  # a defect within the copying of partitions, once
-        copier = sys.modules["mm2py.replication.copying.copier"].Copier
+        copier = sys.modules["mm2py.copying.copier"].Copier
         usual = copier.handle
 
         def handle(self: Any, event: Any) -> Any:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from mm2py.copying.planning import rebuild
 from mm2py.records.compression import RECORDS_MAX
-from mm2py.replication.planning import rebuild
 from tests.fakes.broker.record_batch import Record, build_batch
 from tests.fakes.hostile_batches import batch_of_one_byte_members, batch_of_tiny_records, log_append_time, tiny_records
 from tests.fakes.virtual_time import VirtualLoop

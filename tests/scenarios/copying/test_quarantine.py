@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mm2py.copying.positions import read_positions
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
@@ -16,7 +17,6 @@ from mm2py.kafka.port import Brokers, ProduceRequest
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import Quarantined, decode
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.positions import read_positions
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
 from mm2py.topics.names import InternalTopic
 from tests.fakes.broker.record_batch import Record

@@ -10,7 +10,7 @@ import asyncio
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mm2py.replication.reading.read_replica import FOLLOWED_S, LEADER_ONLY_S
+from mm2py.copying.reading.read_replica import FOLLOWED_S, LEADER_ONLY_S
 from tests.fakes.faults import Faults
 from tests.scenarios.copying.test_copying_under_faults import STORM, assert_legal, fill
 from tests.scenarios.copying.test_stripes import FAR, SMALL_READS

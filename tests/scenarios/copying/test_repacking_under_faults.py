@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from mm2py.replication.planning.steps import MERGED_MAX_BYTES
+from mm2py.copying.planning.steps import MERGED_MAX_BYTES
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
 from tests.scenarios.copying.test_copying_under_faults import CODECS, STORM, assert_legal, fill

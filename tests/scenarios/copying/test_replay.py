@@ -13,9 +13,9 @@ import pytest
 
 from mm2py.cli.gaps import Wanted, accept
 from mm2py.cli.replay import CannotExport, append_to, export_to
+from mm2py.copying.replay import NowhereToReplay, Selection
 from mm2py.errors import ConfigError
 from mm2py.records.quarantined import Replayed, decode
-from mm2py.replication.replay import NowhereToReplay, Selection
 from tests.fakes.broker.record_batch import Record
 from tests.scenarios.copying.test_quarantine import (
     FUTURE_MS,

@@ -13,12 +13,12 @@ import pytest
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Entry, Properties
 from mm2py.connector import ClusterAlias, Kind
+from mm2py.copying.positions import operators_position
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.operator_request import TargetState
 from mm2py.records.source_offset import SourcePartition, encode_key, encode_value, partition_for
-from mm2py.replication.positions import operators_position
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import Report, report_of

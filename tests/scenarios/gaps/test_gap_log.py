@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 from kio.static.protocol import Payload
 
+from mm2py.copying.gap_log import ANSWERS_KEPT_MS, GapLog, GapTable
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind
-from mm2py.replication.gap_log import ANSWERS_KEPT_MS, GapLog, GapTable
 from tests.fakes.near_brokers import NearBrokers
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mm2py.copying.reading.log_reader import READ_BYTES
 from mm2py.kafka.port import BrokerId, FetchReply, FetchRequest
 from mm2py.records.batch import read_header, split
-from mm2py.replication.reading.log_reader import READ_BYTES
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.near_brokers import NearBrokers
 from tests.scenarios.gate import Request

@@ -18,11 +18,11 @@ from mm2py.connector_offsets.altering import (
     StillRunning,
 )
 from mm2py.connector_offsets.offsets_body import OffsetsInvalid, body_of
+from mm2py.copying.positions import read_positions
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProduceRequest
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
 from mm2py.records.source_offset import SourcePartition, StoredPosition, decode_key, decode_value
-from mm2py.replication.positions import read_positions
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.cluster_inquiry import GroupInquiry, Side
 from mm2py.status.offset_inquiry import Question, ask_where

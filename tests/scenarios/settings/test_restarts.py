@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mm2py.connector import Kind
+from mm2py.copying.states import Waiting
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
-from mm2py.replication.copying.states import Waiting
 from tests.scenarios.paused_world import FOLLOWED_S, copied, held, restart, resumed, under_load
 from tests.scenarios.process import Process
 from tests.simulation.incarnation import SimulationLoop

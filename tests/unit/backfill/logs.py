@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
+from mm2py.copying.planning.planner import plan
+from mm2py.copying.planning.steps import PASS_ALL, MergeRule, Step, TargetRules
 from mm2py.offsets.runs import NewRuns, Run
 from mm2py.records.batch import NewRecord, build_batch
-from mm2py.replication.planning.planner import plan
-from mm2py.replication.planning.steps import PASS_ALL, MergeRule, Step, TargetRules
 
 Content = NewRecord | None
 """A record, or an offset that holds none."""

@@ -15,9 +15,9 @@ from mm2py.backfill.verifying.finding import Kind, first_difference, placed_reco
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.records import placed
+from mm2py.copying.planning.steps import MERGE_ALL, PASS_ALL, SMALL_BYTES, MergeRule, Outgoing
 from mm2py.records.batch import NewRecord, assemble
 from mm2py.records.varints import CorruptBatch, varint
-from mm2py.replication.planning.steps import MERGE_ALL, PASS_ALL, SMALL_BYTES, MergeRule, Outgoing
 from tests.unit.backfill.logs import Content, batches, runs_of, steps_of
 
 MERGE_SINGLES = MergeRule(SMALL_BYTES, 0, "small batches of one record", 1)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mm2py.backfill.verifying.fingerprints import Fingerprints, fingerprint, fingerprints_of
 from mm2py.compiled_core import CHOICE, CORE, Core
+from mm2py.copying.planning.steps import Outgoing
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import CODEC_MASK, HEADER_BYTES, NewRecord, build_batch, crc_is_right, read_records
-from mm2py.replication.planning.steps import Outgoing
 from tests.fuzz.reads import damaged, read_of
-from tests.unit.replication.planning.test_repack import ROWS, Row, batch_of
+from tests.unit.copying.planning.test_repack import ROWS, Row, batch_of
 
 CONTENTS = [
     (None, None, ()),

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.connector import TopicName
+from mm2py.copying.planning.steps import Dropped, Outgoing, Step
 from mm2py.offsets.own_ledger import LedgerOf
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
 from mm2py.offsets.runs import Run
 from mm2py.rebuilding.pairing import ComparedLog, NotRebuildable, Pairing
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.ledger_record import decode
-from mm2py.replication.planning.steps import Dropped, Outgoing, Step
 
 Part = Sequence[str] | int
 """Values of the records of a batch, or so many markers."""

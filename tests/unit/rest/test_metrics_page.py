@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mm2py.copying import states
+from mm2py.copying.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from mm2py.metrics.snapshot import (
     ConnectorState,
     FlowSnapshot,
     GroupSnapshot,
 )
 from mm2py.records.source_offset import StoredPosition
-from mm2py.replication.copying import states
-from mm2py.replication.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from rest.metrics.metric import Summary
 from rest.metrics.page import METRICS
 from rest.metrics.values import ALL, STATES

@@ -9,6 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mm2py.connector import parse_flow
+from mm2py.copying.partition_errors import ProduceReaction, produce_error
 from mm2py.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     INVALID_RECORD,
@@ -21,7 +22,6 @@ from mm2py.kafka.error_codes import (
     UNSUPPORTED_COMPRESSION_TYPE,
 )
 from mm2py.records.standstill import Cause
-from mm2py.replication.partition_errors import ProduceReaction, produce_error
 from mm2py.status.not_copied import (
     FAILED,
     SORT_OF,

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from connectors.source.copying.measures import partition_parts, partition_rows
+from connectors.source.task.measures import partition_parts, partition_rows
 from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.logs import make_logger

@@ -1,0 +1,276 @@
+"""A partition being copied, and why it stands still.
+
+Fetch lanes and produce lanes share it. A *lane* is the asyncio shell around copiers on the side of one broker. It
+decides nothing: what happens to a partition is told to it (``CopiedPartition.tell``), and its ``shell`` does what the
+copier asks for then.
+
+A partition stands still when records wait at the source and none is acknowledged for a while. MM2 shows such a
+partition as RUNNING; ``why_stalled`` says in words what it waits for.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from mm2py.copying.copier import Copier
+from mm2py.copying.events import Event
+from mm2py.copying.planning.steps import PASS_ALL, MergeRule, TargetRules
+from mm2py.copying.reading.read_replica import LEADER, ReadReplica
+from mm2py.copying.states import Copying, Storing
+from mm2py.kafka.port import BrokerId
+from mm2py.metrics.windows import CopyMeter
+from mm2py.records.source_offset import StoredPosition
+
+END_KNOWN_S: Final = 15.0
+"""How long the end of a source log counts as known. At the end of a log it is told twice a second."""
+
+
+class Shell(Protocol):
+    """What carries out the effects of copiers, and hears of lanes: the source task of a flow."""
+
+    def tell(self, part: CopiedPartition, event: Event, /) -> None:
+        """Give an event to the copier of a partition, and do what it asks for."""
+        ...
+
+    def sent(self, part: CopiedPartition, /) -> None:
+        """A batch of it is on its way, so it may be read again."""
+        ...
+
+    def read_elsewhere(self, part: CopiedPartition, /) -> None:
+        """It is to be read from another broker from now on, see ``CopiedPartition.replica``."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class CopiedPartition:
+    """A partition being copied: its copier, and the current leaders on both sides."""
+
+    source_topic: str
+    target_topic: str
+    partition: int
+    copier: Copier
+    rules: TargetRules
+    shell: Shell = field(repr=False)
+    source_topic_id: uuid.UUID | None = None
+    target_topic_id: uuid.UUID | None = None
+    source_leader: BrokerId | None = None
+    source_leader_epoch: int = -1
+    replica: ReadReplica = LEADER
+    """Whether it is read from a follower; valid under this leader and leader epoch."""
+    target_leader: BrokerId | None = None
+    reading: object | None = None
+    """The current read of it; None: it may be read."""
+    fetch_bytes: int = 0
+    """How much to ask for if a batch is larger than the setting; 0: the setting is enough."""
+    bytes_per_offset: float = 0.0
+    """What the last read brought for each offset; 0 before the first."""
+    merged_read_bytes: int | None = None
+    """How many bytes become one merged batch; reads bring multiples of it. None: the last read was not merged."""
+    is_heavy: bool = False
+    """The last plan of it took more than one step of the event loop may: the next one is made beside it at once."""
+    log_end: int = 0
+    """The end of the source log at the last read, including records that an open transaction hides from readers."""
+    active_at_s: float = -math.inf
+    """When it last had something to read."""
+    merging: MergeRule = PASS_ALL
+    """Which batches were merged in the last read."""
+    transactional_seen: bool = False
+    stalled: str = ""
+    """Why records wait here and none is acknowledged; empty unless that has lasted."""
+    position_problem: str = ""
+    """Why its position cannot be stored; empty unless that has lasted."""
+    read_at_s: float = -math.inf
+    """When a read of it was last answered."""
+    end_told_at_s: float = -math.inf
+    """When the source last told its end to a read, or said that nothing is new."""
+    usual_read_bytes: int = 0
+    """What a read by its lane brings of it: as much as the last one did, or half of what was usual before."""
+    asked_end: int = 0
+    """The end of the source log as it was asked for; 0 while the partition is read."""
+    asked_readable_end: int = 0
+    """The same, as far as it may be read: under read_committed, up to the first open transaction."""
+    asked_at_s: float = -math.inf
+    """When that was told."""
+    stored: StoredPosition | None = None
+    """The position that it started at; None: nothing was copied of it before. What a newer version keeps in it is
+    written back unchanged."""
+    connection: int = 0
+    """Over which of the connections to its target broker it is written."""
+    ledger_number: int | None = None
+    """The ledger that is written of it; None before it starts."""
+    ledger_run: tuple[int, int, bool] | None = None
+    """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
+    meter: CopyMeter = field(default_factory=CopyMeter)
+    seam: int | None = None
+    """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
+    ends_at: int | None = None
+    """The source offset behind the last batch before the seam; None as long as it was not seen."""
+
+    def tell(self, event: Event) -> None:
+        """Let the partition know what has happened; it goes on at once as far as it can."""
+        self.shell.tell(self, event)
+
+    @property
+    def read_from(self) -> BrokerId | None:
+        """The source broker that it is read from; None while it has no leader."""
+        return self.source_leader if self.replica.follower is None else self.replica.follower
+
+    @property
+    def has_reached_seam(self) -> bool:
+        """All that lies before the seam was read."""
+        if self.seam is None:
+            return False
+        return self.copier.fetch_offset >= (self.seam if self.ends_at is None else self.ends_at)
+
+    @property
+    def is_over(self) -> bool:
+        """All that lies before the seam is copied."""
+        copier = self.copier
+        return self.has_reached_seam and type(copier.state) is Copying and copier.in_flight.is_idle
+
+    @property
+    def lacks_leader(self) -> str | None:
+        """Which leader is missing; None if there are both."""
+        if self.source_leader is None:
+            return "the source partition has no leader"
+        return "the remote partition has no leader" if self.target_leader is None else None
+
+    def known_end(self, now_s: float) -> int | None:
+        """Return the end of the source log if it is known as of the last seconds; else a lag would not be true.
+
+        The story: READ is revoked at the end of a log, and 25 records come. The end of the last read still says that
+        none waits.
+        """
+        end = self.copier.end_offset
+        if end is not None and now_s - self.end_told_at_s <= END_KNOWN_S:
+            return end
+        return self.asked_readable_end if now_s - self.asked_at_s <= END_KNOWN_S else None
+
+    @property
+    def newest_ms(self) -> int | None:
+        """Return the newest timestamp of the batch that was copied last; None: it had none, or none is known.
+
+        Until this worker has copied a batch, the position that the partition started at tells it. It does not if the
+        partition starts before that position: then the last record of the copy is another one.
+
+        The story: a worker is started anew while the target refuses writes. It has copied nothing itself, and the copy
+        is as old as the last batch of the previous incarnation.
+        """
+        if self.copier.tally.records:
+            at_ms = self.copier.tally.last_timestamp_ms
+            return None if at_ms < 0 else at_ms
+        if self.stored is None or self.copier.position.source_offset < self.stored.next_source:
+            return None
+        return self.stored.newest_ms
+
+    @property
+    def waits_for_position(self) -> bool:
+        """It must store its position before it sends anything, and that is not possible now."""
+        return isinstance(self.copier.state, Storing) and bool(self.position_problem)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.source_topic, self.partition
+
+
+class LaneProblem:
+    """Why a broker does not answer us; ``text`` is None while it does."""
+
+    def __init__(self, report: Callable[[str | None], None], lost: Callable[[], None] = lambda: None) -> None:
+        """``report`` is told when the problem changes, ``lost`` of each request without an answer."""
+        self.text: str | None = None
+        self._report = report
+        self._lost = lost
+
+    def set(self, text: str | None) -> None:
+        if text != self.text:
+            self.text = text
+            self._report(text)
+        if text is not None:
+            self._lost()
+
+
+NOT_STORED: Final = "its position is not stored on the target yet"
+"""What a partition waits for before anything is read."""
+
+
+class Watch:
+    """Watches one partition. A partition with nothing to copy never stands still."""
+
+    __slots__ = ("_acknowledged", "_since_s", "said")
+
+    def __init__(self) -> None:
+        self._acknowledged = -1
+        self._since_s: float | None = None
+        self.said: dict[str, float] = {}
+        """Why it stands still, as far as that was logged, and when."""
+
+    def look(self, end_offset: int, acknowledged: int, now_s: float) -> float:
+        """Return for how long records have waited while none was acknowledged; 0 if none waits.
+
+        Args:
+            end_offset: the last known end of the source log; 0 before that.
+            acknowledged: the next source offset to be copied. It passes dropped records, too.
+        """
+        if acknowledged >= end_offset:
+            self._since_s = None
+        elif self._since_s is None or acknowledged != self._acknowledged:
+            self._since_s = now_s
+        self._acknowledged = acknowledged
+        return 0.0 if self._since_s is None else now_s - self._since_s
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known of a partition that stands still. Texts are empty or None where there is nothing to say."""
+
+    lacks_leader: str | None = None
+    reason: str = ""
+    """Why its copier waits or has stopped, if it does."""
+    is_storing: bool = False
+    """Its position has to be stored before anything is read."""
+    position_problem: str = ""
+    """Why no position of it can be stored."""
+    has_unacknowledged: bool = False
+    """Records were read, and not acknowledged yet."""
+    hidden_by_transaction: bool = False
+    """All that readers of committed records may see is copied, and more stands behind it."""
+    target_problem: str | None = None
+    source_problem: str | None = None
+    throttled_s: float = 0.0
+    memory_is_full: bool = False
+    is_reading: bool = False
+
+
+def why_stalled(seen: Circumstances) -> str:
+    """Return in words what the partition waits for: what comes first on the way keeps what comes behind it."""
+    if seen.lacks_leader:
+        return seen.lacks_leader
+    if seen.reason:
+        return seen.reason
+    if seen.is_storing:
+        return f"{NOT_STORED}{_because(seen.position_problem or seen.target_problem)}"
+    if seen.has_unacknowledged:
+        return f"the target has not acknowledged what was read{_because(seen.target_problem)}"
+    if seen.hidden_by_transaction:
+        return (
+            "a transaction on the source has not ended, and what stands behind its beginning is hidden from readers of"
+            " committed records; kafka-transactions.sh find-hanging, or describe-producers, names its producer"
+        )
+    if seen.throttled_s > 0:
+        return "bytes.per.second.max holds reading back"
+    if seen.memory_is_full:
+        return "memory.max.bytes is used up by records that wait for the target"
+    if seen.source_problem:
+        return f"the source does not answer: {seen.source_problem}"
+    if seen.is_reading:
+        return "the source was asked for records and has not sent any"
+    return "nothing that it waits for is known; this is a defect in mm2py"
+
+
+def _because(problem: str | None) -> str:
+    return f": {problem}" if problem else ""

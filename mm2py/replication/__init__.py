@@ -1,1 +1,0 @@
-"""Copying one partition: decisions (pure) and the asyncio shell that carries them out."""

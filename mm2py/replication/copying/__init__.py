@@ -1,1 +1,0 @@
-"""The state machine that copies one partition. Pure."""
