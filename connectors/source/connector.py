@@ -259,7 +259,7 @@ class SourceConnector:
 
     def _last_answer(self, now_s: float) -> tuple[float, int]:
         """Return when the source has answered a read last, by both clocks: a request waits for long before it fails."""
-        reads_s = [] if self.task is None else [part.read_at_s for part in self.task.partitions.values()]
+        reads_s = [] if self.task is None else [part.reading.answered_at_s for part in self.task.partitions.values()]
         at_s = max(filter(math.isfinite, reads_s), default=now_s)
         return at_s, self._clock.wall_ms() - round((now_s - at_s) * 1000)
 
@@ -307,7 +307,7 @@ class SourceConnector:
                     self._log.warning("watch.failing", why=str(error))
                 await asyncio.sleep(pause_s)
             partitions = parts.task.partitions.values()
-            leaderless = any(None in {part.source_leader, part.target_leader} for part in partitions)
+            leaderless = any(None in {part.leaders.source, part.leaders.target} for part in partitions)
             if leaderless or parts.resumption.is_waiting:
                 pause_s = min(LEADERLESS_AGAIN_S, pause_s or LEADERLESS_AGAIN_S)  # no error will ask for metadata
             await self._wait_for_news(pause_s)
@@ -369,7 +369,7 @@ class SourceConnector:
         Returns whether there were any: policy may want them copied from their start.
         """
         now_s = self._clock.monotonic()
-        leaderless = any(part.target_leader is None for part in task.partitions.values())
+        leaderless = any(part.leaders.target is None for part in task.partitions.values())
         if not task.partitions or not (asked or leaderless or now_s >= self._remotes_again_at_s):
             return False
         self._remotes_again_at_s = now_s + look_again_s(self._context.settings)
@@ -439,7 +439,7 @@ class SourceConnector:
             ledger_chunks=task.ledger.written_chunks,
             ledger_entries=task.ledger.written_entries,
             link=task.lanes.link_use(),
-            from_followers=sum(part.replica.follower is not None for part in partitions),
+            from_followers=sum(part.leaders.replica.follower is not None for part in partitions),
         )
         yield from in_parts(DEPARTED, departed)
         yield from partition_parts(partitions, self._clock.monotonic())

@@ -399,7 +399,7 @@ class Resumption:
     ) -> dict[TopicPartition, int]:
         """Return where to start. More may have expired by now, so the source's leaders are asked."""
         asked = {
-            key: part.source_leader
+            key: part.leaders.source
             for key, (part, at) in wanted.items()
             if at is None or self._gaps.stopped[key].kind is GapKind.EXPIRED
         }

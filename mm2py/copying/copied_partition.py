@@ -46,69 +46,98 @@ class Shell(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class Leaders:
+    """The brokers of a partition on both sides. The task writes them down as metadata tells them."""
+
+    source: BrokerId | None = None
+    source_epoch: int = -1
+    replica: ReadReplica = LEADER
+    """Whether it is read from a follower; valid under this source leader and epoch. Fetch lanes set it as well."""
+    target: BrokerId | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """What fetch lanes and pools keep of a partition from read to read."""
+
+    current: object | None = None
+    """The read under way; None: it may be read."""
+    fetch_bytes: int = 0
+    """How much to ask for if a batch is larger than the setting; 0: the setting is enough."""
+    usual_bytes: int = 0
+    """What a read by its lane brings of it: as much as the last one did, or half of what was usual before."""
+    bytes_per_offset: float = 0.0
+    """What the last read brought for each offset; 0 before the first."""
+    merged_bytes: int | None = None
+    """How many bytes become one merged batch; reads bring multiples of it. None: the last read was not merged."""
+    merging: MergeRule = PASS_ALL
+    """Which batches were merged in the last read."""
+    is_heavy: bool = False
+    """The last plan of it took more than one step of the event loop may: the next one is made beside it at once."""
+    transactional_seen: bool = False
+    log_end: int = 0
+    """The end of the source log at the last read, including records that an open transaction hides from readers."""
+    active_at_s: float = -math.inf
+    """When it last had something to read."""
+    answered_at_s: float = -math.inf
+    """When a read of it was last answered."""
+    end_told_at_s: float = -math.inf
+    """When the source last told its end to a read, or said that nothing is new."""
+    ends_at: int | None = None
+    """The source offset behind the last batch before the seam; None as long as it was not seen."""
+
+
+@dataclass(slots=True, eq=False)
+class AskedEnd:
+    """The end of a source log that is not read just now, as it was asked for (``SourceEnds``)."""
+
+    end: int = 0
+    """0: it was not asked for since the partition was read last."""
+    readable_end: int = 0
+    """The same, as far as it may be read: under read_committed, up to the first open transaction."""
+    at_s: float = -math.inf
+    """When that was told."""
+
+
+@dataclass(slots=True, eq=False)
+class LedgerPlace:
+    """Where the ledger of a partition stands (``LedgerKeeper``)."""
+
+    number: int | None = None
+    """The ledger that is written of it; None before it starts."""
+    run: tuple[int, int, bool] | None = None
+    """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
+
+
+@dataclass(slots=True, eq=False)
 class CopiedPartition:
-    """A partition being copied: its copier, and the current leaders on both sides."""
+    """A partition being copied: what it is, its copier, and what each part of the way notes of it in its own place."""
 
     source_topic: str
     target_topic: str
     partition: int
     copier: Copier
     rules: TargetRules
+    """What the remote topic takes. Lookups replace them."""
     shell: Shell = field(repr=False)
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
-    source_leader: BrokerId | None = None
-    source_leader_epoch: int = -1
-    replica: ReadReplica = LEADER
-    """Whether it is read from a follower; valid under this leader and leader epoch."""
-    target_leader: BrokerId | None = None
-    reading: object | None = None
-    """The current read of it; None: it may be read."""
-    fetch_bytes: int = 0
-    """How much to ask for if a batch is larger than the setting; 0: the setting is enough."""
-    bytes_per_offset: float = 0.0
-    """What the last read brought for each offset; 0 before the first."""
-    merged_read_bytes: int | None = None
-    """How many bytes become one merged batch; reads bring multiples of it. None: the last read was not merged."""
-    is_heavy: bool = False
-    """The last plan of it took more than one step of the event loop may: the next one is made beside it at once."""
-    log_end: int = 0
-    """The end of the source log at the last read, including records that an open transaction hides from readers."""
-    active_at_s: float = -math.inf
-    """When it last had something to read."""
-    merging: MergeRule = PASS_ALL
-    """Which batches were merged in the last read."""
-    transactional_seen: bool = False
-    stalled: str = ""
-    """Why records wait here and none is acknowledged; empty unless that has lasted."""
-    position_problem: str = ""
-    """Why its position cannot be stored; empty unless that has lasted."""
-    read_at_s: float = -math.inf
-    """When a read of it was last answered."""
-    end_told_at_s: float = -math.inf
-    """When the source last told its end to a read, or said that nothing is new."""
-    usual_read_bytes: int = 0
-    """What a read by its lane brings of it: as much as the last one did, or half of what was usual before."""
-    asked_end: int = 0
-    """The end of the source log as it was asked for; 0 while the partition is read."""
-    asked_readable_end: int = 0
-    """The same, as far as it may be read: under read_committed, up to the first open transaction."""
-    asked_at_s: float = -math.inf
-    """When that was told."""
     stored: StoredPosition | None = None
     """The position that it started at; None: nothing was copied of it before. What a newer version keeps in it is
     written back unchanged."""
-    connection: int = 0
-    """Over which of the connections to its target broker it is written."""
-    ledger_number: int | None = None
-    """The ledger that is written of it; None before it starts."""
-    ledger_run: tuple[int, int, bool] | None = None
-    """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
-    meter: CopyMeter = field(default_factory=CopyMeter)
     seam: int | None = None
     """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
-    ends_at: int | None = None
-    """The source offset behind the last batch before the seam; None as long as it was not seen."""
+    leaders: Leaders = field(default_factory=Leaders)
+    reading: Reading = field(default_factory=Reading)
+    asked: AskedEnd = field(default_factory=AskedEnd)
+    ledger: LedgerPlace = field(default_factory=LedgerPlace)
+    meter: CopyMeter = field(default_factory=CopyMeter)
+    connection: int = 0
+    """Over which of the connections to its target broker it is written. Its produce lane sets it."""
+    stalled: str = ""
+    """Why records wait here and none is acknowledged; empty unless that has lasted. ``Stalls`` sets it."""
+    position_problem: str = ""
+    """Why its position cannot be stored; empty unless that has lasted. The position keeper sets it."""
 
     def tell(self, event: Event) -> None:
         """Let the partition know what has happened; it goes on at once as far as it can."""
@@ -117,14 +146,14 @@ class CopiedPartition:
     @property
     def read_from(self) -> BrokerId | None:
         """The source broker that it is read from; None while it has no leader."""
-        return self.source_leader if self.replica.follower is None else self.replica.follower
+        return self.leaders.source if self.leaders.replica.follower is None else self.leaders.replica.follower
 
     @property
     def has_reached_seam(self) -> bool:
         """All that lies before the seam was read."""
         if self.seam is None:
             return False
-        return self.copier.fetch_offset >= (self.seam if self.ends_at is None else self.ends_at)
+        return self.copier.fetch_offset >= (self.seam if self.reading.ends_at is None else self.reading.ends_at)
 
     @property
     def is_over(self) -> bool:
@@ -135,9 +164,9 @@ class CopiedPartition:
     @property
     def lacks_leader(self) -> str | None:
         """Which leader is missing; None if there are both."""
-        if self.source_leader is None:
+        if self.leaders.source is None:
             return "the source partition has no leader"
-        return "the remote partition has no leader" if self.target_leader is None else None
+        return "the remote partition has no leader" if self.leaders.target is None else None
 
     def known_end(self, now_s: float) -> int | None:
         """Return the end of the source log if it is known as of the last seconds; else a lag would not be true.
@@ -146,9 +175,9 @@ class CopiedPartition:
         none waits.
         """
         end = self.copier.end_offset
-        if end is not None and now_s - self.end_told_at_s <= END_KNOWN_S:
+        if end is not None and now_s - self.reading.end_told_at_s <= END_KNOWN_S:
             return end
-        return self.asked_readable_end if now_s - self.asked_at_s <= END_KNOWN_S else None
+        return self.asked.readable_end if now_s - self.asked.at_s <= END_KNOWN_S else None
 
     @property
     def newest_ms(self) -> int | None:

@@ -213,7 +213,7 @@ class ProduceLane:
         while channel.maybe_ready and size < most:
             partition = next(iter(channel.maybe_ready))
             del channel.maybe_ready[partition]
-            if partition.target_leader != self.broker:
+            if partition.leaders.target != self.broker:
                 continue
             if (current := self._channel_of(partition)) is not channel:
                 if current is not None:

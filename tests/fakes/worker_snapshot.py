@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from connectors.source.task.measures import Departed, partition_rows
-from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.copied_partition import CopiedPartition, Reading
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, PositionStored
 from mm2py.copying.planning.steps import MERGE_SMALL, Outgoing, TargetRules
@@ -53,7 +53,9 @@ def copied(
     """
     copier = Copier(f"{topic}-{number}", Position(start), _IDENTITY, CopySettings(1 << 30))
     copier.handle(PositionStored(_IDENTITY))
-    part = CopiedPartition(topic, f"A.{topic}", number, copier, TargetRules(1 << 20), DeafShell(), merging=MERGE_SMALL)
+    part = CopiedPartition(
+        topic, f"A.{topic}", number, copier, TargetRules(1 << 20), DeafShell(), reading=Reading(merging=MERGE_SMALL)
+    )
     part.stored = stored
     if records:
         copier.tally.count(Outgoing(start, start + records, records, newest_ms, 0, bytearray(100 * records)))
@@ -61,7 +63,7 @@ def copied(
         copier.fetch_offset = start + records
         part.meter.add(newest_ms, records, 100 * records, read_at_s=NOW_S - 0.2, now_s=NOW_S, now_ms=NOW_MS)
     copier.end_offset = end
-    part.end_told_at_s = NOW_S
+    part.reading.end_told_at_s = NOW_S
     return part
 
 

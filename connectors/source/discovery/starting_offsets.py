@@ -19,7 +19,7 @@ from connectors.source.recovery.reconciler import Job
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from connectors.source.resume_from_mm2 import SEARCHING
-from mm2py.copying.copied_partition import CopiedPartition, Shell
+from mm2py.copying.copied_partition import CopiedPartition, Leaders, LedgerPlace, Shell
 from mm2py.copying.copier import FENCING, Copier
 from mm2py.copying.events import TargetLed
 from mm2py.copying.planning.steps import DigestTally, TargetRules
@@ -422,12 +422,14 @@ class StartingOffsets:
             shell=self._shell,
             source_topic_id=upstream.topic_id,
             target_topic_id=remote.topic_id,
-            source_leader=upstream.partitions[number].leader,
-            source_leader_epoch=upstream.partitions[number].leader_epoch,
-            target_leader=remote.partitions[number].leader,
             stored=stored,
-            ledger_number=None if stored is None else stored.ledger,
             seam=None if given is None else given.seam,
+            leaders=Leaders(
+                upstream.partitions[number].leader,
+                upstream.partitions[number].leader_epoch,
+                target=remote.partitions[number].leader,
+            ),
+            ledger=LedgerPlace(None if stored is None else stored.ledger),
         )
 
     def _remote_name(self, topic: str) -> str:

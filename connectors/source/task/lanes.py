@@ -56,8 +56,8 @@ class Lanes:
         """Put every partition into the lanes of the brokers that lead it now, or that it is read from."""
         for part in partitions:
             self._place(part)
-            if part.target_leader is not None:
-                self._produce_lane(part.target_leader).offer(part)
+            if part.leaders.target is not None:
+                self._produce_lane(part.leaders.target).offer(part)
         for fetch_lane in list(self._fetch.values()):
             fetch_lane.wake()
 
@@ -74,7 +74,7 @@ class Lanes:
 
     def move(self, part: CopiedPartition) -> None:
         """Read a partition from another broker now, and wait for no answer of the old one."""
-        part.reading = None
+        part.reading.current = None
         if lane := self._place(part):
             lane.offer(part)
         self._context.log.debug(
@@ -100,8 +100,8 @@ class Lanes:
 
     def offer_batches(self, part: CopiedPartition) -> None:
         """Take in that it may have batches to send."""
-        if part.copier.in_flight.has_batches and part.target_leader is not None:
-            self._produce[part.target_leader].offer(part)
+        if part.copier.in_flight.has_batches and part.leaders.target is not None:
+            self._produce[part.leaders.target].offer(part)
 
     def forget(self, part: CopiedPartition) -> None:
         """Stop reading it."""
@@ -141,20 +141,20 @@ class Lanes:
         """Return what is known of a partition just now."""
         copier = part.copier
         source = None if part.read_from is None else self._fetch.get(part.read_from)
-        target = None if part.target_leader is None else self._produce.get(part.target_leader)
-        account = None if part.target_leader is None else self._accounts.get(part.target_leader)
+        target = None if part.leaders.target is None else self._produce.get(part.leaders.target)
+        account = None if part.leaders.target is None else self._accounts.get(part.leaders.target)
         return Circumstances(
             lacks_leader=part.lacks_leader,
             reason=copier.kind_of_reason if isinstance(copier.state, _SAYS_WHY) else "",
             is_storing=isinstance(copier.state, Storing),
             position_problem=part.position_problem,
             has_unacknowledged=not copier.in_flight.is_idle,
-            hidden_by_transaction=copier.lag() == 0 and part.log_end > copier.position.source_offset,
+            hidden_by_transaction=copier.lag() == 0 and part.reading.log_end > copier.position.source_offset,
             target_problem=None if target is None else target.problem.text,
             source_problem=None if source is None else source.problem.text,
             throttled_s=self._rate.wait_s(self._clock.monotonic()),
             memory_is_full=account is not None and account.is_waited_for,
-            is_reading=part.reading is not None,
+            is_reading=part.reading.current is not None,
         )
 
     def _fetch_lane(self, broker: BrokerId) -> FetchLane:
@@ -254,7 +254,7 @@ class Stalls:
         fresh: dict[tuple[str, str, str], dict[int, float]] = {}
         over: Counter[str] = Counter()
         for part, watch in self._watches.items():
-            end = max(part.copier.end_offset or 0, part.log_end, part.asked_end)
+            end = max(part.copier.end_offset or 0, part.reading.log_end, part.asked.end)
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
             if waited_s < timeout_s or isinstance(part.copier.state, _ENDING):

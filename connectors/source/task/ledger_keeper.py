@@ -57,11 +57,11 @@ class LedgerKeeper:
     def start(self, part: CopiedPartition) -> None:
         """Begin where a partition stands: it continues the ledger that its stored position names, or a new one."""
         stored, position = part.stored, part.copier.position
-        if part.ledger_number is None:
-            part.ledger_number = self._clock.wall_ms()
+        if part.ledger.number is None:
+            part.ledger.number = self._clock.wall_ms()
         self._ledgers[part] = OwnLedger(
             LedgerOf(TopicName(part.source_topic), part.partition, part.source_topic_id, part.target_topic_id),
-            part.ledger_number,
+            part.ledger.number,
             (position.source_offset, position.target_offset),
             is_whole=stored is None,
             continues=stored is not None and stored.ledger is not None,
@@ -86,7 +86,7 @@ class LedgerKeeper:
             return ()
         self._collect(part)
         ledger.advance(part.copier.position.source_offset, part.copier.position.target_offset)
-        part.ledger_run = ledger.run
+        part.ledger.run = ledger.run
         return ledger.chunks()
 
     def written(self, part: CopiedPartition, chunks: Sequence[LedgerChunk]) -> None:
@@ -138,8 +138,8 @@ class LedgerKeeper:
         if not entries or ledger is None:
             return
         ledger.add(entries, self._clock.wall_ms())
-        if part.ledger_number != ledger.number:
-            part.ledger_number = ledger.number
+        if part.ledger.number != ledger.number:
+            part.ledger.number = ledger.number
             self._log.warning(
                 "ledger.another_begins",
                 topic=part.source_topic,

@@ -61,22 +61,22 @@ class SourceEnds:
             await asyncio.sleep(LOOK_EVERY_S)
             by_leader: dict[BrokerId | None, list[CopiedPartition]] = {}
             for part in self._unread():
-                by_leader.setdefault(part.source_leader, []).append(part)
+                by_leader.setdefault(part.leaders.source, []).append(part)
             with contextlib.suppress(TimeoutError):  # a leader that is silent must not delay the ends of the others
                 async with asyncio.timeout(LOOK_EVERY_S), FirstErrorGroup() as asking:
                     for leader, parts in by_leader.items():
                         asking.create_task(self._ask(parts), name=f"ends of {leader}")
 
     async def _ask(self, parts: list[CopiedPartition]) -> None:
-        leaders = {part.key: part.source_leader for part in parts}
+        leaders = {part.key: part.leaders.source for part in parts}
         committed = self._context.settings.read_committed
         ends = await find_offsets(self._source, leaders, LATEST)
         readable = await find_offsets(self._source, leaders, LATEST, read_committed=True) if committed else ends
         now_s = self._clock.monotonic()
         for part in parts:
-            part.asked_end = ends.get(part.key, part.asked_end)
+            part.asked.end = ends.get(part.key, part.asked.end)
             if part.key in readable:
-                part.asked_readable_end, part.asked_at_s = readable[part.key], now_s
+                part.asked.readable_end, part.asked.at_s = readable[part.key], now_s
 
     def _unread(self) -> list[CopiedPartition]:
         """Return the partitions that were not read for a while."""
@@ -84,8 +84,8 @@ class SourceEnds:
         now_s = self._clock.monotonic()
         unread_after_s = LOOK_EVERY_S + self._context.settings.fetch_max_wait_ms / 1000  # a read may wait so long
         for part in self._partitions.values():
-            if now_s - part.read_at_s < unread_after_s:
-                part.asked_end = 0
+            if now_s - part.reading.answered_at_s < unread_after_s:
+                part.asked.end = 0
             elif not isinstance(part.copier.state, _ENDING):
                 found.append(part)
         return found
@@ -228,7 +228,7 @@ class TargetEnds:
 def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[CopiedPartition]]:
     found: dict[BrokerId | None, list[CopiedPartition]] = {}
     for part in parts:
-        found.setdefault(part.target_leader, []).append(part)
+        found.setdefault(part.leaders.target, []).append(part)
     return found
 
 
@@ -261,10 +261,10 @@ class BrokerLookups:
 
     async def find_offsets(self, part: CopiedPartition) -> None:
         """Tell the copier the first and the next offset of the source log."""
-        if part.source_leader is None:
+        if part.leaders.source is None:
             return
-        first = await end_of(self._source, part.source_leader, part.key, EARLIEST)
-        last = await end_of(self._source, part.source_leader, part.key, LATEST)
+        first = await end_of(self._source, part.leaders.source, part.key, EARLIEST)
+        last = await end_of(self._source, part.leaders.source, part.key, LATEST)
         part.tell(OffsetsFound(first, last, self._clock.monotonic()))
 
     async def find_limits(self, part: CopiedPartition) -> None:

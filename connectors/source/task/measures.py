@@ -44,7 +44,7 @@ def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple
                 copier.end_offset is not None,
                 type(copier.state).__name__,
                 part.stalled != "",
-                part.merging.why,
+                part.reading.merging.why,
                 len(copier.new_runs),
                 meter.latency_ms,
                 meter.age_ms,

@@ -158,10 +158,10 @@ class Quarantine:
             BrokerRefused, AnotherRead: the source does not send it; the copier meets the cause when it reads on.
         """
         what = f"Reading {part.source_topic}-{part.partition} at offset {offset}"
-        if part.source_leader is None:
+        if part.leaders.source is None:
             raise BrokerRefused(what, LEADER_NOT_AVAILABLE)
         epoch = part.copier.position.source_leader_epoch
-        wanted = PartitionFetch(part.partition, offset, _ONE_BATCH_BYTES, part.source_leader_epoch, epoch)
+        wanted = PartitionFetch(part.partition, offset, _ONE_BATCH_BYTES, part.leaders.source_epoch, epoch)
         request = FetchRequest(
             [TopicFetch(part.source_topic, part.source_topic_id, [wanted])],
             max_wait_ms=0,
@@ -170,7 +170,7 @@ class Quarantine:
             read_committed=False,
             answer_all=True,
         )
-        reply = await self._context.source.brokers.send(part.source_leader, request, channel=CHANNEL)
+        reply = await self._context.source.brokers.send(part.leaders.source, request, channel=CHANNEL)
         code = reply.error_code or next((found.error_code for found in reply.partitions), 0)
         if code:
             raise BrokerRefused(what, code)

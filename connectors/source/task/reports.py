@@ -102,7 +102,7 @@ class Reports:
         """Log once for each topic that it has transactions, if aborted ones are copied as well."""
         if self._context.settings.read_committed:
             return
-        seen = {part.source_topic for part in self._partitions.values() if part.transactional_seen}
+        seen = {part.source_topic for part in self._partitions.values() if part.reading.transactional_seen}
         for topic in sorted(seen):
             if self._is_new("topic.transactional", topic):
                 self._log.warning(
@@ -119,8 +119,8 @@ class Reports:
         """
         fresh: dict[str, set[str]] = {}
         for part in self._partitions.values():
-            topic, why = part.source_topic, part.merging.why
-            if part.merging is PASS_REFUSED and self._is_new("topic.not_merged", topic):
+            topic, why = part.source_topic, part.reading.merging.why
+            if part.reading.merging is PASS_REFUSED and self._is_new("topic.not_merged", topic):
                 self._log.warning("topic.not_merged", topic=topic, partition=part.partition, why=why)
             if part.copier.tally.rebuilt["repack"] and self._is_new("topics.repacked", topic):
                 fresh.setdefault(why, set()).add(topic)
@@ -171,7 +171,7 @@ def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
 
 def _copy_modes(parts: Sequence[CopiedPartition]) -> tuple[str, ...]:
     """Return how batches of partitions that were read travel, with the reason."""
-    return tuple(sorted({part.merging.why for part in parts if part.copier.end_offset is not None}))
+    return tuple(sorted({part.reading.merging.why for part in parts if part.copier.end_offset is not None}))
 
 
 def _lag_s(behind: Sequence[int], now_ms: int) -> float:

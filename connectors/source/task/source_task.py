@@ -247,13 +247,13 @@ class SourceTask:
         """Take in the leaders of source partitions."""
         for part in self.partitions.values():
             found = _found(metadata, part.source_topic, part.source_topic_id, part.partition)
-            if found is not None and found.leader_epoch >= part.source_leader_epoch:
-                before, known = part.read_from, (part.source_leader, part.source_leader_epoch)
+            if found is not None and found.leader_epoch >= part.leaders.source_epoch:
+                before, known = part.read_from, (part.leaders.source, part.leaders.source_epoch)
                 if known != (found.leader, found.leader_epoch):
-                    part.replica = LEADER
-                part.source_leader, part.source_leader_epoch = found.leader, found.leader_epoch
+                    part.leaders.replica = LEADER
+                part.leaders.source, part.leaders.source_epoch = found.leader, found.leader_epoch
                 if part.read_from != before:
-                    part.reading = None  # do not wait for the old broker's answer
+                    part.reading.current = None  # do not wait for the old broker's answer
         self._lead_lanes()
 
     def learn_target(self, metadata: ClusterMetadata) -> None:
@@ -266,7 +266,7 @@ class SourceTask:
             known = part.copier.target_leader_epoch
             if found is None or (part.target_topic_id and known is not None and found.leader_epoch < known):
                 continue
-            part.target_leader = found.leader
+            part.leaders.target = found.leader
             for effect in part.copier.handle(TargetLed(found.leader_epoch)):
                 self._carry_out(part, effect)
         self._lead_lanes()

@@ -83,8 +83,8 @@ class Standstills:
     @staticmethod
     def _since_ms(part: CopiedPartition, found: Found, now_s: float, now_ms: int) -> int:
         """Return since when it stands still. A source is silent since its last answer, not since that is noticed."""
-        if found.reason is Reason.SOURCE_SILENT and math.isfinite(part.read_at_s):
-            return now_ms - round((now_s - part.read_at_s) * 1000)
+        if found.reason is Reason.SOURCE_SILENT and math.isfinite(part.reading.answered_at_s):
+            return now_ms - round((now_s - part.reading.answered_at_s) * 1000)
         return now_ms
 
     def causes(self, now_s: float) -> dict[str, list[Cause]]:
@@ -108,7 +108,7 @@ class Standstills:
         copier = part.copier
         state = copier.state
         if type(state) is Copying and not (state.cause or part.stalled):
-            may_be_silent = now_s - part.read_at_s > SILENT_S  # a first look, without settings
+            may_be_silent = now_s - part.reading.answered_at_s > SILENT_S  # a first look, without settings
             if not may_be_silent and part.lacks_leader is None and not copier.is_end_unverified:
                 return None  # nearly always
         if isinstance(state, _ENDING):
@@ -135,12 +135,12 @@ class Standstills:
     def _why_silent(self, part: CopiedPartition, now_s: float) -> str:
         """Return why reads of a partition are not answered; empty if they are, or if we hold them back ourselves."""
         after_s = SILENT_S + self._context.settings.fetch_max_wait_ms / 1000
-        if now_s - part.read_at_s <= after_s or not isinstance(part.copier.state, Copying):
+        if now_s - part.reading.answered_at_s <= after_s or not isinstance(part.copier.state, Copying):
             return ""
         seen = self._circumstances(part)
         if seen.source_problem:
             return seen.source_problem
-        if part.reading is None or seen.throttled_s > 0 or seen.memory_is_full:
+        if part.reading.current is None or seen.throttled_s > 0 or seen.memory_is_full:
             return ""
         return f"a read has had no answer for more than {after_s:g} s"
 

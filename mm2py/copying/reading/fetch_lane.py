@@ -91,9 +91,9 @@ class FetchLane:
     def offer(self, partition: CopiedPartition, /) -> None:
         """``partition`` may be ready to be read."""
         is_pooled = self.pool.has(partition)
-        if partition.reading is not None and not is_pooled:
+        if partition.reading.current is not None and not is_pooled:
             return
-        replica = partition.replica
+        replica = partition.leaders.replica
         if replica.follower is not None and self.is_read_here(partition) and replica.is_over(self._clock.monotonic()):
             self._read_from(partition, LEADER)
             return
@@ -101,7 +101,7 @@ class FetchLane:
             self.pool.offer(partition)
             self._wake.set()
             return
-        target = partition.target_leader
+        target = partition.leaders.target
         if target is None or not partition.copier.wants_fetch:
             return
         if partition.has_reached_seam or not self.is_read_here(partition):
@@ -109,7 +109,7 @@ class FetchLane:
         queue: _Queue = (target, "backlog")
         if partition.copier.is_at_end:
             idle: _Queue = (target, "idle")
-            rests = self._clock.monotonic() - partition.active_at_s > IDLE_AFTER_S
+            rests = self._clock.monotonic() - partition.reading.active_at_s > IDLE_AFTER_S
             queue = idle if rests and self._free(idle) > 0 else (target, "tail")
         elif partition.copier.end_offset is not None:
             self._backlog_seen.set()
@@ -169,7 +169,7 @@ class FetchLane:
         record a second needs none of these, and would keep it all the time.
         """
         target, kind = queue
-        brings_much = kind == "backlog" or sum(part.usual_read_bytes for part in partitions) > LITTLE_BYTES
+        brings_much = kind == "backlog" or sum(part.reading.usual_bytes for part in partitions) > LITTLE_BYTES
         begins = f"far-{target}" if brings_much and self.pool.is_far() else f"{kind}-{target}"
         self._under_way[queue] += 1
         if free := self._channels.setdefault(begins, []):
@@ -195,7 +195,9 @@ class FetchLane:
             partitions = [
                 part
                 for part in waiting.values()
-                if part.reading is None and part.target_leader == target and self.partitions.get(part.key) is part
+                if part.reading.current is None
+                and part.leaders.target == target
+                and self.partitions.get(part.key) is part
             ]
             waiting.clear()
             if not partitions:
@@ -209,7 +211,7 @@ class FetchLane:
     def _start_read(self, reads: asyncio.TaskGroup, queue: _Queue, partitions: list[CopiedPartition]) -> None:
         read = object()
         for part in partitions:
-            part.reading = read
+            part.reading.current = read
         channel = self._take_channel(queue, partitions)
         reads.create_task(
             self._read(reads, read, queue, partitions, channel), name=f"fetch {channel} broker {self.broker}"
@@ -238,13 +240,13 @@ class FetchLane:
             self.problem.set(str(error))
             self._brief -= brief
             for part in partitions:
-                if part.reading is read:
+                if part.reading.current is read:
                     self.lost_replica(part)
             self._end(read, partitions)  # another broker may lead them now
             await asyncio.sleep(self._backoff.next_s())
         finally:
             for part, _, _ in heavy:
-                part.reading = heavy
+                part.reading.current = heavy
             self._brief -= brief
             self._give_back(queue, channel)
             resting = [part for part in partitions if part.key in served]
@@ -264,7 +266,7 @@ class FetchLane:
         try:
             while heavy:
                 part, unplanned, lease = heavy[0]
-                if part.reading is heavy:
+                if part.reading.current is heavy:
                     await self.plan_beside(part, unplanned, lease)
                 self._end(heavy, [part])
                 heavy.pop(0)[2].release(0)
@@ -280,8 +282,8 @@ class FetchLane:
     def _end(self, read: object, partitions: Iterable[CopiedPartition]) -> None:
         """Allow partitions to be read again, unless another read has started."""
         for part in partitions:
-            if part.reading is read:
-                part.reading = None
+            if part.reading.current is read:
+                part.reading.current = None
             if self.partitions.get(part.key) is part:
                 self.offer(part)
 
@@ -315,7 +317,7 @@ class FetchLane:
             ]
             if not wanted:
                 return set()
-            asked = {part.key: (part, part.copier.fetch_offset, part.replica) for part in wanted}
+            asked = {part.key: (part, part.copier.fetch_offset, part.leaders.replica) for part in wanted}
             request = self._request(wanted, size, wait_ms)
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
@@ -324,17 +326,19 @@ class FetchLane:
             self._read_bytes += reply.size_bytes
             self._rate.spend(reply.size_bytes, now_s)
             for part in wanted:
-                part.read_at_s = now_s
+                part.reading.answered_at_s = now_s
                 if (
                     not reply.error_code and part.copier.end_offset is not None
                 ):  # what is not in the answer is as before
-                    part.end_told_at_s = now_s
+                    part.reading.end_told_at_s = now_s
             try:
                 for fetched in reply.partitions:
                     if (key := (fetched.topic, fetched.partition)) not in asked:
                         continue
                     part, fetch_offset, replica = asked[key]
-                    if part.replica is replica:  # else this broker may have answered as a follower, and leads now
+                    if (
+                        part.leaders.replica is replica
+                    ):  # else this broker may have answered as a follower, and leads now
                         unplanned = self._take(part, fetch_offset, fetched, lease)
                         if unplanned is not None:
                             lease.hold(0)
@@ -349,8 +353,10 @@ class FetchLane:
                 self._refused(part, FetchRefused(reply.error_code, self._clock.monotonic()))
         got = {(fetched.topic, fetched.partition): len(fetched.records) for fetched in reply.partitions}
         for part in wanted:
-            part.usual_read_bytes = max(got.get(part.key, 0), part.usual_read_bytes // 2)
-        return {part.key for part in wanted if got.get(part.key) and not part.fetch_bytes}  # not whose batch was cut
+            part.reading.usual_bytes = max(got.get(part.key, 0), part.reading.usual_bytes // 2)
+        return {
+            part.key for part in wanted if got.get(part.key) and not part.reading.fetch_bytes
+        }  # not whose batch was cut
 
     def _wait_ms(self, queue: _Queue) -> int | None:
         """Return how long a read that has just got its channel may wait at the broker; None for a backlog.
@@ -373,8 +379,11 @@ class FetchLane:
                 PartitionFetch(
                     part.partition,
                     copier.fetch_offset,
-                    max(partition_bytes(most, part.merged_read_bytes, waits=waits, is_far=is_far), part.fetch_bytes),
-                    part.source_leader_epoch,
+                    max(
+                        partition_bytes(most, part.reading.merged_bytes, waits=waits, is_far=is_far),
+                        part.reading.fetch_bytes,
+                    ),
+                    part.leaders.source_epoch,
                     copier.fetched_epoch,
                 )
             )
@@ -382,7 +391,9 @@ class FetchLane:
             [TopicFetch(name, topic_id, wanted) for (name, topic_id), wanted in by_topic.items()],
             max_wait_ms=wait_ms or 0,
             min_bytes=0 if wait_ms is None else settings.min_bytes,
-            max_bytes=max(size, *(part.fetch_bytes for part in partitions)),  # one that was cut has to come whole
+            max_bytes=max(
+                size, *(part.reading.fetch_bytes for part in partitions)
+            ),  # one that was cut has to come whole
             read_committed=settings.read_committed,
             answer_all=any(part.copier.end_offset is None for part in partitions),
             rack=self.rack(partitions),
@@ -391,15 +402,15 @@ class FetchLane:
     def rack(self, parts: Iterable[CopiedPartition]) -> str:
         """Return the rack of a read. A read has one for all its partitions, so each of them has to be allowed it."""
         now_s = self._clock.monotonic()
-        return self.settings.rack if all(part.replica.may_ask(now_s) for part in parts) else ""
+        return self.settings.rack if all(part.leaders.replica.may_ask(now_s) for part in parts) else ""
 
     def _read_from(self, part: CopiedPartition, replica: ReadReplica) -> None:
-        part.replica = replica
+        part.leaders.replica = replica
         part.shell.read_elsewhere(part)
 
     def lost_replica(self, part: CopiedPartition) -> bool:
         """Read a partition from its leader, if it was read from a follower here. Returns whether it was."""
-        if part.replica.follower is None or not self.is_read_here(part):
+        if part.leaders.replica.follower is None or not self.is_read_here(part):
             return False
         self._read_from(part, after_failure(self._clock.monotonic()))
         return True
@@ -428,7 +439,7 @@ class FetchLane:
         if self.partitions.get(part.key) is not part:
             return None  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
-        part.end_told_at_s = -inf if fetched.error_code else now_s
+        part.reading.end_told_at_s = -inf if fetched.error_code else now_s
         if fetched.error_code:
             self._refused(part, FetchRefused(fetched.error_code, now_s))
         elif fetched.diverging_epoch is not None:
@@ -437,21 +448,21 @@ class FetchLane:
             self._read_from(part, replica)
         elif part.copier.fetch_offset == fetch_offset:
             unplanned = UnplannedRead(part, fetch_offset, fetched, self.settings, is_stripe=is_stripe)
-            if part.is_heavy or (planned := unplanned.plan(light=True)).is_heavy:
+            if part.reading.is_heavy or (planned := unplanned.plan(light=True)).is_heavy:
                 return unplanned
             self._take_plan(part, unplanned, planned, lease)
         return None
 
     async def plan_beside(self, part: CopiedPartition, unplanned: UnplannedRead, lease: FrameLease) -> None:
         """Plan a heavy read. The caller holds the lease. Cancelled, nothing of it is copied."""
-        reading = part.reading
+        reading = part.reading.current
         planned = await beside_loop(unplanned.plan, light=False)
-        if part.reading is reading and self.is_read_here(part) and not unplanned.is_stale:
+        if part.reading.current is reading and self.is_read_here(part) and not unplanned.is_stale:
             self._take_plan(part, unplanned, planned, lease)
 
     def _take_plan(self, part: CopiedPartition, unplanned: UnplannedRead, planned: Plan, lease: FrameLease) -> None:
         now_s = self._clock.monotonic()
         end = unplanned.note(planned)
         if planned.steps:
-            part.active_at_s = now_s
+            part.reading.active_at_s = now_s
         part.tell(Fetched(planned, lease, unplanned.offset, end, now_s))

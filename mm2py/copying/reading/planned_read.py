@@ -36,16 +36,16 @@ class UnplannedRead:
         self._fetched = fetched
         self._settings = settings
         self._is_stripe = is_stripe
-        self._records, part.merging = fetched.records, PASS_REFUSED
+        self._records, part.reading.merging = fetched.records, PASS_REFUSED
         if part.seam is not None and fetched.high_watermark > part.seam:
-            self._records, part.ends_at = before_seam(self._records, part.seam, offset)
+            self._records, part.reading.ends_at = before_seam(self._records, part.seam, offset)
         if offset >= part.copier.search.pass_until:
-            part.merging = merge_rule(
+            part.reading.merging = merge_rule(
                 settings.copy_modes.of(part.source_topic),
                 read_bytes=len(fetched.records),
                 target_is_behind=is_stripe or part.copier.in_flight.target_is_behind,  # a stripe has others behind it
             )
-        self._merging, self._rules = part.merging, part.rules
+        self._merging, self._rules = part.reading.merging, part.rules
         self._sent_before, self._cut_until = part.copier.in_flight.sent_before, part.copier.search.cut_until
 
     @property
@@ -80,14 +80,14 @@ class UnplannedRead:
             while planned.steps and planned.steps[0].next_offset <= offset:
                 del planned.steps[0]
         if planned.next_offset > offset:
-            part.bytes_per_offset = len(self._records) / (planned.next_offset - offset)
-            part.merged_read_bytes = _merged_bytes(planned.steps, part)
+            part.reading.bytes_per_offset = len(self._records) / (planned.next_offset - offset)
+            part.reading.merged_bytes = _merged_bytes(planned.steps, part)
         # A damaged length may claim gigabytes, so the size grows step by step.
-        asked = max(settings.partition_max_bytes, part.fetch_bytes)
-        part.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
-        part.transactional_seen |= planned.transactional
-        part.is_heavy = planned.is_heavy
-        part.log_end = fetched.high_watermark
+        asked = max(settings.partition_max_bytes, part.reading.fetch_bytes)
+        part.reading.fetch_bytes = min(planned.cut_batch_bytes, 2 * max(asked, len(fetched.records)))
+        part.reading.transactional_seen |= planned.transactional
+        part.reading.is_heavy = planned.is_heavy
+        part.reading.log_end = fetched.high_watermark
         end = fetched.last_stable_offset if settings.read_committed else fetched.high_watermark
         return end if part.seam is None else min(end, part.seam)
 
@@ -96,8 +96,12 @@ def _merged_bytes(steps: Sequence[Step], part: CopiedPartition) -> int | None:
     """Return how many bytes became one merged batch; None if they did not, or batches are too large to be read twice
     where a read cuts them."""
     first = steps[0] if steps else None
-    if not isinstance(first, Outgoing) or first.reason != "repack" or part.merging.plain_max_bytes > MIDDLE_BYTES:
+    if (
+        not isinstance(first, Outgoing)
+        or first.reason != "repack"
+        or part.reading.merging.plain_max_bytes > MIDDLE_BYTES
+    ):
         return None
     is_last = len(steps) == 1  # then nothing says whether more would have fitted in
-    first_bytes = 0 if is_last else round((first.next_offset - first.first_offset) * part.bytes_per_offset)
-    return bytes_of_one(part.rules, part.bytes_per_offset, first_bytes)
+    first_bytes = 0 if is_last else round((first.next_offset - first.first_offset) * part.reading.bytes_per_offset)
+    return bytes_of_one(part.rules, part.reading.bytes_per_offset, first_bytes)

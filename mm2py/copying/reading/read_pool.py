@@ -108,19 +108,21 @@ class ReadPool:
     def wants(self, part: CopiedPartition) -> bool:
         """Whether the pool should read this partition, which has a backlog."""
         copier = part.copier
-        if self.tuner.connections == 1 or not part.bytes_per_offset or copier.end_offset is None:
+        if self.tuner.connections == 1 or not part.reading.bytes_per_offset or copier.end_offset is None:
             return False
-        if part.source_leader_epoch < 0 or not self._is_plain(part):
+        if part.leaders.source_epoch < 0 or not self._is_plain(part):
             return False
-        backlog_bytes = (copier.end_offset - copier.fetch_offset) * part.bytes_per_offset
+        backlog_bytes = (copier.end_offset - copier.fetch_offset) * part.reading.bytes_per_offset
         return backlog_bytes > STRIPES_LEAST * self._stripe_bytes(part)
 
     def add(self, part: CopiedPartition) -> None:
         """Read this partition from now on."""
         stripes = Stripes(
-            part.copier.fetch_offset, part.source_leader_epoch, bytes_per_offset=max(part.bytes_per_offset, 0.001)
+            part.copier.fetch_offset,
+            part.leaders.source_epoch,
+            bytes_per_offset=max(part.reading.bytes_per_offset, 0.001),
         )
-        part.reading = stripes
+        part.reading.current = stripes
         self._partitions[part] = stripes
         self._fill()
 
@@ -174,34 +176,34 @@ class ReadPool:
     def _is_plain(self, part: CopiedPartition) -> bool:
         """Nothing of it has to be read in a certain size, or again as it was read before."""
         copier = part.copier
-        is_copying = type(copier.state) is Copying and part.target_leader is not None
-        return is_copying and not part.fetch_bytes and not copier.in_flight.has_unknown_outcomes
+        is_copying = type(copier.state) is Copying and part.leaders.target is not None
+        return is_copying and not part.reading.fetch_bytes and not copier.in_flight.has_unknown_outcomes
 
     def _is_valid(self, part: CopiedPartition, stripes: Stripes) -> bool:
         return (
-            part.reading is stripes
+            part.reading.current is stripes
             and self._lane.is_read_here(part)
-            and part.source_leader_epoch == stripes.leader_epoch
+            and part.leaders.source_epoch == stripes.leader_epoch
             and part.copier.fetch_offset == stripes.next_offset
             and self._is_plain(part)
         )
 
     def _stripe_bytes(self, part: CopiedPartition) -> int:
-        assert part.target_leader is not None  # noqa: S101  (see _is_plain)
+        assert part.leaders.target is not None  # noqa: S101  (see _is_plain)
         settings = self._lane.settings
         most = min(settings.partition_max_bytes, settings.max_bytes)
         most = min(most, self._limits.rate.allowance or most)
         if self.tuner.bytes_per_s:  # all that is asked for should come long before requests time out
             reads = READS_A_CONNECTION * self.tuner.connections
             most = min(most, max(READ_BYTES_LEAST, int(self.tuner.bytes_per_s * ASKED_FOR_S / reads)))
-        return min(most, self._limits.account(part.target_leader).stripe_bytes(self.tuner.connections))
+        return min(most, self._limits.account(part.leaders.target).stripe_bytes(self.tuner.connections))
 
     def _give_up(self, part: CopiedPartition) -> None:
         stripes = self._partitions.pop(part)
         stripes.drop()
-        part.bytes_per_offset = 0.0  # the lane reads it next
-        if part.reading is stripes:
-            part.reading = None
+        part.reading.bytes_per_offset = 0.0  # the lane reads it next
+        if part.reading.current is stripes:
+            part.reading.current = None
         self._lane.offer(part)
 
     def _deliver(self, part: CopiedPartition) -> None:
@@ -310,7 +312,7 @@ class ReadPool:
             stripes.lost(stripe)
             if isinstance(error, RequestTimedOut):
                 self.tuner.timed_out()
-            if part.reading is stripes:
+            if part.reading.current is stripes:
                 self._lane.lost_replica(part)
             await asyncio.sleep(self._backoff.next_s())
         finally:
@@ -334,10 +336,10 @@ class ReadPool:
 
     async def _read_once(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, channel: str, size: int) -> int:
         """Read a stripe. Returns the size of the answer."""
-        if part.target_leader is None:
+        if part.leaders.target is None:
             stripes.lost(stripe)
             return 0
-        account = self._limits.account(part.target_leader)
+        account = self._limits.account(part.leaders.target)
         if not await self._reserve(account, stripe, size):
             stripes.lost(stripe)
             if stripe.offset == stripes.next_offset and stripes is self._partitions.get(part):
@@ -362,7 +364,7 @@ class ReadPool:
                 account.give_back(reserved)
         self.read_bytes += reply.size_bytes
         self._throttled_until_s = max(self._throttled_until_s, now_s + reply.throttle_ms / 1000)
-        part.read_at_s = now_s
+        part.reading.answered_at_s = now_s
         if stripes.is_dropped or reply.error_code or not reply.partitions:
             lease.release(0)
             stripes.lost(stripe)

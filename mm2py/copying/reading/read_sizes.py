@@ -51,7 +51,7 @@ def partition_bytes(most: int, merged_bytes: int | None, *, waits: bool, is_far:
 
     Args:
         most: the setting.
-        merged_bytes: as much as can be merged into one batch, if it is; see ``CopiedPartition.merged_read_bytes``.
+        merged_bytes: as much as can be merged into one batch, if it is; see ``Reading.merged_bytes``.
             The story: a read of a mebibyte became one batch of 900 KB, and one of what was left. Each batch costs.
     """
     if merged_bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.copying.copied_partition import CopiedPartition, LaneProblem, Shell
+from mm2py.copying.copied_partition import CopiedPartition, LaneProblem, Leaders, Shell
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, Event, Fetched, PositionStored
 from mm2py.copying.planning.steps import Outgoing, Plan, TargetRules
@@ -138,7 +138,7 @@ async def with_lane(
 def _partition(number: int, shell: Shell) -> CopiedPartition:
     copier = Copier(f"t-{number}", Position(0), IDENTITY, CopySettings(1 << 30))
     copier.handle(PositionStored(IDENTITY))
-    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 30), shell, target_leader=BROKER)
+    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 30), shell, leaders=Leaders(target=BROKER))
 
 
 async def _answers_in_a_millisecond(world: _World, has: Callable[..., Awaitable[None]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.copying.copied_partition import CopiedPartition, LaneProblem
+from mm2py.copying.copied_partition import CopiedPartition, LaneProblem, Leaders, Reading
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, Diverged, Event, PositionStored
 from mm2py.copying.planning.steps import TargetRules
@@ -78,9 +78,16 @@ async def asked(
         copier.handle(PositionStored(copier.identity))
         copier.end_offset = end_offset
         part = CopiedPartition(
-            "t", "A.t", number, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER, fetch_bytes=fetch_bytes
+            "t",
+            "A.t",
+            number,
+            copier,
+            TargetRules(1 << 20),
+            DeafShell(),
+            leaders=Leaders(target=BROKER),
+            reading=Reading(fetch_bytes=fetch_bytes),
         )
-        part.active_at_s = 100.0
+        part.reading.active_at_s = 100.0
         lane.partitions[part.key] = part
         lane.offer(part)
         for _ in range(10):
@@ -155,7 +162,7 @@ async def test_a_length_that_a_flipped_bit_has_made_gigabytes_is_asked_for_step_
     lane = lane_of(Brokers())
     copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER)
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), leaders=Leaders(target=BROKER))
     lane.partitions[part.key] = part
     lane.offer(part)
     running = asyncio.create_task(lane.run())
@@ -191,8 +198,8 @@ async def test_over_a_long_link_the_end_of_a_log_is_read_over_the_connections_it
     copier = Copier("t-0", Position(5), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
     copier.end_offset = 1_000
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER)
-    part.active_at_s = 100.0
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), leaders=Leaders(target=BROKER))
+    part.reading.active_at_s = 100.0
     lane = lane_of(Brokers(), settings=replace(READ_SETTINGS, connections_max=64))
     lane.partitions[part.key] = part
     lane.offer(part)
@@ -221,13 +228,13 @@ async def test_what_a_follower_said_before_it_led_is_no_gap() -> None:
     lane = lane_of(Brokers())
     copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), shell, target_leader=BROKER)
-    part.replica = ReadReplica(BROKER, until_s=1_000.0)
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), shell, leaders=Leaders(target=BROKER))
+    part.leaders.replica = ReadReplica(BROKER, until_s=1_000.0)
     lane.partitions[part.key] = part
     lane.offer(part)
     running = asyncio.create_task(lane.run())
     await asked.wait()
-    part.replica = LEADER
+    part.leaders.replica = LEADER
     answers.set()
     for _ in range(10):
         await asyncio.sleep(0)
@@ -244,7 +251,7 @@ async def test_a_read_from_before_a_restart_of_its_partition_is_ignored(begins_a
     def partition() -> CopiedPartition:
         copier = Copier("t-0", Position(5, 3), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
         copier.handle(PositionStored(copier.identity))
-        return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), shell, target_leader=BROKER)
+        return CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), shell, leaders=Leaders(target=BROKER))
 
     class Brokers(NearBrokers):
         def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.copying.copied_partition import CopiedPartition, LaneProblem
+from mm2py.copying.copied_partition import CopiedPartition, LaneProblem, Leaders
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, PositionStored
 from mm2py.copying.planning.steps import TargetRules
@@ -118,8 +118,8 @@ async def test_holes_that_no_copier_waits_for_are_few_and_not_asked_for_again_as
     copier = Copier("t-0", Position(0), ProducerIdentity(7, 0, "t"), CopySettings(1 << 20))
     copier.handle(PositionStored(copier.identity))
     copier.end_offset = RECORDS
-    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), target_leader=BROKER)
-    part.source_leader_epoch, part.bytes_per_offset = 0, 220.0
+    part = CopiedPartition("t", "A.t", 0, copier, TargetRules(1 << 20), DeafShell(), leaders=Leaders(target=BROKER))
+    part.leaders.source_epoch, part.reading.bytes_per_offset = 0, 220.0
     pool.tuner.connections = 7
     async with asyncio.TaskGroup() as tasks:
         pool.start(tasks)

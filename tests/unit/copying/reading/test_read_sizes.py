@@ -86,7 +86,7 @@ def reads(log: bytearray, most: int, *, times: int) -> list[list[Step]]:
     offset = at = 0
     found = []
     for _ in range(times):
-        size = partition_bytes(most, part.merged_read_bytes, waits=False, is_far=False)
+        size = partition_bytes(most, part.reading.merged_bytes, waits=False, is_far=False)
         fetched = FetchedPartition("t", 0, 0, 10**9, 10**9, 0, memoryview(log)[at : at + size])
         read = UnplannedRead(part, offset, fetched, READ_SETTINGS, is_stripe=False)
         planned = read.plan(light=False)

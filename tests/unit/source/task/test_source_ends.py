@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.source.task.lookups import LOOK_EVERY_S, SourceEnds
-from mm2py.copying.copied_partition import CopiedPartition
+from mm2py.copying.copied_partition import CopiedPartition, Leaders
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings
 from mm2py.copying.planning.steps import TargetRules
@@ -38,7 +38,7 @@ class OneIsSilent:
 
 def copied(number: int, leader: BrokerId | None) -> CopiedPartition:
     copier = Copier(f"t-{number}", Position(0), ProducerIdentity(7, 0, "mm2py-test"), CopySettings(1 << 20))
-    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20), DeafShell(), source_leader=leader)
+    return CopiedPartition("t", "A.t", number, copier, TargetRules(1 << 20), DeafShell(), leaders=Leaders(leader))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -57,6 +57,6 @@ async def test_a_leader_that_is_silent_does_not_delay_the_ends_of_the_others(ord
     for count in (1, 2):
         cluster.append("t", 1 - silent, [b"v"])
         await asyncio.sleep(2 * LOOK_EVERY_S + 1)
-        assert [part.asked_end for part in parts] == [0 if number == silent else count for number in range(2)]
+        assert [part.asked.end for part in parts] == [0 if number == silent else count for number in range(2)]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
