@@ -24,7 +24,6 @@ from connectors.source.recovery.previous_producers import KeepAlive, PreviousPro
 from connectors.source.recovery.reconciliation import RestartState
 from connectors.source.task.ledger_keeper import LedgerKeeper
 from connectors.source.task.measures import partition_parts
-from connectors.source.task.quarantine import Quarantine
 from connectors.source.task.reports import topic_status
 from connectors.source.task.source_task import SourceTask
 from connectors.source.topic_sync import Schedules
@@ -199,13 +198,11 @@ class SourceConnector:
             guarantee=self._guarantee(is_prepared=True),
         )
         self._say_topic_ids()
-        quarantine = Quarantine(context, prepared.source_id)
         task = SourceTask(
             context,
             prepared,
             store,
             ledger,
-            keep=quarantine.keep,
             met_gap=gaps.met,
             gaps_written=gaps.written,
             looked=self._show_standstills,

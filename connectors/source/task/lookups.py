@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from connectors.source.context import FlowContext
 from connectors.source.discovery.remote_topics import values_of
+from connectors.source.task.quarantine import Quarantine
 from connectors.source.timestamp_limits import TimestampLimits
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.events import (
@@ -243,14 +244,13 @@ class BrokerLookups:
         self,
         context: FlowContext,
         partitions: Mapping[TopicPartition, CopiedPartition],
-        keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
+        quarantine: Quarantine,
     ) -> None:
-        """``keep`` puts a record into quarantine and tells whether it is there."""
         self._source = context.source.brokers
         self._target = context.target.brokers
         self._timestamp_limits = TimestampLimits(context)
         self._partitions = partitions
-        self._keep = keep
+        self._quarantine = quarantine
         self._clock = context.clock
         self._looked_up: dict[CopiedPartition, int] = {}
         """The source offset of the last record for which limits were looked up before it went into quarantine."""
@@ -310,7 +310,7 @@ class BrokerLookups:
             if part.rules != before:
                 self._try_again(part)
                 return
-        if await self._keep(part, poison):
+        if await self._quarantine.keep(part, poison):
             part.tell(Quarantined(poison.offset, self._clock.monotonic()))
 
     def _try_again(self, part: CopiedPartition) -> None:

@@ -24,6 +24,7 @@ from connectors.source.task.ledger_keeper import LedgerKeeper
 from connectors.source.task.lookups import BrokerLookups, SourceEnds, TargetEnds
 from connectors.source.task.measures import Departed
 from connectors.source.task.position_keeper import PositionKeeper
+from connectors.source.task.quarantine import Quarantine
 from connectors.source.task.reports import Reports
 from connectors.source.task.standstills import Standstills
 from mm2py.copying.copied_partition import CopiedPartition
@@ -89,7 +90,6 @@ class SourceTask:
         store: PositionStore,
         ledger: LedgerKeeper,
         *,
-        keep: Callable[[CopiedPartition, Poison], Awaitable[bool]],
         met_gap: Callable[[CopiedPartition, GapFound], None],
         gaps_written: Callable[[], Awaitable[None]],
         looked: Callable[[], None],
@@ -97,7 +97,6 @@ class SourceTask:
         """Make one; ``run`` starts it.
 
         Args:
-            keep: puts a record into quarantine; returns False if that failed.
             gaps_written: returns when the gaps that were met are stored, or cannot be stored for now.
             looked: is called every second, after ``standstills`` has looked at the partitions.
         """
@@ -124,7 +123,7 @@ class SourceTask:
         )
         self.lanes = Lanes(context, self._start)
         self._ends = TargetEnds(context, self.partitions)
-        self._broker_lookups = BrokerLookups(context, self.partitions, keep)
+        self._broker_lookups = BrokerLookups(context, self.partitions, Quarantine(context, prepared.source_id))
         self._source_ends = SourceEnds(context, self.partitions)
         self.positions = PositionKeeper(
             context, prepared.source_id, store, ledger, self.partitions, before_first=gaps_written
