@@ -78,7 +78,7 @@ from mm2py.copying.states import (
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.records.gap_record import Done, GapKind
 
-PAGE: Final = Path(__file__).parents[4] / "docs" / "internals" / "copier-states.md"
+PAGE: Final = Path(__file__).parents[3] / "docs" / "internals" / "copier-states.md"
 WRITER: Final = ProducerIdentity(7, 0, "mm2py-test")
 STATES: Final[list[State]] = [
     Reconciling(),

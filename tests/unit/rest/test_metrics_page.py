@@ -171,7 +171,7 @@ def test_how_batches_travel_is_told_with_the_reason() -> None:
     rules = {"auto": MERGE_SMALL, "pass": PASS_REFUSED, "repack": MERGE_ALL}
     for mode, rule in rules.items():
         part = copied()
-        part.merging = rule
+        part.reading.merging = rule
         page = Page(worker(flow([part])))
         assert page.value("mm2py_copy_mode_partitions", topic="orders", mode=mode, why=rule.why) == 1
 
