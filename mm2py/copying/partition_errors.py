@@ -3,7 +3,8 @@
 Answers to ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer, and to ``Sender.completeBatch`` and
 ``TransactionManager.canRetry`` of its producer, to which MM2 leaves it. The meaning of the codes was read in
 ``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3. The reactions rest on
-docs/broker-facts.md#c1, #h1 and #h2. docs/architecture.md shows the table of produce errors to operators.
+docs/broker-facts.md#c1, #h1 and #h2. docs/internals/target-answers.md shows the table of produce errors
+to operators.
 """
 
 from __future__ import annotations
