@@ -18,7 +18,9 @@ from typing import Final
 
 from confluent_kafka import Consumer, TopicPartition
 
+from bench import failover_beside
 from bench.campaign import add_arguments, carry_out
+from bench.failover_watch import DEADLINE_S, PARTITIONS, Watch, wait_for
 from bench.light_load import EVERY_S, light_load
 from bench.paced import percentile
 from bench.pages import first_lines
@@ -31,11 +33,9 @@ from tests.cluster.running import Value, one_way_properties
 
 KILLS: Final = 50
 WORKERS: Final = 3
-PARTITIONS: Final = 24
 SESSION_S: Final = 3.0
 GOALS_S: Final[Mapping[float, float]] = {0.5: 1.0, 0.99: 2.0}
 """By percentile: how long after the session time-out partitions are copied again."""
-DEADLINE_S: Final = 60.0
 STEPS: Final[Mapping[str, str]] = {
     "evicted_s": "until the group knows that it is gone",
     "given_s": "until others own its partitions",
@@ -43,52 +43,6 @@ STEPS: Final[Mapping[str, str]] = {
     "first_s": "until the first of its partitions is copied again",
     "last_s": "until the last of them is",
 }
-
-
-class Watch:
-    """Reads a remote topic, and records when a partition got its first record that was written after a given moment."""
-
-    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "group.id": "bench-failover",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 5,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
-        self._lock = threading.Lock()
-        self._since_ms = 0
-        self._seen: dict[int, float] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"watch {topic}", daemon=True)
-        self._thread.start()
-
-    def begin(self, since_ms: int) -> None:
-        with self._lock:
-            self._since_ms, self._seen = since_ms, {}
-
-    def seen(self, partitions: Collection[int]) -> dict[int, float]:
-        """Return when (``time.time``) each of these partitions had such a record, without those that have none yet."""
-        with self._lock:
-            return {number: self._seen[number] for number in partitions if number in self._seen}
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            message = self._consumer.poll(0.05)
-            if message is None or message.error() is not None:
-                continue
-            now_s = time.time()
-            with self._lock:
-                if message.timestamp()[1] >= self._since_ms:
-                    self._seen.setdefault(int(message.partition() or 0), now_s)
 
 
 def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, float]:
@@ -122,20 +76,6 @@ def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, flo
     dead.wait()
     group.start_another()
     return measures
-
-
-def wait_for(watch: Watch, partitions: Collection[int], deadline_s: float = DEADLINE_S) -> dict[int, float]:
-    """Wait until all these partitions had such a record, and return when (``time.time``).
-
-    Raises:
-        AssertionError: it took longer than ``deadline_s``.
-    """
-    end_s = time.monotonic() + deadline_s
-    while len(seen := watch.seen(partitions)) < len(partitions):
-        missing = sorted(set(partitions) - seen.keys())
-        assert time.monotonic() < end_s, f"no record within {deadline_s:g} s in {missing}"
-        time.sleep(0.01)
-    return seen
 
 
 def verdicts(runs: Sequence[Run]) -> list[tuple[str, float, float, bool]]:
@@ -209,8 +149,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_arguments(parser, "failover")
     options = parser.parse_args(arguments)
     if options.beside_mm2:
-        from bench import failover_beside  # noqa: PLC0415  (which reads this module)
-
         return failover_beside.main(options)
     kills = KILLS if options.kills is None else options.kills
     return carry_out("failover", options, lambda source, target, log: run_all(source, target, kills, log), report)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.campaign import carry_out
-from bench.failover import PARTITIONS, Watch, wait_for
+from bench.failover_watch import PARTITIONS, Watch, wait_for
 from bench.fault_mirrors import MM2, MM2PY, Plan, Worker
 from bench.light_load import EVERY_S, light_load
 from bench.owners import is_assigned

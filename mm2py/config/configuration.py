@@ -39,7 +39,8 @@ from mm2py.config.layers import (
 )
 from mm2py.config.properties import Entry, Properties, read_properties
 from mm2py.config.resolution import resolve_references
-from mm2py.config.settings import BadValue, Configuration, FlowSettings, Key, Status, string
+from mm2py.config.kinds import BadValue, Key, Status, string
+from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.secret import may_hold_secret, setting_within, shown_key, without

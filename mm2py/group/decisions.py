@@ -13,7 +13,7 @@ from typing import Final
 
 from mm2py.connector import Flow, Kind
 from mm2py.group.assignor import Piece, assign, steady_load
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (

@@ -14,7 +14,7 @@ import random
 import traceback
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -24,7 +24,8 @@ from mm2py.connector import Flow
 from mm2py.copying.recovery import fence_and_prove
 from mm2py.errors import Mm2Error, for_each
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.election_backend import Candidate, CandidateState
+from mm2py.group.election.backend import CandidateState
+from mm2py.group.election.candidate import Candidate
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused
@@ -42,9 +43,6 @@ from mm2py.records.control_record import (
     TaskName,
     Writer,
 )
-
-if TYPE_CHECKING:
-    from mm2py.group.member import Member
 
 PROOF_S: Final = 6.0
 """How long markers are waited for before all is looked at again; each time twice as long."""
@@ -202,7 +200,7 @@ CLAIM_SPREAD: Final = 0.3
 class LeaderLoop:
     """The leader loop of one member. ``run`` it; set ``news`` when there may be something to do."""
 
-    def __init__(self, member: Member, joined: Joined, candidate: Candidate, context: GroupContext) -> None:
+    def __init__(self, member: MemberHandle, joined: Joined, candidate: Candidate, context: GroupContext) -> None:
         self.joined = joined
         """What the group shall know of the member."""
         self.news = asyncio.Event()

@@ -16,7 +16,8 @@ from typing import Final
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, open_with_history
-from mm2py.group.election_backend import Candidate, ElectionBackend
+from mm2py.group.election.backend import ElectionBackend
+from mm2py.group.election.candidate import Candidate
 from mm2py.group.group_state import GroupRefused, refusal
 from mm2py.group.leader_loop import GroupContext, LeaderLoop
 from mm2py.group.member_state import (
@@ -50,21 +51,8 @@ from mm2py.group.ownership import Ownership
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
-from mm2py.records.control_record import (
-    Beat,
-    ControlRecord,
-    Entry,
-    Joined,
-    Left,
-    LinkUse,
-    Listed,
-    Loads,
-    MemberId,
-    NotStarted,
-    TaskName,
-    Writes,
-    shortened,
-)
+from mm2py.records.link_use import LinkUse
+from mm2py.records.control_record import Beat, ControlRecord, Entry, Joined, Left, Listed, Loads, MemberId, NotStarted, TaskName, Writes, shortened
 from mm2py.topics.names import control_log
 
 LEAVE_S: Final = 3.0

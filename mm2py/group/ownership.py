@@ -9,26 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from mm2py.connector import Flow, Kind
 from mm2py.group.membership import View
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
-from mm2py.records.control_record import (
-    LinkUse,
-    Listed,
-    NotStarted,
-    Released,
-    TaskName,
-    TopicClaim,
-    Writer,
-    Writes,
-)
-
-if TYPE_CHECKING:
-    from mm2py.group.member import Member
+from mm2py.records.link_use import LinkUse
+from mm2py.records.control_record import Listed, NotStarted, Released, TaskName, TopicClaim, Writer, Writes
 
 RELEASED_A_RECORD: Final = 2000
 LISTED_A_RECORD: Final = 1000
@@ -104,7 +93,7 @@ class Ownership:
     """One flow's part of a member's group. Methods that tell the group something raise IncarnationEnded once the member
     has ended."""
 
-    def __init__(self, member: Member, flow: Flow, group: str, producer_expiry_ms: int) -> None:
+    def __init__(self, member: MemberHandle, flow: Flow, group: str, producer_expiry_ms: int) -> None:
         self.producer_expiry_ms = producer_expiry_ms
         """How long the target remembers producers."""
         self.changed = asyncio.Event()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mm2py.metrics.windows import CopySample, Sample, WindowState
-from mm2py.records.control_record import LinkUse
+from mm2py.records.link_use import LinkUse
 
 PlainRow = tuple[object, ...]
 """A row as it crosses: without its class, which would take longer than all the rest."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
 from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.records.link_use import LinkUse
 
 MOST_TASKS: Final = 1_000_000
 """In one text: a range that a foreign writer made up must not fill the memory."""
@@ -172,20 +173,6 @@ class Joined:
     def undivided(self) -> Mapping[Kind, tuple[Flow, ...]]:
         """The flows of which it may run a task that is not divided, by kind."""
         return dict(zip(UNDIVIDED, (self.heartbeats, self.checkpoints), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class LinkUse:
-    """How one member uses the link of a flow: over how many connections, and what keeps it from carrying more."""
-
-    connections: int
-    """That read backlogs, or write them, to the farther side."""
-    bytes_per_s: int
-    """In the last half second or so that was measured."""
-    percent: int
-    """Of the most that was measured since these connections were opened."""
-    limit: str
-    """What bounds the rate, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from mm2py.config.flow_properties import (
     shown_change,
     stored_keys,
 )
-from mm2py.config.settings import Status
+from mm2py.config.kinds import Status
 from mm2py.records.author import UNKNOWN, Author, with_reason
 from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer, told_writer
 from mm2py.records.history_record import HistoryEntry, SettingChange, settings_entry

@@ -1,4 +1,4 @@
-//! One plain batch out of several: `merge` in `mm2py/copying/planning/steps.py`.
+//! One plain batch out of several: `merge` in `mm2py/copying/planning/merge.py`.
 
 use crate::batch::{GROWTH_BYTES, HEADER_BYTES, Reader, Writer, plain_batch, varint_bytes};
 

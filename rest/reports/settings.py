@@ -20,7 +20,7 @@ from mm2py.config.inventory import Level, take_inventory
 from mm2py.config.layers import FlowLayers, flow_layers
 from mm2py.config.origins import CLIENTS, clients_of, entry_of
 from mm2py.config.properties import Entry
-from mm2py.config.settings import Key, Status
+from mm2py.config.kinds import Key, Status
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import HIDDEN, Secret, is_hidden, may_be_address

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mm2py.config import keys
 from mm2py.config.flow_properties import contradicted, new_name, stored_keys
-from mm2py.config.settings import BadValue, Key, Status, boolean, strings
+from mm2py.config.kinds import BadValue, Key, Status, boolean, strings
 from mm2py.connector import Flow, Kind
 from mm2py.errors import ConfigError
 from mm2py.secret import HIDDEN, is_hidden, may_be_address, may_hold_secret, setting_within, shown_key

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from mm2py.group.decisions import Append, Fence, Planned, Situation, decide
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import decode, encode
 from mm2py.records.control_record import (

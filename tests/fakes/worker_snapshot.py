@@ -23,7 +23,7 @@ from mm2py.metrics.snapshot import (
     WorkerSnapshot,
 )
 from mm2py.metrics.windows import Window, WindowState
-from mm2py.records.control_record import LinkUse
+from mm2py.records.link_use import LinkUse
 from mm2py.records.source_offset import StoredPosition
 from tests.fakes.shell import DeafShell
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.config.settings import BadValue, boolean, integer, one_of, string, strings
+from mm2py.config.kinds import BadValue, boolean, integer, one_of, string, strings
 
 SEED = int(os.environ.get("MM2PY_SEED", "20240503"))
 TEXTS = 400

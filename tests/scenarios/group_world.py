@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
 from mm2py.group.control_topic import CHANNEL
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.group import Group
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.leader_loop import GroupContext

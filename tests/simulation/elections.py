@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
 from mm2py.group.membership import View

@@ -16,7 +16,7 @@ from connectors.source.context import FlowContext
 from connectors.source.refusals import TopicRefused, WouldComeBack
 from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, is_enabled
-from mm2py.config.settings import BadValue, Key
+from mm2py.config.kinds import BadValue, Key
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.copying.positions import PositionTable
 from mm2py.errors import ConfigError, Mm2Error, for_each

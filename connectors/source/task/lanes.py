@@ -29,7 +29,7 @@ from mm2py.copying.reading.limits import MemoryAccount, RateLimit, ReadLimits
 from mm2py.copying.reading.read_settings import ReadSettings
 from mm2py.copying.states import Copying, Drained, Draining, Reconciling, Stopped, Storing, Waiting
 from mm2py.kafka.port import BrokerId
-from mm2py.records.control_record import LinkUse
+from mm2py.records.link_use import LinkUse
 from mm2py.status.not_copied import Reason
 
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from mm2py.config.layers import Findings, Layer, named
 from mm2py.config.security import keys
-from mm2py.config.settings import Key
+from mm2py.config.kinds import Key
 from mm2py.kafka.security.settings import (
     JKS_MAGICS,
     KeyStore,

@@ -23,7 +23,7 @@ which wraps around, and then it asks for so many bytes."""
 
 
 def merge_records(batches: Sequence[memoryview | bytearray], codec: int, *, max_bytes: int) -> Merged:
-    """Make one plain batch; see ``steps.merge``."""
+    """Make one plain batch; see ``merge.merge``."""
     builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     append = builder.append
     room = max_bytes - HEADER_BYTES

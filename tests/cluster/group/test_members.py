@@ -16,7 +16,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.config.settings import GroupSettings
 from mm2py.connector import ClusterAlias, Side, parse_flow
-from mm2py.group.election_backend import LogElection
+from mm2py.group.election.backend import LogElection
 from mm2py.group.group import Group
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member

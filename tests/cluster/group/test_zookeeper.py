@@ -22,8 +22,8 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from deploy.local.certificates import Authority, write_private
 from deploy.local.ports import HOST, lease_ports
 from deploy.local.zookeeper import ZooKeeper, ZooKeeperEnsemble
-from mm2py.group.election_backend import CandidateState
-from mm2py.group.zookeeper.election import ZooKeeperElection
+from mm2py.group.election.backend import CandidateState
+from mm2py.group.election.zookeeper.election import ZooKeeperElection
 from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from tests.cluster.candidate import candidate
 from tests.cluster.running import ANSWER_S, PATIENCE, paused, within

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.records.control_record import Claim, Evicted, Resigned
 from tests.scenarios.group_world import BEAT_S, LOG, SESSION_S, Election, GroupWorld, Worker
 

@@ -16,7 +16,8 @@ from deploy.local.certificates import Authority
 from mm2py.config import keys, layers
 from mm2py.config.configuration import load_configuration
 from mm2py.config.security.keys import SECURITY
-from mm2py.config.settings import Configuration, Status
+from mm2py.config.kinds import Status
+from mm2py.config.settings import Configuration
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
 from mm2py.kafka.security.settings import (

@@ -11,7 +11,7 @@ import pytest
 
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, Fence, Planned, Situation, decide
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import View
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from mm2py.group.election_backend import CandidateState, ElectionBackend, LogElection
+from mm2py.group.election.backend import CandidateState, ElectionBackend, LogElection
 
 WITHOUT_KAZOO = """
 import sys
 sys.modules["kazoo"] = None
 from mm2py.config.settings import GroupSettings, ZooKeeperSettings
 from mm2py.errors import Mm2Error
-from mm2py.group.election_backend import make_backend
+from mm2py.group.election.backends import make_backend
 zookeeper = ZooKeeperSettings((("z", 2181),), "", None, True, None)
 group = GroupSettings("B", "mm2py", 3.0, 0.5, "zookeeper", zookeeper)
 for cluster_id in ("c", None):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from mm2py.group.election_backend import CandidateState
-from mm2py.group.zookeeper.znodes import Confirmation, Node, candidates, name_prefix, own_node
+from mm2py.group.election.backend import CandidateState
+from mm2py.group.election.zookeeper.znodes import Confirmation, Node, candidates, name_prefix, own_node
 
 OURS, THEIRS, EARLIER = 0xA0, 0xB0, 0x90
 FIRST, SECOND = Node(4, OURS), Node(5, THEIRS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mm2py import __version__
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.settings import Status
+from mm2py.config.kinds import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, FlowConfig, Writer, encode_flow
 from mm2py.shared_settings.flow_config import (
     DECIDED_MOST,

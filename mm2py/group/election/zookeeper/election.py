@@ -30,10 +30,11 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.config.settings import GroupSettings, HostPort, ZooKeeperSettings
+from mm2py.config.kinds import HostPort
+from mm2py.config.settings import GroupSettings, ZooKeeperSettings
 from mm2py.errors import Mm2Error
-from mm2py.group.election_backend import CandidateState
-from mm2py.group.zookeeper.znodes import Confirmation, Node, candidates, name_prefix, own_node
+from mm2py.group.election.backend import CandidateState
+from mm2py.group.election.zookeeper.znodes import Confirmation, Node, candidates, name_prefix, own_node
 from mm2py.kafka.errors import Backoff
 from mm2py.kafka.security.tls import Tls, explain
 
@@ -270,18 +271,18 @@ class ZooKeeperElection:
         log: FilteringBoundLogger,
     ) -> None:
         """``cluster_id`` is the target cluster's; ``worker`` is written into our node, for people who look there."""
-        assert group.zookeeper is not None  # noqa: S101  (config/groups.py sees to it)
+        assert group.election.zookeeper is not None  # noqa: S101  (config/groups.py sees to it)
         self.blocked: ElectionBlocked | None = None
         """Why this worker cannot be elected now; None if nothing prevents it."""
-        self.path = f"{group.zookeeper.chroot}/mm2py/{group.name}/{cluster_id}/election"
+        self.path = f"{group.election.zookeeper.chroot}/mm2py/{group.name}/{cluster_id}/election"
         """The node whose children are the candidates."""
-        self._settings: ZooKeeperSettings = group.zookeeper
+        self._settings: ZooKeeperSettings = group.election.zookeeper
         self._timeout_s = group.session_timeout_s
         self._worker = worker.encode()
         self._clock = clock
         self._backoff = Backoff(rng, first_s=0.05, most_s=2.0)
         self._log = log
-        tls = group.zookeeper.tls
+        tls = group.election.zookeeper.tls
         self._tls = None if tls is None else Tls(tls, lambda why: log.warning("election.security_stale", why=why))
         self._confirmation: Confirmation | None = None
         self._changed = asyncio.Event()

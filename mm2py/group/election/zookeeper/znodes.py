@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.group.election_backend import CandidateState
+from mm2py.group.election.backend import CandidateState
 
 _NAME: Final = re.compile(r"([0-9a-f]{16})-(\d{10})")
 SUSPENDED_AFTER: Final = 2 / 3

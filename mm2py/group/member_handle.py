@@ -1,0 +1,36 @@
+"""What the parts of a member need of it: its candidate, its leader loop, and the ownership of each flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from mm2py.connector import Flow
+from mm2py.group.membership import View
+from mm2py.kafka.gate import Gate, GatedBrokers
+from mm2py.kafka.port import Brokers
+from mm2py.records.control_record import ControlRecord, MemberId, NotStarted, TaskName
+from mm2py.records.link_use import LinkUse
+
+
+class MemberHandle(Protocol):
+    """One member, see ``Member``."""
+
+    id: MemberId
+    view: View
+    gate: Gate
+    not_started: dict[Flow, NotStarted]
+
+    @property
+    def is_over(self) -> bool: ...
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def takes_part(self) -> bool: ...
+    def gated(self, brokers: Brokers) -> GatedBrokers: ...
+    def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None: ...
+    def uses(self, flow: Flow, link: LinkUse | None) -> None: ...
+    def cannot_store(self, flow: Flow, why: str) -> None: ...
+    def cannot_start(self, flow: Flow, why: NotStarted | None) -> None: ...
+    def started(self, flow: Flow) -> None: ...
+    async def say(self, records: Sequence[ControlRecord]) -> None: ...

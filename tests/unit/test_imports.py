@@ -1,0 +1,53 @@
+"""No circle of imports: a reader can take any module, and what it rests on, without those that rest on it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("mm2py", "connectors", "rest", "bench")
+
+
+def modules(root: Path) -> Mapping[str, Path]:
+    """Return the modules by name; a package has that of its ``__init__``."""
+    paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
+    return {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the modules that one names anywhere, also within functions and for the type checker alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def circle(root: Path) -> list[str]:
+    """Return the modules of a circle of imports; empty: there is none."""
+    known = modules(root)
+    graph = {name: {one for one in imported(path, known) if one in known} - {name} for name, path in known.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circle(ROOT) == []
+
+
+@pytest.mark.parametrize("line", ["from mm2py import one\n", "def late():\n    import mm2py.one\n"])
+def test_a_circle_is_found(tmp_path: Path, line: str) -> None:
+    (tmp_path / "mm2py").mkdir()
+    (tmp_path / "mm2py" / "one.py").write_text("from mm2py.two import name\n")
+    (tmp_path / "mm2py" / "two.py").write_text(line)
+    assert set(circle(tmp_path)) == {"mm2py.one", "mm2py.two"}
