@@ -11,12 +11,9 @@ import argparse
 import random
 import signal
 import sys
-import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
-
-from confluent_kafka import Consumer, TopicPartition
 
 from bench import failover_beside
 from bench.campaign import add_arguments, carry_out

@@ -13,8 +13,8 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
-from mm2py.records.link_use import LinkUse
 from mm2py.records.control_record import NotStarted, TopicClaim
+from mm2py.records.link_use import LinkUse
 
 
 class TaskOwnership:

@@ -32,7 +32,7 @@ from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.status.not_copied import Reason
 
 SHOWN_MOST: Final = 50
-"""So many partitions of a topic that is not what was copied are named in its line of the log."""
+"""How many partitions of a topic that is not what was copied are named in its line of the log."""
 
 
 class GapKeeper(StoredGaps):

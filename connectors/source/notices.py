@@ -20,9 +20,9 @@ from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason
 
 OWN_LINES_MOST: Final = 20
-"""So many topics of each event get a line of their own in a round; the others share lines, which name them all."""
+"""How many topics of each event get a line of their own in a round; the others share lines, which name them all."""
 LINE_MOST_CHARS: Final = 4000
-"""So many characters of text a shared line holds."""
+"""How many characters of text a shared line holds."""
 AGAIN_S: Final = 3600.0
 """How long a refused setting is left alone while its value stays the same: the target may be upgraded meanwhile."""
 

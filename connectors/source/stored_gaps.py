@@ -37,9 +37,9 @@ WRITTEN_S: Final = 5.0
 AGAIN_MOST_S: Final = 10.0
 """How soon at the latest a status topic that cannot be used is tried again."""
 STANDSTILLS_AT_ONCE: Final = 200
-"""So many standstills stand in a request: one has some hundred bytes, and a request 1 MB."""
+"""How many standstills a request has: one has some hundred bytes, and a request 1 MB."""
 KEPT_MOST: Final = 10
-"""So many gaps of a partition that do not wait for an operator are kept, the latest."""
+"""How many gaps of a partition are kept that do not wait for an operator: the latest."""
 
 
 class StoredGaps:

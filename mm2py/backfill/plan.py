@@ -20,7 +20,7 @@ TASKS_MOST: Final = 500
 SLOTS_ASSUMED: Final = 2
 """For the expected time, where the number of executors is not known."""
 TASKS_A_SLOT: Final = 2
-"""So many tasks for each that may run at once: a slot that ends early then has another one."""
+"""How many tasks there are for each that may run at once: a slot that ends early then has another one."""
 MB: Final = 1_000_000
 
 

@@ -18,12 +18,12 @@ from functools import cache
 from typing import Any, Final
 
 from mm2py.config import keys
+from mm2py.config.kinds import BadValue, Key, Status, Table, addresses, boolean, strings
 from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import Entry
 from mm2py.config.references import holds_reference
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
-from mm2py.config.kinds import BadValue, Key, Status, Table, addresses, boolean, strings
 from mm2py.connector import Flow
 from mm2py.errors import ConfigError
 from mm2py.secret import (

@@ -15,6 +15,7 @@ from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
 from mm2py.config.groups import GroupsReading
 from mm2py.config.inventory import Item, may_mean_enabled, warnings_of
+from mm2py.config.kinds import BadValue, Key, Status, java_trim
 from mm2py.config.layers import (
     FlowLayers,
     Layer,
@@ -31,8 +32,16 @@ from mm2py.config.properties import Entry
 from mm2py.config.rest import read_rest
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
-from mm2py.config.kinds import BadValue, Key, Status, java_trim
-from mm2py.config.settings import CheckpointSettings, ClusterSettings, Configuration, ExactlyOnce, FlowSettings, GroupSyncSettings, HeartbeatSettings, OffsetSyncSettings
+from mm2py.config.settings import (
+    CheckpointSettings,
+    ClusterSettings,
+    Configuration,
+    ExactlyOnce,
+    FlowSettings,
+    GroupSyncSettings,
+    HeartbeatSettings,
+    OffsetSyncSettings,
+)
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.settings import Security

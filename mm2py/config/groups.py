@@ -11,11 +11,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from mm2py.config.kinds import (
+    BadValue,
+    Ensemble,
+    Key,
+    Status,
+    Table,
+    boolean,
+    ensemble,
+    integer,
+    java_trim,
+    table_of,
+    topic_name_part,
+)
 from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
 from mm2py.config.properties import Entry
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
-from mm2py.config.kinds import BadValue, Ensemble, Key, Status, Table, boolean, ensemble, integer, java_trim, table_of, topic_name_part
 from mm2py.config.settings import Election, GroupSettings, ZooKeeperSettings
 from mm2py.connector import ClusterAlias
 from mm2py.kafka.security.settings import TlsSettings

@@ -30,10 +30,10 @@ from mm2py.config.keys import (
     WORKER,
     WORKER_FAMILIES,
 )
+from mm2py.config.kinds import Key, Status, Table
 from mm2py.config.layers import WORKER_TOP_PREFIXES, Layer
 from mm2py.config.properties import Entry
 from mm2py.config.security.keys import SECURITY
-from mm2py.config.kinds import Key, Status, Table
 from mm2py.connector import ARROW, ClusterAlias, Flow
 from mm2py.secret import CLIENT_NAMES, may_show_unknown_key, shown_key, shown_unknown_key
 

@@ -12,10 +12,33 @@ from collections.abc import Mapping
 from typing import Literal
 
 from mm2py.config import groups, rest
+from mm2py.config.kinds import (
+    HostPort,
+    Key,
+    Table,
+    addresses,
+    auto_offset_reset,
+    boolean,
+    distinct_strings,
+    integer,
+    is_blank,
+    is_one_of,
+    java_trim,
+    name,
+    never,
+    not_yet,
+    one_of,
+    raw,
+    refused,
+    string,
+    strings,
+    superseded,
+    table_of,
+    topic_name,
+)
 from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import SECURITY
-from mm2py.config.kinds import HostPort, Key, Table, addresses, auto_offset_reset, boolean, distinct_strings, integer, is_blank, is_one_of, java_trim, name, never, not_yet, one_of, raw, refused, string, strings, superseded, table_of, topic_name
 from mm2py.topics.filters import DEFAULT_GROUPS, DEFAULT_GROUPS_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE

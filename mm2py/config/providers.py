@@ -14,10 +14,10 @@ from typing import Final
 
 import regex
 
+from mm2py.config.kinds import BadValue, java_trim, strings
 from mm2py.config.layers import Layer, bad_value, named
 from mm2py.config.properties import FILE_MAX_BYTES, Entry, parse_properties
 from mm2py.config.references import Provider, Unresolved
-from mm2py.config.kinds import BadValue, java_trim, strings
 from mm2py.errors import ConfigError
 from mm2py.secret import printable
 from mm2py.topics.filters import NotTranslatable, compile_java

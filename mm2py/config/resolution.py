@@ -17,11 +17,11 @@ from typing import Final
 from mm2py.config import keys
 from mm2py.config.flow_properties import stored_keys
 from mm2py.config.inventory import Item, take_inventory
+from mm2py.config.kinds import BadValue
 from mm2py.config.layers import named
 from mm2py.config.properties import Entry, Properties
 from mm2py.config.providers import read_providers
 from mm2py.config.references import Unresolved, holds_reference, resolve
-from mm2py.config.kinds import BadValue
 from mm2py.secret import Secret, may_hold_secret
 
 MASKED_MIN_CHARS: Final = 8

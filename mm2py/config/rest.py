@@ -15,11 +15,11 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from mm2py.config.kinds import BadValue, Key, boolean, one_of, string, strings
 from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
 from mm2py.config.properties import Entry
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
-from mm2py.config.kinds import BadValue, Key, boolean, one_of, string, strings
 from mm2py.kafka.security.settings import TlsSettings
 
 _LISTENER: Final = re.compile(r"(https?)://(?:\[([0-9a-fA-F:.%]+)\]|([0-9a-zA-Z\-._]*)):([0-9]{1,5})/?", re.IGNORECASE)

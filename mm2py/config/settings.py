@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mm2py.config.kinds import Ensemble, HostPort
+from mm2py.config.kinds import HostPort
 from mm2py.config.rest import RestSettings
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import Mm2Error
@@ -228,6 +228,6 @@ class Configuration:
     """By target cluster, of all selected pairs."""
     memory_max_bytes: int
     metrics_partitions_max: int
-    """So many partitions of a worker have series of their own on its metrics page."""
+    """How many partitions of a worker have series of their own on its metrics page."""
     warnings: tuple[str, ...]
     rest: RestSettings

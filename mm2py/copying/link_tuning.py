@@ -23,14 +23,14 @@ MEASURED_ROUND_TRIPS: Final = 4
 SETTLE_ROUND_TRIPS: Final = 6
 """How long new connections take until they carry what they can: they are opened, and the kernel's windows grow."""
 FIRST: Final = 4
-"""So many connections show what one of them carries."""
+"""How many connections it takes to see what one of them carries."""
 GROWTH: Final = 16
 TRY_GROWTH: Final = 1.5
 """By how much a number that was found is exceeded to see whether more pay now."""
 FOLLOWS: Final = 0.5
 """Connections pay if the rate gained at least this part of what they should have brought."""
 SPARE: Final = 1.25
-"""So many more connections are kept than the best rate needs."""
+"""How many more connections are kept than the best rate needs."""
 IDLE_S: Final = 10.0
 """How long connections are kept when there is nothing to catch up."""
 TRY_AGAIN_S: Final = 60.0

@@ -35,7 +35,7 @@ from mm2py.records.batch import stamp
 
 REQUESTS_IN_FLIGHT: Final = 5
 REQUESTS_ALWAYS: Final = 2
-"""So many may always be in flight: a late answer may only be due to a slow network."""
+"""How many requests may always be in flight: a late answer may only be due to a slow network."""
 REQUEST_BYTES: Final = 8 << 20
 FAR_REQUEST_BYTES: Final = 512 << 10
 """To a far broker. A connection takes some round trips for so much, and the others are not held up by it."""

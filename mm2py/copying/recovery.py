@@ -56,7 +56,7 @@ from mm2py.records.varints import CorruptBatch
 MISSES_MOST: Final = 10_000
 """After so many source records that a cleaned target lacks, the search for a later one ends."""
 REPEATED_FENCES_MOST: Final = 16
-"""So many deleted offsets may be markers of fences that were repeated, without a record among them."""
+"""How many deleted offsets may be markers of repeated fences, without a record among them."""
 _HALF: Final = SEQUENCE_MODULUS // 2
 
 

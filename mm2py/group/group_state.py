@@ -36,8 +36,20 @@ from mm2py.records.control_codec import (
     topic_claim_fields,
     writer_fields,
 )
+from mm2py.records.control_record import (
+    UNDIVIDED,
+    Assigned,
+    Beat,
+    Joined,
+    MemberId,
+    NotStarted,
+    TaskName,
+    TopicClaim,
+    Writer,
+    pack,
+    unpack,
+)
 from mm2py.records.link_use import LinkUse
-from mm2py.records.control_record import UNDIVIDED, Assigned, Beat, Joined, MemberId, NotStarted, TaskName, TopicClaim, Writer, pack, unpack
 
 
 class TopicClaims:

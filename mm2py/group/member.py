@@ -51,8 +51,21 @@ from mm2py.group.ownership import Ownership
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
+from mm2py.records.control_record import (
+    Beat,
+    ControlRecord,
+    Entry,
+    Joined,
+    Left,
+    Listed,
+    Loads,
+    MemberId,
+    NotStarted,
+    TaskName,
+    Writes,
+    shortened,
+)
 from mm2py.records.link_use import LinkUse
-from mm2py.records.control_record import Beat, ControlRecord, Entry, Joined, Left, Listed, Loads, MemberId, NotStarted, TaskName, Writes, shortened
 from mm2py.topics.names import control_log
 
 LEAVE_S: Final = 3.0

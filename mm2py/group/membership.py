@@ -38,7 +38,7 @@ REMEMBERED_MS: Final = 14 * 24 * 3_600_000
 STEP_MOST_MS: Final = 3_600_000
 """Of log time, between two records."""
 OUTAGES_MOST: Final = 4
-"""So many outages of the log in a row excuse that a member has written nothing."""
+"""How many outages of the log in a row excuse that a member has written nothing."""
 UNFENCED_MOST: Final = 1000
 
 

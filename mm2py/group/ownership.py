@@ -16,12 +16,12 @@ from mm2py.group.membership import View
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
-from mm2py.records.link_use import LinkUse
 from mm2py.records.control_record import Listed, NotStarted, Released, TaskName, TopicClaim, Writer, Writes
+from mm2py.records.link_use import LinkUse
 
 RELEASED_A_RECORD: Final = 2000
 LISTED_A_RECORD: Final = 1000
-"""So many topics stand in a record: their names have up to 249 characters, and may stand there three times."""
+"""How many topics a record has: a name has up to 249 characters, and may occur three times."""
 ItemT = TypeVar("ItemT")
 
 

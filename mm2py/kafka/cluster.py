@@ -44,7 +44,7 @@ AVOIDED_S = 30.0
 PARTITIONS_AT_ONCE: Final = 1000
 """After the metadata of so many, other tasks run: those of 100,000 partitions take a quarter of a second."""
 ASKED_MOST: Final = 1000
-"""So many topics are asked for by name at once."""
+"""How many topics are asked for by name at once."""
 WAITING_REPORT_S: Final = 5.0
 """How often it is logged that something still waits."""
 

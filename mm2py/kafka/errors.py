@@ -183,7 +183,7 @@ class ForeignCluster(KafkaError):
 
 
 MESSAGE_SHOWN: Final = 500
-"""So many characters of what a broker says; a log line has no more of it."""
+"""How many characters of what a broker says are kept; a log line has no more of it."""
 _DUMP: Final = "Request Request("
 _DUMPED_USER: Final = re.compile(r"session=Session\((.+?),[^,/]*/")
 

@@ -21,7 +21,7 @@ CHUNK_ENTRIES: Final = 256
 ENTRIES_AT_ONCE: Final = 4096
 """At most so many go into one record, some 6 KB."""
 WAITING_MOST: Final = 200_000
-"""So many entries wait at most for a topic that cannot be written to. Then another ledger begins: offset syncs
+"""How many entries wait at most for a topic that cannot be written to. Then another ledger begins: offset syncs
 answer for what was copied before."""
 
 

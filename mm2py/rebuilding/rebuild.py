@@ -31,7 +31,7 @@ CHANNEL: Final = "rebuild"
 PATIENCE_S: Final = 3.0
 """How long a log may seem shorter than it must be: a new leader's high watermark lags."""
 RECORDS_AT_ONCE: Final = 100
-"""So many chunks are written within one deadline."""
+"""How many chunks are written within one deadline."""
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from mm2py.errors import ConfigError
 from mm2py.secret import HIDDEN, setting_within
 
 REASON_MOST: Final = 200
-"""So many characters a reason may have."""
+"""How many characters a reason may have."""
 NAME_MOST: Final = 64
-"""So many characters of a user's name and of a host's are kept."""
+"""How many characters of a user's name and of a host's are kept."""
 
 
 @dataclass(frozen=True, slots=True)

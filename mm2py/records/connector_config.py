@@ -70,7 +70,7 @@ _KINDS: Final = (
 MALFORMED_KEPT_MOST: Final = 20
 MALFORMED_KEY_SHOWN: Final = 100
 PREVIOUS_MOST: Final = 3
-"""So many steps back are read; mm2py writes two at most."""
+"""How many steps back are read; mm2py writes two at most."""
 WRITES_KEPT_MOST: Final = 100
 RESTARTS_KEPT_MOST: Final = 100
 APPLY_COMMAND: Final = "mm2py apply"

@@ -18,8 +18,31 @@ from typing import Any, Final, TypeVar
 from mm2py import __version__
 from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.records.control_record import (
+    Assigned,
+    Beat,
+    Claim,
+    ControlRecord,
+    Evicted,
+    Fenced,
+    Joined,
+    Left,
+    Listed,
+    Loads,
+    MemberId,
+    NotStarted,
+    Released,
+    Resigned,
+    Skipped,
+    Snapshot,
+    TaskName,
+    TopicClaim,
+    Writer,
+    Writes,
+    pack,
+    unpack,
+)
 from mm2py.records.link_use import LinkUse
-from mm2py.records.control_record import Assigned, Beat, Claim, ControlRecord, Evicted, Fenced, Joined, Left, Listed, Loads, MemberId, NotStarted, Released, Resigned, Skipped, Snapshot, TaskName, TopicClaim, Writer, Writes, pack, unpack
 
 FORMAT_VERSION: Final = 1
 """What is written. If a higher one changes the layout of a kind, its reader tells them apart by ``format``."""

@@ -214,7 +214,7 @@ class Loads:
 
 
 REASON_MOST: Final = 1000
-"""So many characters of the reason are told why a connector is refused: a record may have 1 MiB."""
+"""How many characters the reason for a refusal may have: a record may have 1 MiB."""
 
 
 def shortened(why: str) -> str:

@@ -32,7 +32,7 @@ from mm2py.secret import HIDDEN, may_hold_secret
 HISTORY_KEY: Final = b"mm2py-history-"
 KEPT_MOST: Final = 500
 CHANGES_MOST: Final = 50
-"""So many changed settings are named; of others only the number is kept."""
+"""How many changed settings are named; of the others only the number is kept."""
 CHANGE_CHARS_MOST: Final = 500
 NAME_CHARS_MOST: Final = 300
 """Of a topic, a connector or a worker."""

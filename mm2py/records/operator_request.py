@@ -29,7 +29,7 @@ FORMAT_VERSION: Final = 1
 NUMBER_MOST: Final = (1 << 63) - 1
 """No number of ours is larger; what is larger in a record was not written by mm2py."""
 BY_MOST: Final = 200
-"""So many characters of who asked are kept."""
+"""How many characters of who asked are kept."""
 
 
 class MalformedRequest(ValueError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 NUMBERS_MOST: Final = 200_000
-"""So many partitions a topic may have by stored ranges: more is nonsense."""
+"""How many partitions a topic may have by stored ranges; more is nonsense."""
 DIGITS_MOST: Final = 9
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 FORMAT_VERSION: Final = 1
 KEY: Final = "mm2py-standstill-"
 CAUSES_MOST: Final = 20
-"""So many causes of one topic are kept, the first by their order: a record stays small."""
+"""How many causes of one topic are kept at most, the first by their order: a record stays small."""
 TEXT_MOST: Final = 1000
 
 

@@ -20,9 +20,9 @@ from mm2py.group.group_state import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import Author, with_reason
 from mm2py.records.connector_config import FlowConfig, Writer, told_writer
-from mm2py.records.link_use import LinkUse
 from mm2py.records.control_record import MemberId, NotStarted, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.records.link_use import LinkUse
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause

@@ -44,7 +44,7 @@ REPLAYED_NOTE = "mm2py replay has appended it since"
 LOOK_S: Final = 5.0
 """How long the target is read for that."""
 STRETCHES_READ: Final = 20
-"""So many stretches without copies are read on the target, to tell markers from records that others wrote."""
+"""How many stretches without copies are read on the target, to tell markers from records that others wrote."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class MissingAcls:
     beyond: Sequence[TopicAcl]
     """Grants for which there is no room."""
     in_all: int
-    """So many ACLs the flow's remote topics would have with all of these."""
+    """How many ACLs the flow's remote topics would have with all of these."""
 
 
 def missing_acls(

@@ -46,9 +46,9 @@ from rest.events.event import Event, EventKind
 from rest.events.sources import ToBrokers, TopicSource
 
 NAMED_MOST: Final = 20
-"""So many changed settings are named in an event."""
+"""How many changed settings are named in an event."""
 SHOWN_MOST: Final = 500
-"""So many characters of a name that a caller has sent."""
+"""How many characters of a name that a caller has sent are told."""
 _WORD_OF: Final = {HistoryKind.RESUMED: "running", HistoryKind.PAUSED: "paused", HistoryKind.STOPPED: "stopped"}
 
 

@@ -17,10 +17,10 @@ from mm2py.config import groups, keys
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import meaning, stored_keys
 from mm2py.config.inventory import Level, take_inventory
+from mm2py.config.kinds import Key, Status
 from mm2py.config.layers import FlowLayers, flow_layers
 from mm2py.config.origins import CLIENTS, clients_of, entry_of
 from mm2py.config.properties import Entry
-from mm2py.config.kinds import Key, Status
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import HIDDEN, Secret, is_hidden, may_be_address

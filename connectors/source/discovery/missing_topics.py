@@ -19,7 +19,7 @@ from mm2py.status.not_copied import Reason
 from mm2py.topics.unmatched import Unmatched, unmatched_steps
 
 NAMED_MOST: Final = 100
-"""So many entries are named."""
+"""How many entries are named."""
 HIDDEN_WHY: Final = "mm2py may not describe the source topic any more (TOPIC_AUTHORIZATION_FAILED)"
 MISSING_MOST_S: Final = 30.0
 """For how long, at most, a topic is missing before that is said: it may be created just now."""

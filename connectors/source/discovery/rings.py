@@ -55,7 +55,7 @@ PATIENCE_S: Final = 15.0
 """How long new topics wait for records that cannot be read just now. Then they are copied, and that is said."""
 ALIAS_SHOWN: Final = 100
 TOPICS_AT_ONCE: Final = 1000
-"""So many are judged before heartbeats go on."""
+"""How many are judged before heartbeats go on."""
 STRETCH_S: Final = 0.05
 """Or so long: what others have stored may hold patterns for which each name takes a tenth of a second."""
 LOOK_MOST_S: Final = 30.0

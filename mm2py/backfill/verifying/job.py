@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLICES_A_CORE: Final = 4
-"""So many tasks for each core that Spark has: a slow one holds up the end of the job less."""
+"""How many tasks each core of Spark gets: with more, a slow one holds up the end of the job less."""
 KeyRow = tuple[str, int, bytearray, int, int, bytearray | None]
 """Topic, partition, digest of the key, side, place, digest of the record."""
 T = TypeVar("T")

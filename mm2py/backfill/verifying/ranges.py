@@ -20,7 +20,7 @@ from typing import Final
 from mm2py.offsets.runs import Run
 
 LEAF_OFFSETS: Final = 4096
-"""So many source offsets have one digest."""
+"""How many source offsets share one digest."""
 Interval = tuple[int, int]
 """First offset, and the one behind the last."""
 

@@ -28,7 +28,7 @@ TAIL_MOST: Final = 100_000
 """Of a longer stretch behind the ledger nothing is compared."""
 
 SKIPPED_MOST: Final = 10_000
-"""So many source offsets may be among those behind the ledger that are not copied."""
+"""How many source offsets behind the ledger may be uncopied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from mm2py.config.kinds import BadValue, Key, Status, Table, boolean, integer, is_blank, is_one_of, java_trim, not_yet, one_of, refused, string, strings, superseded, table_of
+from mm2py.config.kinds import (
+    BadValue,
+    Key,
+    Status,
+    Table,
+    boolean,
+    integer,
+    is_blank,
+    is_one_of,
+    java_trim,
+    not_yet,
+    one_of,
+    refused,
+    string,
+    strings,
+    superseded,
+    table_of,
+)
 from mm2py.secret import Secret
 
 _PACKAGE = "org.apache.kafka.common.security"

@@ -17,9 +17,22 @@ from typing import Final
 from crc32c import crc32c
 
 from mm2py.compiled_core import CORE, Core, WalkedGroup, WalkRules
-from mm2py.copying.planning.rebuild import UNREADABLE, Heavy, Rebuilder, Stop, kind_of, stopped
 from mm2py.copying.planning.merge import merge
-from mm2py.copying.planning.steps import GROWTH_BYTES, MERGED_PLAIN_MAX_BYTES, PASS_ALL, Dropped, Fault, FaultKind, MergeRule, Outgoing, Plan, TargetRules, are_alike, jumps_of
+from mm2py.copying.planning.rebuild import UNREADABLE, Heavy, Rebuilder, Stop, kind_of, stopped
+from mm2py.copying.planning.steps import (
+    GROWTH_BYTES,
+    MERGED_PLAIN_MAX_BYTES,
+    PASS_ALL,
+    Dropped,
+    Fault,
+    FaultKind,
+    MergeRule,
+    Outgoing,
+    Plan,
+    TargetRules,
+    are_alike,
+    jumps_of,
+)
 from mm2py.errors import Mm2Error
 from mm2py.records.batch import (
     ATTRIBUTES_AT,

@@ -18,7 +18,6 @@ from typing import Final, Literal, NamedTuple
 
 from crc32c import crc32c
 
-from mm2py.compiled_core import Core
 from mm2py.records.batch import (
     DELTA_AT,
     HEADER_BYTES,
@@ -33,9 +32,7 @@ from mm2py.records.batch import (
 from mm2py.records.compression import (
     WHOLE_BUDGET,
     Codec,
-    CompressedDataCorrupt,
     DecodeBudget,
-    DecompressionBomb,
     decompress,
 )
 from mm2py.topics.filters import CopyMode
@@ -60,7 +57,7 @@ SMALL_RECORDS: Final = 40
 MIDDLE_RECORDS: Final = 400
 """The same if the target is the bottleneck: a batch costs its broker some 100 us."""
 BACKLOG_BATCHES: Final = 5
-"""So many batches of a partition may be in flight. More of them in one read are a backlog."""
+"""How many batches of a partition may be in flight. More of them in one read are a backlog."""
 
 
 class MergeRule(NamedTuple):

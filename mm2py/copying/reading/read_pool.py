@@ -38,8 +38,8 @@ LOOKED_AT_S: Final = 0.5
 HOLES_PART: Final = 8
 """For so many connections there is another one for holes, which others wait for. It has a negative number."""
 HOLES_A_CONNECTION: Final = 4
-"""So many of them that no copier waits for yet. Otherwise, when a time-out has left one connection for holes, the one
-that a copier waits for comes behind megabytes of others."""
+"""How many holes each connection asks for that no copier waits for yet. Otherwise, when a time-out has left one
+connection for holes, the one that a copier waits for comes behind megabytes of others."""
 
 
 class PoolLane(Protocol):

@@ -17,7 +17,7 @@ from rest.routes.v1.asking import ERRORS
 from rest.services import Shared
 
 SINCE_MOST = 4000
-"""So many characters of a place in the URL; ids that name very many partitions are for Last-Event-ID."""
+"""How many characters of a place in the URL are read; ids that name very many partitions are for Last-Event-ID."""
 EXAMPLE = """id: 5d0b2c171a
 event: settings.changed
 data: {"kind":"settings.changed","at_ms":1764000000000,"flow":"A->B","group":null,\

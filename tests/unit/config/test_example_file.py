@@ -12,8 +12,8 @@ import pytest
 from mm2py.config import keys
 from mm2py.config.configuration import load_configuration
 from mm2py.config.inventory import take_inventory
-from mm2py.config.properties import parse_properties
 from mm2py.config.kinds import Key, Status
+from mm2py.config.properties import parse_properties
 from mm2py.config.settings import Configuration
 
 EXAMPLE = Path(__file__).parents[3] / "mm2.properties.example"

@@ -21,11 +21,11 @@ from mm2py.config.flow_properties import (
     properties_of_connector,
     stored_keys,
 )
+from mm2py.config.kinds import Status, addresses
 from mm2py.config.layers import connector_config
 from mm2py.config.properties import Entry
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
-from mm2py.config.kinds import Status, addresses
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import parse_flow
 from mm2py.secret import CLIENT_NAMES, may_hold_secret

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mm2py.config.configuration import load_configuration
-from mm2py.config.rest import DEFAULT, Listener, RestSettings, listeners
 from mm2py.config.kinds import BadValue
+from mm2py.config.rest import DEFAULT, Listener, RestSettings, listeners
 from mm2py.errors import ConfigError
 
 

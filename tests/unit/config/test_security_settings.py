@@ -15,8 +15,8 @@ from deploy.local.broker_settings import render_properties
 from deploy.local.certificates import Authority
 from mm2py.config import keys, layers
 from mm2py.config.configuration import load_configuration
-from mm2py.config.security.keys import SECURITY
 from mm2py.config.kinds import Status
+from mm2py.config.security.keys import SECURITY
 from mm2py.config.settings import Configuration
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError

@@ -15,8 +15,8 @@ from mm2py.config import keys
 from mm2py.config.configuration import load_configuration, read_settings_file
 from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
-from mm2py.config.properties import parse_properties
 from mm2py.config.kinds import Status
+from mm2py.config.properties import parse_properties
 from mm2py.config.settings import CheckpointSettings, Configuration, FlowSettings, GroupSyncSettings, OffsetSyncSettings
 from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError

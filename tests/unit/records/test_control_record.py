@@ -16,8 +16,30 @@ from mm2py import __version__
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.records import control_codec
 from mm2py.records.control_codec import MalformedControlRecord, NewerFormat, decode, encode
+from mm2py.records.control_record import (
+    UNASSIGNED,
+    Assigned,
+    Beat,
+    Claim,
+    ControlRecord,
+    Evicted,
+    Fenced,
+    Joined,
+    Left,
+    Listed,
+    Loads,
+    MemberId,
+    NotStarted,
+    Released,
+    Resigned,
+    Skipped,
+    Snapshot,
+    TaskName,
+    TopicClaim,
+    Writer,
+    Writes,
+)
 from mm2py.records.link_use import LinkUse
-from mm2py.records.control_record import UNASSIGNED, Assigned, Beat, Claim, ControlRecord, Evicted, Fenced, Joined, Left, Listed, Loads, MemberId, NotStarted, Released, Resigned, Skipped, Snapshot, TaskName, TopicClaim, Writer, Writes
 
 MEMBER = MemberId("0123456789ab")
 WHERE = "mm2-cluster.mm2py.internal offset 7"

@@ -18,9 +18,26 @@ from mm2py.records.author import UNKNOWN
 from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.connector_config import Writer as ConfigWriter
-from mm2py.records.link_use import LinkUse
-from mm2py.records.control_record import Assigned, Beat, Claim, ControlRecord, Entry, Evicted, Fenced, Joined, Listed, Loads, MemberId, NotStarted, Released, TaskName, Writer, Writes
+from mm2py.records.control_record import (
+    Assigned,
+    Beat,
+    Claim,
+    ControlRecord,
+    Entry,
+    Evicted,
+    Fenced,
+    Joined,
+    Listed,
+    Loads,
+    MemberId,
+    NotStarted,
+    Released,
+    TaskName,
+    Writer,
+    Writes,
+)
 from mm2py.records.gap_record import Done, Gap, GapKind
+from mm2py.records.link_use import LinkUse
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.source_offset import StoredPosition

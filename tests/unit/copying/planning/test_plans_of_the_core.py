@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.compiled_core import CHOICE, WalkRules
-from mm2py.copying.planning.planner import plan
 from mm2py.copying.planning.merge import merge
+from mm2py.copying.planning.planner import plan
 from mm2py.copying.planning.steps import MergeRule, Outgoing, TargetRules
 from mm2py.records.batch import HEADER_BYTES, Codec, NewRecord, build_batch, place, read_header
 from tests.fuzz.reads import Read, compare, damaged, difference

@@ -17,9 +17,27 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.copying.planning.planner import plan
 from mm2py.copying.planning.merge import merge
-from mm2py.copying.planning.steps import BACKLOG_BATCHES, GROWTH_BYTES, MERGE_ALL, MERGE_SMALL, MERGED_MAX_BYTES, MERGED_PLAIN_MAX_BYTES, MIDDLE_BYTES, PASS_ALL, SMALL_BYTES, SMALL_RECORDS, TINY_COMPRESSED_BYTES, Dropped, MergeRule, Outgoing, Plan, TargetRules, merge_rule
+from mm2py.copying.planning.planner import plan
+from mm2py.copying.planning.steps import (
+    BACKLOG_BATCHES,
+    GROWTH_BYTES,
+    MERGE_ALL,
+    MERGE_SMALL,
+    MERGED_MAX_BYTES,
+    MERGED_PLAIN_MAX_BYTES,
+    MIDDLE_BYTES,
+    PASS_ALL,
+    SMALL_BYTES,
+    SMALL_RECORDS,
+    TINY_COMPRESSED_BYTES,
+    Dropped,
+    MergeRule,
+    Outgoing,
+    Plan,
+    TargetRules,
+    merge_rule,
+)
 from mm2py.errors import ConfigError
 from mm2py.records import batch as batches
 from mm2py.records.batch import HEADER_BYTES, Record, assemble, crc_is_right, place, read_header, read_records
