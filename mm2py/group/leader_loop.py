@@ -26,6 +26,7 @@ from mm2py.errors import Mm2Error, for_each
 from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.election.candidate import Candidate
+from mm2py.group.member_handle import MemberHandle
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused

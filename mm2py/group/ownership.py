@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from mm2py.connector import Flow, Kind
+from mm2py.group.member_handle import MemberHandle
 from mm2py.group.membership import View
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mm2py.compiled_core import Core
 from mm2py.copying.planning.steps import GROWTH_BYTES, Merged, decompressed, most_merged_bytes
-from mm2py.records.batch import HEADER_BYTES, read_header
-from mm2py.records.compression import Codec, CompressedDataCorrupt, DecompressionBomb, assemble
+from mm2py.records.batch import HEADER_BYTES, assemble, read_header
+from mm2py.records.compression import Codec, CompressedDataCorrupt, DecompressionBomb
 
 
 def merge(

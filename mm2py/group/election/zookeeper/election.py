@@ -271,18 +271,18 @@ class ZooKeeperElection:
         log: FilteringBoundLogger,
     ) -> None:
         """``cluster_id`` is the target cluster's; ``worker`` is written into our node, for people who look there."""
-        assert group.election.zookeeper is not None  # noqa: S101  (config/groups.py sees to it)
+        assert group.zookeeper is not None  # noqa: S101  (config/groups.py sees to it)
         self.blocked: ElectionBlocked | None = None
         """Why this worker cannot be elected now; None if nothing prevents it."""
-        self.path = f"{group.election.zookeeper.chroot}/mm2py/{group.name}/{cluster_id}/election"
+        self.path = f"{group.zookeeper.chroot}/mm2py/{group.name}/{cluster_id}/election"
         """The node whose children are the candidates."""
-        self._settings: ZooKeeperSettings = group.election.zookeeper
+        self._settings: ZooKeeperSettings = group.zookeeper
         self._timeout_s = group.session_timeout_s
         self._worker = worker.encode()
         self._clock = clock
         self._backoff = Backoff(rng, first_s=0.05, most_s=2.0)
         self._log = log
-        tls = group.election.zookeeper.tls
+        tls = group.zookeeper.tls
         self._tls = None if tls is None else Tls(tls, lambda why: log.warning("election.security_stale", why=why))
         self._confirmation: Confirmation | None = None
         self._changed = asyncio.Event()
