@@ -20,7 +20,7 @@ def modules(root: Path) -> Mapping[str, Path]:
 
 
 def imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    """Yield the modules that one names anywhere, also within functions and for the type checker alone."""
+    """Yield what a module imports, also within its functions and under TYPE_CHECKING."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:

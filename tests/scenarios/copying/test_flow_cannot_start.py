@@ -1,4 +1,4 @@
-"""Attempt after attempt of a flow fails, or waits: the group is told with heartbeats, and whoever asks hears of it.
+"""Attempt after attempt of a flow fails, or waits: heartbeats tell the group, and the status names it.
 
 Nothing of such a flow runs that could store why. The status said nothing until records had waited for half a minute,
 and then that no worker has said why.
