@@ -30,7 +30,6 @@ from bench.paced import percentile
 from bench.pages import Facts, first_lines, table
 from bench.processes import cpu_s, peak_mb, resident_mb
 from bench.runs import Run, RunLog
-from connectors.checkpoint.connector import LOOK_EVERY_S, CheckpointConnector
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
@@ -40,6 +39,7 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.logs import make_logger
 from mm2py.records.checkpoint import decode
+from mm2py_connectors.checkpoint.connector import LOOK_EVERY_S, CheckpointConnector
 from tests.cluster.kafka_client import create_topic, new_name
 from tests.cluster.running import Mm2py, Value, one_way_properties
 

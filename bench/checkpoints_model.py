@@ -29,8 +29,6 @@ from bench.campaign import add_arguments
 from bench.machine import commit, hardware
 from bench.pages import Facts, first_lines, save, table, today
 from bench.runs import Run, RunLog
-from connectors.checkpoint.connector import LOOK_EVERY_S, CheckpointConnector
-from connectors.checkpoint.ledger_upkeep import FIRST_AFTER_S
 from mm2py.connector import TopicName
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, ProduceRequest, TopicPartition
 from mm2py.kafka.transport.connection import encode as encode_entity
@@ -38,6 +36,8 @@ from mm2py.offsets.runs import Run as Stretch
 from mm2py.records import offset_sync
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk, encode, encode_key
 from mm2py.records.offset_sync import OffsetSync
+from mm2py_connectors.checkpoint.connector import LOOK_EVERY_S, CheckpointConnector
+from mm2py_connectors.checkpoint.ledger_upkeep import FIRST_AFTER_S
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual

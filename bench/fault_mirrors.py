@@ -23,6 +23,7 @@ from deploy.local.guardian import guard
 from deploy.local.jars import jar_directory
 from deploy.local.java import java
 from deploy.local.jvm import LOGGING
+from deploy.local.python_path import python_path
 
 MM2PY: Final = "mm2py"
 MM2: Final = "mm2"
@@ -139,7 +140,7 @@ class Worker:
                 cwd=self.log_path.parent,
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(ROOT),
+                    "PYTHONPATH": python_path(ROOT),
                     "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
                     **guard().environment(),
                 },

@@ -24,7 +24,6 @@ from bench.campaign import add_arguments
 from bench.machine import commit, hardware
 from bench.pages import Facts, first_lines, save, table, today
 from bench.runs import Run, RunLog
-from connectors.source.task.ledger_keeper import LedgerKeeper
 from mm2py.connector import TopicName
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.copier import Copier
@@ -39,6 +38,7 @@ from mm2py.offsets.sync_store import SLOTS
 from mm2py.records import offset_sync
 from mm2py.records.batch import NewRecord
 from mm2py.records.offset_sync import OffsetSync
+from mm2py_connectors.source.task.ledger_keeper import LedgerKeeper
 from tests.fakes.flow_context import make_context
 
 PARTITIONS: Final = 12

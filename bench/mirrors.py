@@ -28,6 +28,7 @@ from deploy.local.jars import jar_directory
 from deploy.local.java import java
 from deploy.local.jvm import LOGGING
 from deploy.local.network import inside
+from deploy.local.python_path import python_path
 
 ROOT: Final = Path(__file__).parents[1]
 MM2PY: Final = "mm2py"
@@ -247,5 +248,5 @@ def _inherited() -> dict[str, str]:
 
 _OWN_VARIABLES: Final = {
     # kio and structlog import hypothesis and rich where they are installed, as for tests: 0.2 s at each start.
-    "PYTHONPATH": os.pathsep.join([str(ROOT / "bench" / "not_installed"), str(ROOT)]),
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "bench" / "not_installed"), python_path(ROOT)]),
 }

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from connectors.source.recovery.previous_producers import KeepAlive
-from connectors.source.task.position_keeper import PositionKeeper
 from mm2py.cli import main as cli
 from mm2py.copying.events import PositionStored
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py_connectors.source.recovery.previous_producers import KeepAlive
+from mm2py_connectors.source.task.position_keeper import PositionKeeper
 
 
 def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:

@@ -26,7 +26,7 @@ COLUMNS: Final = (
     "topic string, partition int, source_first long, source_next long, target_first long, target_next long,"
     " records long, bytes long, digest long, seconds double, attempt int"
 )
-"""Of the results, see ``connectors.backfill.attempt.CopiedRange``."""
+"""Of the results, see ``mm2py_connectors.backfill.attempt.CopiedRange``."""
 _ARROW: Final = {"string": "string", "int": "int32", "long": "int64", "double": "float64"}
 """Arrow's types, by those of Spark."""
 

@@ -21,7 +21,7 @@ from mm2py.offsets.runs import Entry, Run
 from mm2py.topics.names import ledger_topic
 
 Row = Mapping[str, Any]
-"""See ``connectors.backfill.attempt.CopiedRange``."""
+"""See ``mm2py_connectors.backfill.attempt.CopiedRange``."""
 NOWHERE: Final = "none"
 
 

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.backfill.attempt import Attempt, CopiedRange
 from mm2py.backfill.copy_job import TaskOrder
 from mm2py.cli.command import connect, flow_of, loop_factory
 from mm2py.clock import SystemClock
@@ -29,6 +28,7 @@ from mm2py.logs import make_logger
 from mm2py.records.backfill_record import process_of
 from mm2py.records.connector_config import decode_flow
 from mm2py.shared_settings.follow import merged_or_file
+from mm2py_connectors.backfill.attempt import Attempt, CopiedRange
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import NoReturn
 from mm2py.cli.command import CommandParser
 from mm2py.errors import ConfigError
 from mm2py.secret import Secret
-from rest.access.hashes import TOKEN_MIN_CHARS, hash_password, hash_token
+from mm2py_rest.access.hashes import TOKEN_MIN_CHARS, hash_password, hash_token
 
 
 class _SilentParser(CommandParser):

@@ -21,7 +21,6 @@ from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
-from connectors import wiring
 from mm2py import __version__
 from mm2py.cli import rest_process, supervisor
 from mm2py.cli.command import (
@@ -51,6 +50,7 @@ from mm2py.logs import LEVELS, level_of, make_logger, set_level
 from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT
 from mm2py.worker.herder import Herder
 from mm2py.worker.snapshot import snapshot_parts
+from mm2py_connectors import wiring
 
 VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
 """For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""

@@ -205,7 +205,7 @@ def _listen_at(family: int, address: tuple[str | int, ...], *, is_everywhere: bo
 def python() -> list[str]:
     """Return the interpreter, which looks for modules where this process does.
 
-    The story: the script ``mm2py`` is started in a directory that holds another ``rest.py``. The script does
+    The story: the script ``mm2py`` is started in a directory that holds another module ``json``. The script does
     not look there, and neither may the process that it starts.
     """
     looks_here = not {"", os.getcwd()}.isdisjoint(sys.path)
@@ -256,7 +256,7 @@ class RestProcess:
             handed = [theirs.fileno(), *(bound.socket.fileno() for bound in self._bound)]
             process = await asyncio.create_subprocess_exec(
                 *python(),
-                *("-m", "rest"),
+                *("-m", "mm2py_rest"),
                 *("--channel", str(theirs.fileno())),
                 *("--sockets", sockets_text([(bound.number, bound.socket.fileno()) for bound in self._bound])),
                 *("--listeners", ",".join(bound.listener.without_port for bound in self._bound)),

@@ -2,7 +2,7 @@
 
 Answers to ``listeners``, ``admin.listeners`` and ``listeners.https.*`` of Kafka Connect's worker. MirrorMaker 2's
 dedicated mode serves only its own processes there. The users and their roles stand in a file of their own
-(``rest/access/users.py``).
+(``rest/mm2py_rest/access/users.py``).
 """
 
 from __future__ import annotations

@@ -35,11 +35,13 @@ from typing import IO, Any, Final, Self, TypeVar, overload
 from deploy.local.broker_settings import render_properties
 from deploy.local.guardian import guard
 from deploy.local.kafka import KafkaCluster
+from deploy.local.python_path import python_path
 from tests.cluster import patience
 from tests.cluster.patience import now_s
 
 ROOT: Final = Path(__file__).parents[2]
-OWN_PATH: Final = os.pathsep.join([str(Path(__file__).parent / "without"), str(ROOT)])
+
+OWN_PATH: Final = os.pathsep.join([str(Path(__file__).parent / "without"), python_path(ROOT)])
 """The ``PYTHONPATH`` of a process under test."""
 PATIENCE: Final = patience.PATIENCE
 DEADLINE_S: Final = 30.0 * PATIENCE

@@ -7,13 +7,13 @@ import random
 from collections.abc import Mapping
 from typing import Any, cast
 
-from connectors.source.context import FlowContext, FlowState
 from mm2py.connector import ClusterAlias, Side
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics.counters import Metrics
+from mm2py_connectors.source.context import FlowContext, FlowState
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.world import flow_settings
 

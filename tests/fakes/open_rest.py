@@ -6,8 +6,8 @@ from typing import Any
 
 from mm2py.status.facts import Facts
 from mm2py.status.report import Report, report_of
-from rest.access.callers import EVERYONE, Caller
-from rest.access.roles import CALLER_KEY
+from mm2py_rest.access.callers import EVERYONE, Caller
+from mm2py_rest.access.roles import CALLER_KEY
 
 
 def open_to_all(app: Any) -> Any:

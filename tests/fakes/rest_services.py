@@ -21,14 +21,14 @@ from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
-from rest.access.audit import Audit
-from rest.access.authentication import Authentication
-from rest.access.gate import App, Gate
-from rest.access.local_token import LocalToken
-from rest.access.users import UsersFile
-from rest.app import make_app
-from rest.services import Services
-from rest.settings.changes import Changed
+from mm2py_rest.access.audit import Audit
+from mm2py_rest.access.authentication import Authentication
+from mm2py_rest.access.gate import App, Gate
+from mm2py_rest.access.local_token import LocalToken
+from mm2py_rest.access.users import UsersFile
+from mm2py_rest.app import make_app
+from mm2py_rest.services import Services
+from mm2py_rest.settings.changes import Changed
 from tests.fakes import v1_services
 from tests.fakes.worker_snapshot import worker as worker_snapshot
 

@@ -38,13 +38,13 @@ from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import report_of
 from mm2py.status.target_alone import GroupsTold, OffsetsTold
 from mm2py.topics.filters import WhyNot
-from rest.access.callers import EVERYONE, Caller
-from rest.access.roles import CALLER_KEY
-from rest.app import make_app
-from rest.clusters.live import View
-from rest.reports.quarantine import QuarantinedRecord
-from rest.services import Services
-from rest.v1 import V1
+from mm2py_rest.access.callers import EVERYONE, Caller
+from mm2py_rest.access.roles import CALLER_KEY
+from mm2py_rest.app import make_app
+from mm2py_rest.clusters.live import View
+from mm2py_rest.reports.quarantine import QuarantinedRecord
+from mm2py_rest.services import Services
+from mm2py_rest.v1 import V1
 from tests.scenarios.world import configuration, flow_settings, settings_file
 
 A, B = ClusterAlias("A"), ClusterAlias("B")

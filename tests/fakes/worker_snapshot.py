@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from connectors.source.task.measures import Departed, partition_rows
 from mm2py.copying.copied_partition import CopiedPartition, Reading
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, PositionStored
@@ -25,6 +24,7 @@ from mm2py.metrics.snapshot import (
 from mm2py.metrics.windows import Window, WindowState
 from mm2py.records.link_use import LinkUse
 from mm2py.records.source_offset import StoredPosition
+from mm2py_connectors.source.task.measures import Departed, partition_rows
 from tests.fakes.shell import DeafShell
 
 NOW_S = 1000.0

@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 
+from deploy.local.python_path import python_path
 from mm2py.records.control_record import Fenced, Left
 from tests.cluster.kafka_client import delete_topic, record_count
 from tests.cluster.kafka_proxy import KafkaProxy
@@ -309,14 +310,14 @@ def other_version(folder: Path, *, format_version: int) -> dict[str, str]:
         assert text.count(old) == 1
         text = text.replace(old, new)
     codec.write_text(text)
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": python_path(folder)}
 
 
 def test_a_rolling_upgrade_and_back_costs_no_record_and_no_fence(pair: Pair, tmp_path: Path) -> None:
     """F79: one by one to a newer version, whose records have fields that we do not know, and back again."""
     younger = other_version(tmp_path, format_version=1)
     with SharedScene(pair, "upgraded", workers=2) as scene:
-        for environment in (younger, {"PYTHONPATH": str(ROOT)}):
+        for environment in (younger, {"PYTHONPATH": python_path(ROOT)}):
             for leaving in [worker for worker in scene.workers if worker.alive]:
                 scene.group.start_another(environment=environment)
                 assert leaving.terminate() == 0

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from deploy.local.python_path import python_path
 from tests.mutants.table import Mutant
 
 RUN_TIMEOUT_S: Final = 1200
@@ -163,7 +164,7 @@ def _pytest(
 def _run(command: Sequence[str], copy: Path, most_s: float = RUN_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
-        "PYTHONPATH": str(copy),
+        "PYTHONPATH": python_path(copy),
         "PYTHONHASHSEED": "0",  # the order of sets of strings is part of a simulated run
         "GIT_CEILING_DIRECTORIES": str(copy.parent),
     }

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any, TextIO, cast, overload
 
 from kio.static.protocol import Payload
 
-from connectors.source.connector import SourceConnector
-from connectors.source.task.source_task import SourceTask
-from connectors.wiring import WorkerContext, make_herder
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
@@ -28,6 +25,9 @@ from mm2py.kafka.errors import BrokerUnreachable, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest, TopicPartition
 from mm2py.logs import _one_line, _text_line, make_logger
 from mm2py.records.control_record import TaskName
+from mm2py_connectors.source.connector import SourceConnector
+from mm2py_connectors.source.task.source_task import SourceTask
+from mm2py_connectors.wiring import WorkerContext, make_herder
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.network_model import frozen
 from tests.fakes.virtual_time import VirtualClock

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.python_path import python_path
 from mm2py.group.leader_loop import EvictedWriters
 from mm2py.group.leader_loop import Outcome as DeadOutcome
 from mm2py.records.control_record import Writer
@@ -31,7 +32,7 @@ def _simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, "-c", "import sys; from tests.simulation.__main__ import main; sys.exit(main())", *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": python_path(ROOT)},
         capture_output=True,
         text=True,
         timeout=280,

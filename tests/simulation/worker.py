@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from connectors.source.connector import SourceConnector
-from connectors.wiring import WorkerContext, make_herder
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Side
@@ -22,6 +20,8 @@ from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import make_logger
+from mm2py_connectors.source.connector import SourceConnector
+from mm2py_connectors.wiring import WorkerContext, make_herder
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.simulation.faulty_connection import Effects, FaultyConnection

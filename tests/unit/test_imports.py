@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("mm2py", "connectors", "rest", "bench")
+PACKAGES = {"mm2py": ".", "mm2py_connectors": "connectors", "mm2py_rest": "rest", "bench": "."}
+"""Each with the folder that it is in."""
 
 
 def modules(root: Path) -> Mapping[str, Path]:
     """Return the modules by name; a package has that of its ``__init__``."""
-    paths = [path for package in PACKAGES for path in (root / package).rglob("*.py")]
-    return {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {
+        ".".join(path.relative_to(root / folder).with_suffix("").parts).removesuffix(".__init__"): path
+        for package, folder in PACKAGES.items()
+        for path in (root / folder / package).rglob("*.py")
+    }
 
 
 def imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:

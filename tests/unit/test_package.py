@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"mm2py", "connectors", "rest"}
+PACKAGES = {"mm2py", "mm2py_connectors", "mm2py_rest"}
+FOLDERS = {"mm2py", "connectors", "rest"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_the_source_archive_holds_the_three_packages_and_what_builds_them(built:
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
         tops = {name.split("/")[1] for name in tar.getnames() if "/" in name}
-    assert tops - {".gitignore"} == PACKAGES | {"README.md", "LICENSE", "pyproject.toml", "PKG-INFO"}
+    assert tops - {".gitignore"} == FOLDERS | {"README.md", "LICENSE", "pyproject.toml", "PKG-INFO"}
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def test_only_what_a_worker_sends_to_its_own_rest_process_is_exempt_from_that() 
         for line in path.read_text().splitlines()
         if exempt.search(line)
     ]
-    assert found == ["rest/worker_link.py"]
+    assert found == ["rest/mm2py_rest/worker_link.py"]
 
 
 def name_of(requirement: str) -> str:

@@ -15,6 +15,7 @@ from bench.filling import WrongShape, append, check_shape
 from bench.sides import Side
 from bench.workloads import SINGLE
 from deploy.local.kafka import KafkaCluster
+from deploy.local.python_path import python_path
 from mm2py.records.compression import Codec
 from tests.cluster.copies import new_name
 from tests.cluster.running import PATIENCE
@@ -26,7 +27,7 @@ def _run(module: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         check=False,
         capture_output=True,
         text=True,
@@ -60,7 +61,7 @@ def test_a_short_soak_copies_all_it_writes() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.soak", "--idle-minutes", "0.2", "--load-minutes", "0.3"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         check=False,
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from deploy.local.certificates import write_private
 from deploy.local.kafka import KafkaCluster
 from mm2py.login import host_name, login_name
 from mm2py.secret import Secret
-from rest.access.hashes import hash_token
+from mm2py_rest.access.hashes import hash_token
 from tests.cluster.commands.test_apply import run_apply
 from tests.cluster.copies import make_topic
 from tests.cluster.kafka_client import new_name

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from deploy.local.kafka import KafkaCluster
+from deploy.local.python_path import python_path
 from tests.cluster.commands.test_refusals import member_of
 from tests.cluster.copies import new_topic
 from tests.cluster.kafka_client import admin, new_name, record_count, write
@@ -87,7 +88,7 @@ def test_watching_redraws_a_terminal_until_ctrl_c(source_cluster: KafkaCluster, 
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT), "TERM": "xterm"},
     )
     os.close(theirs)
     try:

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from deploy.local.kafka import KafkaCluster
+from deploy.local.python_path import python_path
 from mm2py.records.batch import NewRecord
 from mm2py.records.quarantined import Quarantined, Replayed, decode
 from tests.checker.traffic import Planned
@@ -76,7 +77,7 @@ def replay(file: Path, *arguments: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         timeout=COMMAND_S,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         cwd=file.parent,
         check=False,
     )

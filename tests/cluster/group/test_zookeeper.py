@@ -21,6 +21,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from deploy.local.certificates import Authority, write_private
 from deploy.local.ports import HOST, lease_ports
+from deploy.local.python_path import python_path
 from deploy.local.zookeeper import ZooKeeper, ZooKeeperEnsemble
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.election.zookeeper.election import ZooKeeperElection
@@ -525,7 +526,7 @@ def process(connect: str, worker: str) -> Iterator[subprocess.Popen[bytes]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
     ) as started:
         try:
             yield started

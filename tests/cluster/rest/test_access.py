@@ -20,8 +20,8 @@ import pytest
 from deploy.local.certificates import Authority, write_private
 from deploy.local.kafka import KafkaCluster
 from mm2py.secret import Secret
-from rest.access.crowd import WAITING_MOST
-from rest.access.hashes import hash_password, hash_token
+from mm2py_rest.access.crowd import WAITING_MOST
+from mm2py_rest.access.hashes import hash_password, hash_token
 from tests.cluster.kafka_client import read
 from tests.cluster.rest.serving import peak_mib
 from tests.cluster.rest.test_crowds import idle

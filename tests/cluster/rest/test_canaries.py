@@ -25,7 +25,7 @@ import pytest
 from deploy.local.certificates import Authority, write_private
 from deploy.local.kafka import KafkaCluster
 from mm2py.secret import Secret
-from rest.access.hashes import hash_password, hash_token
+from mm2py_rest.access.hashes import hash_password, hash_token
 from tests.cluster.kafka_client import create_topic, record_count, write
 from tests.cluster.rest.canaries import Canaries, Topics
 from tests.cluster.running import ANSWER_S, Mm2py, Value, one_way_properties, wait_until

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from rest.access.crowd import WAITING_MOST
+from mm2py_rest.access.crowd import WAITING_MOST
 from tests.cluster.kafka_client import create_topic, new_name, record_count, write
 from tests.cluster.rest.serving import LISTENERS, asked, peak_mib
 from tests.cluster.rest.test_rest_process import rest_processes

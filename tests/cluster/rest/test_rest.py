@@ -16,7 +16,7 @@ from requests.exceptions import HTTPError
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.login import host_name
-from rest.events.feed import STREAMS_MOST
+from mm2py_rest.events.feed import STREAMS_MOST
 from tests.cluster.kafka_client import create_topic, new_name, values, write
 from tests.cluster.rest.serving import LISTENERS, Asked, asked, lines_of_readme, run_line, token
 from tests.cluster.running import COMMAND_S, DEADLINE_S, OWN_PATH, PATIENCE, Mm2py, one_way_properties, wait_until

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from connectors.backfill.attempt import Attempt, CopiedRange
 from mm2py.backfill.hold import Hold, SettingsChanged
 from mm2py.backfill.results import counted_by_ledger
 from mm2py.backfill.selection import selection_of
@@ -23,6 +22,7 @@ from mm2py.records.backfill_record import Backfill, Holds, Range, State, backfil
 from mm2py.records.connector_config import FLOW_KEY, Writer
 from mm2py.shared_settings.config_log import ConfigLog, Written
 from mm2py.shared_settings.flow_config import Follow, changed
+from mm2py_connectors.backfill.attempt import Attempt, CopiedRange
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.near_brokers import NearBrokers

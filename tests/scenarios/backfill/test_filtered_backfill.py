@@ -12,13 +12,13 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="Run `make venv-spark`.")
 
-from connectors.backfill.attempt import Attempt  # noqa: E402
 from mm2py.backfill.pipeline.filtered_source import FilteredSource, RowsPassed  # noqa: E402
 from mm2py.connector import Side  # noqa: E402
 from mm2py.kafka.cluster import fetch_metadata  # noqa: E402
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionFetch, TopicFetch, TopicPartition  # noqa: E402
 from mm2py.kafka.producer.fencing import TransactionalId  # noqa: E402
 from mm2py.records.backfill_record import Range, State, process_of  # noqa: E402
+from mm2py_connectors.backfill.attempt import Attempt  # noqa: E402
 from tests.fakes.broker.record_batch import StoredRecord  # noqa: E402
 from tests.scenarios.backfill.test_backfill import ID, Lines, backfill_of, copied, ranges_of  # noqa: E402
 from tests.scenarios.config_world import log_of  # noqa: E402

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.source.topic_sync import NEWS_EVERY_S
 from mm2py.kafka.messages import CreateAclsRequest, DescribeAclsRequest
 from mm2py.topics.acls import Operation, Pattern, Permission
+from mm2py_connectors.source.topic_sync import NEWS_EVERY_S
 from tests.scenarios.sync_world import EVERY_MINUTE, HOUR_S, IDENTITY, MINUTE_S, acl, lines, times_of, until, world_with
 from tests.scenarios.world import World
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from connectors.source.discovery.remote_topics import Vanished
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings
@@ -20,6 +19,7 @@ from mm2py.copying.planning.steps import TargetRules
 from mm2py.copying.positions import Position
 from mm2py.kafka.cluster import PartitionMetadata, TopicMetadata
 from mm2py.kafka.port import ProducerIdentity
+from mm2py_connectors.source.discovery.remote_topics import Vanished
 from tests.fakes.broker.broker_model import ClusterModel, Record
 from tests.fakes.broker.partition_model import NO_LEADER
 from tests.fakes.shell import DeafShell

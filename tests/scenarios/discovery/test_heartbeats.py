@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from connectors.heartbeat.connector import HeartbeatConnector
-from connectors.heartbeat.path import PathConnector
 from mm2py.config.settings import ClusterSettings, HeartbeatSettings
 from mm2py.connector import ClusterAlias, Connector, PathStatus, parse_flow
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.heartbeat import Heartbeat, decode, encode
+from mm2py_connectors.heartbeat.connector import HeartbeatConnector
+from mm2py_connectors.heartbeat.path import PathConnector
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
 from tests.fakes.near_brokers import NearBrokers

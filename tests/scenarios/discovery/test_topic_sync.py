@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from connectors.source.notices import AGAIN_S
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry, NewTopic
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.topics.topic_configs import ConfigSource
+from mm2py_connectors.source.notices import AGAIN_S
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import run_virtual
 from tests.scenarios.sync_world import EVERY_MINUTE, HOUR_S, IDENTITY, MINUTE_S, acl, lines, times_of, until, world_with

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.source.gap_keeper import GapKeeper
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
 from mm2py.records.source_offset import partition_of
+from mm2py_connectors.source.gap_keeper import GapKeeper
 from tests.fakes.broker.broker_model import Record
 from tests.fakes.flow_context import make_context
 from tests.scenarios.world import World

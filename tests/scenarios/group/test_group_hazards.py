@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from connectors.source.connector import SourceConnector
-from connectors.source.refusals import ExactlyOnceImpossible
 from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.group.member import MEMBER_DRAIN_S
 from mm2py.kafka.port import ProduceRequest, TopicPartition
@@ -16,6 +14,8 @@ from mm2py.records import control_codec
 from mm2py.records.control_record import Left, MemberId
 from mm2py.records.gap_record import Answer, Command, Gap, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
+from mm2py_connectors.source.connector import SourceConnector
+from mm2py_connectors.source.refusals import ExactlyOnceImpossible
 from tests.fakes.broker.record_batch import Record
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import SESSION_S, Process, SharedWorld, run

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from connectors.source.connector import SourceConnector
 from mm2py.kafka.port import ProduceRequest
+from mm2py_connectors.source.connector import SourceConnector
 from tests.scenarios.gate import Request
 from tests.scenarios.shared_world import Process, SharedWorld
 from tests.simulation.incarnation import SimulationLoop

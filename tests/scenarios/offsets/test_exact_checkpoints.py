@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import pytest
 
-from connectors.checkpoint.connector import CheckpointConnector
 from mm2py.connector import TopicName
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records import offset_sync
 from mm2py.records.checkpoint import Checkpoint
 from mm2py.records.ledger_record import NewerLedgerFormat, decode, encode
 from mm2py.records.offset_sync import OffsetSync
+from mm2py_connectors.checkpoint.connector import CheckpointConnector
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.ledger_topic import LEDGER, chunk, write_chunks
 from tests.scenarios.offsets.test_checkpoints import ON, checkpoints, last_of, lines

@@ -24,7 +24,7 @@ from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import line_of, what_is_unchecked
 from mm2py.status.report import report_of
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, TargetUnread
-from rest.clusters.questions import FlowQuestions
+from mm2py_rest.clusters.questions import FlowQuestions
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.ledger_topic import chunk, write_chunks
 from tests.fakes.virtual_time import EPOCH_MS

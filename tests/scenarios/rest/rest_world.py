@@ -15,12 +15,12 @@ from mm2py.logs import LEVELS
 from mm2py.status.cluster_inquiry import Patience
 from mm2py.status.inquiry import Inquiry
 from mm2py.worker.facts import Health, WorkerFacts
-from rest.app import make_app
-from rest.clusters.live import LiveReport
-from rest.services import Services
-from rest.settings.changes import FlowChanges
-from rest.settings.offset_changes import OffsetChanges
-from rest.worker_link import WorkerSilent
+from mm2py_rest.app import make_app
+from mm2py_rest.clusters.live import LiveReport
+from mm2py_rest.services import Services
+from mm2py_rest.settings.changes import FlowChanges
+from mm2py_rest.settings.offset_changes import OffsetChanges
+from mm2py_rest.worker_link import WorkerSilent
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.open_rest import open_to_all, report_at_once
 from tests.scenarios.settings.test_status_command import Link

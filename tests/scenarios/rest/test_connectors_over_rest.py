@@ -11,7 +11,7 @@ import pytest
 
 from mm2py.login import host_name
 from mm2py.shared_settings.config_log import ConfigTable
-from rest.clusters.live import FRESH_S
+from mm2py_rest.clusters.live import FRESH_S
 from tests.scenarios.config_world import TOPIC
 from tests.scenarios.paused_world import FOLLOWED_S, copied, states, under_load
 from tests.scenarios.process import Process

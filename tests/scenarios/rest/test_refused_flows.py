@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from connectors.source.connector import SourceConnector
-from connectors.source.refusals import ExactlyOnceImpossible
-from rest.reports.flows import FlowState, flow_body, state_of
+from mm2py_connectors.source.connector import SourceConnector
+from mm2py_connectors.source.refusals import ExactlyOnceImpossible
+from mm2py_rest.reports.flows import FlowState, flow_body, state_of
 from tests.scenarios.process import Process
 from tests.scenarios.rest.rest_world import SOURCE, Rest, rest_of
 from tests.scenarios.shared_world import SharedWorld

@@ -10,7 +10,7 @@ import pytest
 
 from mm2py.connector import ClusterAlias
 from mm2py.status.cluster_inquiry import PROBE_S, Patience, Side
-from rest.clusters.live import FRESH_S, PATIENCE_S, View
+from mm2py_rest.clusters.live import FRESH_S, PATIENCE_S, View
 from tests.scenarios.rest.rest_world import Rest, rest_of
 from tests.scenarios.shared_world import SharedWorld
 

@@ -28,11 +28,21 @@ from mm2py.records.operator_request import (
     encode_target,
     target_key,
 )
-from rest.events import feed as feeds
-from rest.events.configs import ConfigsSource
-from rest.events.event import Event, EventKind, Happened, WrongCursor, WrongSince, key_of, read, read_since, written
-from rest.events.feed import EventFeed, TooManyStreams
-from rest.events.sources import GapsSource, GroupSource
+from mm2py_rest.events import feed as feeds
+from mm2py_rest.events.configs import ConfigsSource
+from mm2py_rest.events.event import (
+    Event,
+    EventKind,
+    Happened,
+    WrongCursor,
+    WrongSince,
+    key_of,
+    read,
+    read_since,
+    written,
+)
+from mm2py_rest.events.feed import EventFeed, TooManyStreams
+from mm2py_rest.events.sources import GapsSource, GroupSource
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.config_world import log_of, put

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from connectors.source.discovery import remote_topics
 from mm2py.connector import Flow
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import FetchRequest
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
 from mm2py.shared_settings.config_log import Written
 from mm2py.shared_settings.flow_config import changed
+from mm2py_connectors.source.discovery import remote_topics
 from tests.fakes.broker.record_batch import Record
 from tests.scenarios.config_world import BY_MM2, FLOW, TOPIC, log_of, put, put_as_mm2, stored_in
 from tests.scenarios.gate import Request

@@ -10,7 +10,7 @@ import pytest
 from mm2py.cli import main as cli
 from mm2py.errors import ConfigError
 from mm2py.secret import Secret
-from rest.access.hashes import parse_password_hash, parse_token_hash, token_digest
+from mm2py_rest.access.hashes import parse_password_hash, parse_token_hash, token_digest
 
 
 def run(monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str) -> int:

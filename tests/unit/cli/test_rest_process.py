@@ -34,9 +34,9 @@ from mm2py.cli.rest_process import (
 from mm2py.config.rest import Listener, RestSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
-from rest.access.listening import CLOSING_MOST_S
-from rest.server import AUDIT_CLOSING_MOST_S, CONNECTIONS_CLOSING_MOST_S
-from rest.worker_link import WorkerLink, WorkerSilent
+from mm2py_rest.access.listening import CLOSING_MOST_S
+from mm2py_rest.server import AUDIT_CLOSING_MOST_S, CONNECTIONS_CLOSING_MOST_S
+from mm2py_rest.worker_link import WorkerLink, WorkerSilent
 
 pytestmark = pytest.mark.real_time
 
@@ -263,7 +263,7 @@ async def test_an_answer_that_breaks_off_is_none_and_the_next_question_is_answer
 def test_a_rest_process_that_still_starts_ends_at_once_with_its_worker() -> None:
     """Else it would keep the port of a worker that was killed and is started again."""
     slow = (
-        "import sys, time\nfrom rest.__main__ import ending_with_worker\n"
+        "import sys, time\nfrom mm2py_rest.__main__ import ending_with_worker\n"
         "with ending_with_worker(sys.argv):\n    print('importing', flush=True)\n    time.sleep(60)"
     )
     ours, theirs = socket.socketpair()

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from deploy.local.python_path import python_path
 from mm2py.cli.main import parse_arguments
 from mm2py.cli.supervision import (
     HEALTHY_AFTER_S,
@@ -492,7 +493,7 @@ def test_however_a_parent_ends_its_workers_drain(end: Callable[[int], None], cod
     """Ctrl-C signals all processes in the foreground of a terminal: a worker that got it would not print the word."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT_SCRIPT],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": python_path(ROOT)},
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

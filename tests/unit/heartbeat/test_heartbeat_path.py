@@ -7,9 +7,14 @@ import tracemalloc
 
 import pytest
 
-from connectors.heartbeat import path as path_of_heartbeats
-from connectors.heartbeat.connector import next_due_s
-from connectors.heartbeat.path import (
+from mm2py.connector import PathStatus, parse_flow
+from mm2py.kafka.port import FetchedPartition
+from mm2py.records.batch import NewRecord, build_batch
+from mm2py.records.compression import Codec
+from mm2py.records.heartbeat import Heartbeat, decode, encode
+from mm2py_connectors.heartbeat import path as path_of_heartbeats
+from mm2py_connectors.heartbeat.connector import next_due_s
+from mm2py_connectors.heartbeat.path import (
     Arrived,
     Blind,
     Looked,
@@ -22,11 +27,6 @@ from connectors.heartbeat.path import (
     status_of,
     step,
 )
-from mm2py.connector import PathStatus, parse_flow
-from mm2py.kafka.port import FetchedPartition
-from mm2py.records.batch import NewRecord, build_batch
-from mm2py.records.compression import Codec
-from mm2py.records.heartbeat import Heartbeat, decode, encode
 from tests.fakes.hostile_batches import batch_of_tiny_records
 
 BA = parse_flow("B->A")

@@ -11,8 +11,8 @@ import pytest
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
 from mm2py.records.audit_record import AuditRecord
-from rest.access.audit import BODY_MAX_CHARS, WAITING_MOST, Audit, shown_body
-from rest.access.callers import Caller, Role, User
+from mm2py_rest.access.audit import BODY_MAX_CHARS, WAITING_MOST, Audit, shown_body
+from mm2py_rest.access.callers import Caller, Role, User
 from tests.fakes.rest_services import FixedClock
 
 pytestmark = pytest.mark.real_time

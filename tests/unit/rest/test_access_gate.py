@@ -12,9 +12,9 @@ from urllib.parse import unquote
 import pytest
 
 from mm2py.config.rest import Exposure
-from rest.access import gate as gate_module
-from rest.access.gate import BODY_MAX_BYTES
-from rest.access.hosts import is_own_host, is_own_page
+from mm2py_rest.access import gate as gate_module
+from mm2py_rest.access.gate import BODY_MAX_BYTES
+from mm2py_rest.access.hosts import is_own_host, is_own_page
 from tests.fakes.rest_services import Guarded, guarded
 
 pytestmark = pytest.mark.real_time
@@ -295,7 +295,7 @@ def test_answers_tell_neither_the_server_nor_what_went_wrong_in_it(monkeypatch: 
     def broken(_: Any) -> Any:
         raise RuntimeError("canary")
 
-    monkeypatch.setattr("rest.services.Services.connectors", broken)
+    monkeypatch.setattr("mm2py_rest.services.Services.connectors", broken)
     answer = worker.client().get("/connectors")
     assert answer.status_code == 500
     body = answer.json()

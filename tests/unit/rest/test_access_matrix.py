@@ -12,10 +12,10 @@ from fastapi import APIRouter
 from deploy.local.certificates import write_private
 from mm2py.config.rest import Exposure
 from mm2py.secret import Secret
-from rest.access.callers import Role
-from rest.access.hashes import hash_token
-from rest.access.roles import Requires, check_roles, required
-from rest.app import RESOURCES, make_app
+from mm2py_rest.access.callers import Role
+from mm2py_rest.access.hashes import hash_token
+from mm2py_rest.access.roles import Requires, check_roles, required
+from mm2py_rest.app import RESOURCES, make_app
 from tests.fakes.rest_services import Guarded, guarded, make_services
 
 SEPARATOR = "."

@@ -23,14 +23,14 @@ from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import Exposure
 from mm2py.logs import make_logger
 from mm2py.secret import Secret
-from rest.access.authentication import user_of_certificate
-from rest.access.callers import Caller, Role, User
-from rest.access.failures import ADDRESSES_MOST, Failures
-from rest.access.hashes import BadHash, hash_password, hash_token, parse_password_hash, parse_token_hash
-from rest.access.roles import READS, Requires
-from rest.access.users import UsersUnusable, parse_users, refuse_writable
-from rest.errors import RestError
-from rest.server import users_of
+from mm2py_rest.access.authentication import user_of_certificate
+from mm2py_rest.access.callers import Caller, Role, User
+from mm2py_rest.access.failures import ADDRESSES_MOST, Failures
+from mm2py_rest.access.hashes import BadHash, hash_password, hash_token, parse_password_hash, parse_token_hash
+from mm2py_rest.access.roles import READS, Requires
+from mm2py_rest.access.users import UsersUnusable, parse_users, refuse_writable
+from mm2py_rest.errors import RestError
+from mm2py_rest.server import users_of
 from tests.fakes.rest_services import Guarded, guarded
 
 PASSWORD = hash_password(Secret("päss:word"))

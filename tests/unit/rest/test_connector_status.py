@@ -11,9 +11,9 @@ from mm2py.connector import ConnectorName, Kind
 from mm2py.records.control_record import Assigned, Beat, Claim, NotStarted
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.report import report_of
-from rest.clusters.live import View
-from rest.connector_status import status_of
-from rest.models import ConnectorStatus
+from mm2py_rest.clusters.live import View
+from mm2py_rest.connector_status import status_of
+from mm2py_rest.models import ConnectorStatus
 from tests.unit.status.test_report import (
     A_TO_B,
     HEAD,

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from rest.access.callers import network_of
-from rest.access.crowd import BUSY_MOST, WAITING_MOST, Crowd, Limits, limits_of
+from mm2py_rest.access.callers import network_of
+from mm2py_rest.access.crowd import BUSY_MOST, WAITING_MOST, Crowd, Limits, limits_of
 
 SMALL = Limits(waiting=4, busy=6)
 

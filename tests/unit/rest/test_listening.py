@@ -19,11 +19,11 @@ from deploy.local.certificates import Authority, write_private
 from mm2py.config.rest import ServerTls
 from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from mm2py.logs import make_logger
-from rest.access import listening
-from rest.access.crowd import Limits
-from rest.access.gate import HEAD_MAX_BYTES
-from rest.access.listening import Server, make_server
-from rest.server import DESCRIPTORS_MOST, most_descriptors
+from mm2py_rest.access import listening
+from mm2py_rest.access.crowd import Limits
+from mm2py_rest.access.gate import HEAD_MAX_BYTES
+from mm2py_rest.access.listening import Server, make_server
+from mm2py_rest.server import DESCRIPTORS_MOST, most_descriptors
 from tests.fakes.rest_services import guarded
 
 pytestmark = pytest.mark.real_time

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mm2py.status.facts import Facts
-from rest.clusters.live import ASKED_S, FIRST_S, FRESH_S, LOOK_MOST_S, PATIENCE_S, LiveReport, NothingKnown
+from mm2py_rest.clusters.live import ASKED_S, FIRST_S, FRESH_S, LOOK_MOST_S, PATIENCE_S, LiveReport, NothingKnown
 from tests.fakes.open_rest import report_at_once
 from tests.fakes.virtual_time import VirtualClock
 

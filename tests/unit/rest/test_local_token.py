@@ -14,8 +14,8 @@ from mm2py.config.rest import Exposure
 from mm2py.login import host_name
 from mm2py.records.author import Author
 from mm2py.rest_token import token_at
-from rest.app import make_app
-from rest.settings.changes import Changed
+from mm2py_rest.app import make_app
+from mm2py_rest.settings.changes import Changed
 from tests.fakes.rest_services import FakeChanges, Guarded, guarded, make_services
 
 ROUTES = [

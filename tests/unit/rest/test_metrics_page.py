@@ -16,9 +16,9 @@ from mm2py.metrics.snapshot import (
     GroupSnapshot,
 )
 from mm2py.records.source_offset import StoredPosition
-from rest.metrics.metric import Summary
-from rest.metrics.page import METRICS
-from rest.metrics.values import ALL, STATES
+from mm2py_rest.metrics.metric import Summary
+from mm2py_rest.metrics.page import METRICS
+from mm2py_rest.metrics.values import ALL, STATES
 from tests.fakes.metrics_page import Page
 from tests.fakes.worker_snapshot import NOW_MS, checkpoints, copied, flow, many, worker
 

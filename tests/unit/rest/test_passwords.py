@@ -14,13 +14,13 @@ import pytest
 from deploy.local.certificates import write_private
 from mm2py.logs import make_logger
 from mm2py.secret import Secret
-from rest.access import authentication
-from rest.access.authentication import Authentication
-from rest.access.callers import Caller, Role
-from rest.access.hashes import PasswordHash, hash_password, hash_token, parse_password_hash
-from rest.access.turns import REST_S, WAITING_MOST_OF_ONE
-from rest.access.users import UsersFile
-from rest.errors import RestError
+from mm2py_rest.access import authentication
+from mm2py_rest.access.authentication import Authentication
+from mm2py_rest.access.callers import Caller, Role
+from mm2py_rest.access.hashes import PasswordHash, hash_password, hash_token, parse_password_hash
+from mm2py_rest.access.turns import REST_S, WAITING_MOST_OF_ONE
+from mm2py_rest.access.users import UsersFile
+from mm2py_rest.errors import RestError
 from tests.fakes.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.virtual_time(limit_s=100_000)

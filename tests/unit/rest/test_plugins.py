@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from mm2py.config.flow_properties import stored_keys
-from rest.errors import tell_errors
-from rest.routes import plugins
+from mm2py_rest.errors import tell_errors
+from mm2py_rest.routes import plugins
 from tests.fakes.open_rest import open_to_all
 
 CLASS = "org.apache.kafka.connect.mirror.MirrorSourceConnector"

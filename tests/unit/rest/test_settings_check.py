@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mm2py.connector import Kind, parse_flow
-from rest.settings.check import check, connector_properties, validated
+from mm2py_rest.settings.check import check, connector_properties, validated
 
 FLOW = parse_flow("A->B")
 

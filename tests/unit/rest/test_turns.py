@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rest.access.turns import REST_S, WAITING_MOST, WAITING_MOST_OF_ONE, Turns
+from mm2py_rest.access.turns import REST_S, WAITING_MOST, WAITING_MOST_OF_ONE, Turns
 
 
 def test_each_address_has_its_turn_and_a_right_password_costs_no_rest() -> None:

@@ -21,9 +21,9 @@ from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
-from rest.events.feed import STREAMS_MOST, EventFeed
-from rest.reports.pages import LIMIT_MOST
-from rest.routes.v1.asking import EXAMPLES
+from mm2py_rest.events.feed import STREAMS_MOST, EventFeed
+from mm2py_rest.reports.pages import LIMIT_MOST
+from mm2py_rest.routes.v1.asking import EXAMPLES
 from tests.fakes.v1_services import (
     CONFLICT,
     FLOW,
@@ -476,6 +476,6 @@ def _named(schema: Any, schemas: dict[str, Any], found: set[str]) -> set[str]:
 
 
 def test_neither_a_worker_nor_an_application_imports_pydantic() -> None:
-    for module in ("mm2py.cli.main, connectors.wiring", "mm2py.client"):
+    for module in ("mm2py.cli.main, mm2py_connectors.wiring", "mm2py.client"):
         check = f"import sys, {module}; sys.exit('pydantic' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", check], check=False, timeout=60).returncode == 0, module

@@ -8,10 +8,10 @@ import io
 import pytest
 from structlog.typing import FilteringBoundLogger
 
-from connectors.source.notices import Notices
-from connectors.source.topic_sync import NEWS_EVERY_S, repeat
 from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
+from mm2py_connectors.source.notices import Notices
+from mm2py_connectors.source.topic_sync import NEWS_EVERY_S, repeat
 from tests.fakes.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.virtual_time(limit_s=10_000)

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from connectors.source.going_on import requests
-from connectors.source.refusals import CopyUncertain, Recreated, TargetNotEmpty, WouldComeBack
 from mm2py.connector import Kind, parse_flow
 from mm2py.connector_offsets.offsets_body import read_offsets
 from mm2py.errors import Mm2Error
+from mm2py_connectors.source.going_on import requests
+from mm2py_connectors.source.refusals import CopyUncertain, Recreated, TargetNotEmpty, WouldComeBack
 
 FLOW = parse_flow("B->A")
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.source.assigned_partitions import MEASURE_EVERY_S, SETTLED_S, LoadMeter
 from mm2py.connector import parse_flow
 from mm2py.copying.planning.steps import Tally
 from mm2py.copying.states import COPYING, Reconciling, State, Storing
 from mm2py.group.assignor import Piece, assign, steady_load
 from mm2py.group.member import LOADS_EVERY_S, _differs
 from mm2py.kafka.port import TopicPartition
+from mm2py_connectors.source.assigned_partitions import MEASURE_EVERY_S, SETTLED_S, LoadMeter
 from tests.fakes.virtual_time import VirtualClock
 
 FLOW = frozenset({parse_flow("A->B")})

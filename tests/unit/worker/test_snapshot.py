@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from connectors.source.task.measures import partition_parts, partition_rows
 from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.logs import make_logger
@@ -31,6 +30,7 @@ from mm2py.metrics.windows import stats
 from mm2py.worker.herder import Herder, Plan, RunningConnector
 from mm2py.worker.snapshot import snapshot_parts
 from mm2py.worker.vitals import LOOKED_AT_EVERY_S, Vitals
+from mm2py_connectors.source.task.measures import partition_parts, partition_rows
 from tests.fakes.virtual_time import VirtualClock
 from tests.fakes.worker_snapshot import NOW_S, copied
 

@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 from kio.static.protocol import Payload
 
-from connectors.source.recovery.previous_producers import PreviousProducers
 from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
@@ -18,6 +17,7 @@ from mm2py.kafka.port import BrokerId
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.source_offset import StoredPosition
+from mm2py_connectors.source.recovery.previous_producers import PreviousProducers
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
 from tests.fakes.virtual_time import VirtualClock

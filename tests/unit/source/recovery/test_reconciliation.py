@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from connectors.source.recovery.reconciliation import rounds_of
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, Displaced
 from mm2py.copying.planning.steps import TargetRules
 from mm2py.copying.positions import Position
 from mm2py.kafka.port import ProducerIdentity
+from mm2py_connectors.source.recovery.reconciliation import rounds_of
 from tests.fakes.shell import DeafShell
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from connectors.source.recovery.reconciliation import RestartState
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings
@@ -11,6 +10,7 @@ from mm2py.copying.positions import Position
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py_connectors.source.recovery.reconciliation import RestartState
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
 from tests.fakes.shell import DeafShell

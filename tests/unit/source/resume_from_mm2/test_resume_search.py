@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.source.resume_from_mm2 import search
-from connectors.source.resume_from_mm2.search import LAST_RECORDS, LOOK_AHEAD, LastRecords, SourceSearch, fingerprint
 from mm2py.copying.planning.planner import plan
 from mm2py.copying.planning.steps import Plan, TargetRules
 from mm2py.records.batch import Record as ReadRecord
+from mm2py_connectors.source.resume_from_mm2 import search
+from mm2py_connectors.source.resume_from_mm2.search import (
+    LAST_RECORDS,
+    LOOK_AHEAD,
+    LastRecords,
+    SourceSearch,
+    fingerprint,
+)
 from tests.fakes.broker.cluster_state import ClusterState
 from tests.fakes.broker.record_batch import Record, StoredRecord
 from tests.fakes.virtual_time import VirtualClock

@@ -12,8 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from connectors.source.task.ledger_keeper import LedgerKeeper
-from connectors.source.task.position_keeper import HELD_UP_S, PositionKeeper
 from mm2py.copying.copied_partition import CopiedPartition, Shell
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, Diverged, Event
@@ -26,6 +24,8 @@ from mm2py.logs import make_logger
 from mm2py.records.batch import NewRecord
 from mm2py.records.ledger_record import LedgerChunk, decode
 from mm2py.records.source_offset import StoredPosition
+from mm2py_connectors.source.task.ledger_keeper import LedgerKeeper
+from mm2py_connectors.source.task.position_keeper import HELD_UP_S, PositionKeeper
 from tests.fakes.flow_context import make_context
 from tests.fakes.shell import DeafShell
 from tests.fakes.virtual_time import VirtualClock

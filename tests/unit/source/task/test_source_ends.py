@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from connectors.source.task.lookups import LOOK_EVERY_S, SourceEnds
 from mm2py.copying.copied_partition import CopiedPartition, Leaders
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings
@@ -16,6 +15,7 @@ from mm2py.copying.planning.steps import TargetRules
 from mm2py.copying.positions import Position
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import BrokerId, ProducerIdentity
+from mm2py_connectors.source.task.lookups import LOOK_EVERY_S, SourceEnds
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.flow_context import make_context
 from tests.fakes.shell import DeafShell

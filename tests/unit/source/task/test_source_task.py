@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from connectors.source.task.source_task import SourceTask
+from mm2py_connectors.source.task.source_task import SourceTask
 
 
 def test_a_piece_of_work_that_is_cancelled_before_it_begins_is_not_made() -> None:

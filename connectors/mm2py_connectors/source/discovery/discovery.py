@@ -1,0 +1,507 @@
+"""Which topics a flow copies. Each round starts new topics and stops topics that were deleted or created again.
+
+Answers to refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all its
+tasks when a topic comes or goes, and only warns about topics that it cannot create. Here the other topics are copied on
+undisturbed. A topic that must not be copied is refused with a remedy, and looked at again now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from mm2py.config.settings import FlowSettings
+from mm2py.copying.states import Stopped
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
+from mm2py.kafka.port import TopicPartition
+from mm2py.records.control_record import TopicClaim
+from mm2py.records.gap_record import Done, GapKind
+from mm2py.records.source_offset import StoredPosition
+from mm2py.records.standstill import Cause
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.names import remote_name_problem
+from mm2py_connectors.source.assigned_partitions import AssignedPositions
+from mm2py_connectors.source.context import FlowContext
+from mm2py_connectors.source.discovery import remote_topics
+from mm2py_connectors.source.discovery.missing_topics import HIDDEN_WHY, MissingTopics
+from mm2py_connectors.source.discovery.remote_topics import Vanished, gone_while_down, say_gone
+from mm2py_connectors.source.discovery.rings import Rings
+from mm2py_connectors.source.discovery.starting_offsets import Pair, StartingOffsets
+from mm2py_connectors.source.gap_keeper import GapKeeper, positions_of
+from mm2py_connectors.source.notices import RefusedConfigs, RefusedTopics
+from mm2py_connectors.source.recovery.reconciliation import RestartState
+from mm2py_connectors.source.refusals import (
+    Recreated,
+    RemoteNameIllegal,
+    SeveralFlows,
+    TopicRefused,
+    Undecided,
+    refuse_another_source,
+)
+from mm2py_connectors.source.task.source_task import SourceTask
+
+LOOK_AGAIN_MOST_S: Final = 30.0
+"""How often, at least, refused topics are looked at again: an operator may have acted."""
+INCOMPLETE_AGAIN_S: Final = 0.25
+"""How soon the next round comes while a new topic has no leader yet."""
+INCOMPLETE_REPORT_S: Final = 5.0
+"""How long topics may wait for their leaders before that is logged."""
+UNLISTED_AFTER_S: Final = 60.0
+"""How long the group keeps the partitions of a topic assigned that is not copied any more."""
+
+
+def look_again_s(settings: FlowSettings) -> float:
+    """Return how often refused topics and remote topics are looked at again."""
+    return min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
+
+
+class Discovery:
+    """The rounds of discovery. The connector's watch calls ``look`` with fresh metadata of the source."""
+
+    def __init__(
+        self,
+        context: FlowContext,
+        source_id: str | None,
+        target_id: str | None,
+        task: SourceTask,
+        starting_offsets: StartingOffsets,
+        *,
+        gaps: GapKeeper,
+        restart_state: RestartState,
+        assigned_positions: AssignedPositions,
+    ) -> None:
+        self.made = asyncio.Event()
+        """Set after the first round: all that could start has started."""
+        self.refused_configs = RefusedConfigs(context)
+        self._context = context
+        self._flow = context.flow
+        self._source_id = source_id
+        self._task = task
+        self._starting_offsets = starting_offsets
+        self._gaps = gaps
+        self._restart_state = restart_state
+        self._ownership = context.ownership
+        self._assigned_positions = assigned_positions
+        self._refused = RefusedTopics(context.log, context.clock)
+        self._clock = context.clock
+        self._log = context.log
+        self._missing = MissingTopics(context)
+        self.rings = Rings(context, target_id, starting_offsets.positions)
+        self._passed_over: set[str] = set()
+        """Topics that the source showed in the last round, and that are not to be copied."""
+        self._holds_at = 0
+        """How often the holds had changed when the topics were selected."""
+        self._held: dict[str, str] = {}
+        """Topics that are left to backfills, by the id of those."""
+        self._look_again_at_s = 0.0
+        self._vanished = Vanished()
+        self._known_defaults: remote_topics.KnownDefaults = {}
+        self._incomplete_since_s: float | None = None
+        self._incomplete_said = False
+        self._unseen_since_s: dict[str, float] = {}
+        """Kept by the flow coordinator: listed topics that are not to be copied any more."""
+
+    async def look(self, metadata: ClusterMetadata) -> int:
+        """Start what is new. Returns how many partitions wait for a leader or for a remote topic.
+
+        Raises: FlowRefused, if the group copies the flow from another cluster.
+        """
+        self._refuse_another_source()
+        wanted = self._select(metadata)
+        refused = await self._leave_out_rings(metadata, wanted)
+        self._refused.keep([name for name in metadata.topics if name not in self._passed_over or name in refused])
+        self._refused.note(refused)
+        copied = {name for name, _ in self._starting_offsets.positions}
+        await self._missing.look(metadata, copied | self._ownership.listed.keys())
+        await self._drop_vanished(metadata)
+        await self._drop_passed_over()
+        self._say_once_at_start(wanted, metadata)
+        try:
+            missing = await self._start_new(wanted)
+        except Mm2Error:
+            self.look_again()  # refused topics were not looked at
+            raise
+        await self._unlist(wanted)
+        self.made.set()
+        return missing
+
+    def refused(self) -> dict[str, str]:
+        """Return which topics are not copied, or not wholly, and why."""
+        return self._refused.shown()
+
+    def causes(self) -> Iterator[tuple[str, Cause]]:
+        """Yield by topic why topics are not copied that are refused, left out, or that the source does not show."""
+        refused = self._refused.causes()
+        yield from refused.items()
+        if self._ownership.is_coordinator:
+            yield from ((name, cause) for name, cause in self._missing.causes().items() if name not in refused)
+            yield from self.rings.causes()
+
+    @property
+    def held(self) -> int:
+        """How many topics wait for a backfill. They are not refused: no operator has to do anything."""
+        return len(self._held)
+
+    def look_again(self) -> None:
+        """Look at refused topics in the next round: their obstacle may be gone."""
+        self._look_again_at_s = 0.0
+
+    def pause_after(self, missing: int, interval_s: float | None) -> float | None:
+        """Return when to look again: soon, then less often, while partitions cannot start yet."""
+        now_s = self._clock.monotonic()
+        if not missing:
+            if self._incomplete_said:
+                self._log.info("partitions.started")
+            self._incomplete_since_s, self._incomplete_said = None, False
+            return interval_s
+        if self._incomplete_since_s is None:
+            self._incomplete_since_s = now_s
+        waited_s = now_s - self._incomplete_since_s
+        if waited_s >= INCOMPLETE_REPORT_S and not self._incomplete_said:
+            self._incomplete_said = True
+            self._log.warning(
+                "partitions.not_started",
+                partitions=missing,
+                why="they, or partitions of their remote topics, are not there yet or have no leader. The others are"
+                " copied.",
+                remedy="Look whether each has a leader, on both clusters; it is looked for again and again.",
+            )
+        return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
+
+    async def end(self, kind: GapKind, name: str, why: str) -> None:
+        """Stop copying a topic that is not what was copied, on either side; its copy is kept."""
+        await self._stop_copying({name})
+        self._meet_gap(kind, name, why)
+
+    # Start
+
+    def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
+        wanted: dict[str, TopicMetadata] = {}
+        holds, self._holds_at = self._context.state.holds.topics, self._context.state.holds_changed
+        self._passed_over, held = set(), dict[str, str]()
+        for name, topic in metadata.topics.items():
+            if topic.is_internal or topic.error_code or not topic.partitions:
+                continue
+            try:
+                if not self._context.settings.replicates(name):
+                    self._passed_over.add(name)
+                elif name in holds:
+                    self._passed_over.add(name)
+                    held[name] = holds[name]
+                else:
+                    wanted[name] = topic
+            except PatternTooSlow as error:
+                self._refused.note({name: Undecided(self._flow, name, error)})
+        self._note_held(held)
+        return wanted
+
+    async def _leave_out_rings(
+        self, metadata: ClusterMetadata, wanted: dict[str, TopicMetadata]
+    ) -> dict[str, TopicRefused]:
+        """Leave out what came from the target, or may have come from there. Return what of it this worker refuses."""
+        await self.rings.look(metadata, wanted, again=self._clock.monotonic() >= self._look_again_at_s)
+        for name in {*self.rings.copies, *self.rings.refused} & wanted.keys():
+            del wanted[name]
+            self._passed_over.add(name)
+        mine = {name for name, _ in self._ownership.mine()}
+        is_coordinator = self._ownership.is_coordinator
+        return {name: error for name, error in self.rings.refused.items() if is_coordinator or name in mine}
+
+    def _note_held(self, held: dict[str, str]) -> None:
+        new = held.keys() - self._held.keys()
+        self._assigned_positions.release([key for key in self._ownership.mine() if key[0] in new])  # read again later
+        for name in sorted(new):
+            self._log.info("topic.held", topic=name, why=f"it waits for backfill {held[name]}")
+        self._held = held
+
+    async def _start_new(self, wanted: Mapping[str, TopicMetadata]) -> int:
+        settled = self._settled_refusals()
+        if not settled:
+            self._forget_refusals(wanted)
+        fresh = {
+            name: topic
+            for name, topic in wanted.items()
+            if (
+                self._fits(name, topic)
+                if name in settled
+                else name in self._refused or self._still_missing(name, topic)
+            )
+        }
+        if not fresh:
+            return self._not_seen(wanted)
+        refused: dict[str, TopicRefused] = {}
+        checked = self._check_names(fresh, refused)
+        if checked:
+            await self._start(checked, refused)
+        self._refused.note(refused, fresh)
+        return self._not_seen(wanted) + sum(
+            self._still_missing(name, topic) for name, topic in fresh.items() if name not in self._refused
+        )
+
+    def _forget_refusals(self, wanted: Iterable[str]) -> None:
+        """Leave topics of which this worker has nothing any more to those that have: they say whether it is refused."""
+        if self._refused.names() and not self._ownership.is_coordinator:
+            mine = {name for name, _ in self._ownership.mine()}
+            self._refused.forget(name for name in wanted if name not in mine)
+
+    def _still_missing(self, name: str, topic: TopicMetadata) -> int:
+        """Return how many partitions of a topic have to start, or to be listed once its remote topic is there."""
+        return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_started(name, topic))
+
+    def _not_started(self, name: str, topic: TopicMetadata) -> list[TopicPartition]:
+        keys = [(name, number) for number in topic.partitions]
+        return [key for key in keys if key not in self._task.partitions and self._ownership.may_copy(key)]
+
+    def _fits(self, name: str, topic: TopicMetadata) -> bool:
+        """Whether a partition could start of a topic whose remote topic is too narrow for all of them.
+
+        The story: the flow coordinator finds that out in its first round, and gets its partitions only afterwards.
+        """
+        return any(number < self._refused.width(name) for _, number in self._not_started(name, topic))
+
+    def _is_to_be_listed(self, name: str, topic: TopicMetadata) -> bool:
+        group = self._ownership
+        if not group.is_coordinator:
+            return False
+        return group.listed.get(name, 0) < len(topic.partitions) or group.claim(name) != self._claim_on(name)
+
+    def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
+        """Return how many partitions are assigned here of topics that this worker's broker does not show yet."""
+        seen = wanted.keys() | self._passed_over
+        return sum(name not in seen and name not in self._refused for name, _ in self._ownership.mine())
+
+    def _settled_refusals(self) -> set[str]:
+        """Return the refused topics that need not be looked at in this round."""
+        now_s = self._clock.monotonic()
+        if now_s < self._look_again_at_s:
+            return self._refused.names()
+        self._look_again_at_s = now_s + look_again_s(self._context.settings)
+        return set()
+
+    def _check_names(
+        self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
+    ) -> dict[str, tuple[str, TopicMetadata]]:
+        """Return the topics whose remote names are legal and free, with those names."""
+        checked: dict[str, tuple[str, TopicMetadata]] = {}
+        for name, topic in topics.items():
+            remote = self._remote(name)
+            problem = remote_name_problem(remote)
+            if problem is not None:
+                refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
+            elif taken := self._taken(name):
+                refused[name] = taken
+            else:
+                checked[name] = (remote, topic)
+        return checked
+
+    async def _start(
+        self,
+        topics: Mapping[str, tuple[str, TopicMetadata]],
+        refused: dict[str, TopicRefused],
+    ) -> None:
+        context = self._context
+        known = (self._task.partitions, self._starting_offsets.positions)
+        others = {key for keys in known for key in keys if key[0] not in topics}
+        found = await remote_topics.ensure(
+            context.settings,
+            context.source.brokers,
+            context.target.brokers,
+            topics,
+            known=self._known_defaults,
+            partitions_elsewhere=len(others),
+        )
+        refused |= found.refused
+        self._say_created(found)
+        pairs = {name: (upstream, found.ready[name]) for name, (_, upstream) in topics.items() if name in found.ready}
+        await self._list(pairs, refused, created=found.created)
+        async with self._task.settling:
+            refused |= await self._start_pairs({name: pair for name, pair in pairs.items() if name not in refused})
+        refused |= {name: error for name, error in found.too_narrow.items() if name not in refused}
+
+    async def _list(
+        self, pairs: Mapping[str, Pair], refused: dict[str, TopicRefused], *, created: Collection[str]
+    ) -> None:
+        """List partitions of topics whose remote topics exist, so that the group assigns them.
+
+        If the flow has no position of such a remote topic, all of it must be empty. Those that this worker has just
+        ``created`` are. Their leaders are not asked, as they may not know of it yet.
+
+        The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
+        its own partitions: one of two would copy into the empty half, and the other one would refuse the topic.
+        """
+        new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
+        if not new:
+            return
+        stored = await self._assigned_positions.positions_of(new)
+        unknown = {
+            name: pairs[name]
+            for name in new
+            if name not in created and not _speaks_of(pairs[name][1], stored[name].values())
+        }
+        without = {(name, number): pair for name, pair in unknown.items() for number in pair[1].partitions}
+        self._starting_offsets.refuse_unplaced(without, refused)
+        undecided = await self._starting_offsets.refuse_filled(without, refused)
+        # If another flow was listed meanwhile, the records are its own: the refusal has to name that flow.
+        refused |= {name: taken for name in new if (taken := self._taken(name)) is not None}
+        waiting = {name for name, _ in undecided}
+        new = {name: topic for name, topic in new.items() if name not in refused and name not in waiting}
+        if new:
+            widths = {name: self._starting_offsets.width_at_first(topic, stored[name]) for name, topic in new.items()}
+            listed = self._ownership.listed  # has more if this metadata is older: then only the claim is new
+            partitions = {name: max(len(topic.partitions), listed.get(name, 0)) for name, topic in new.items()}
+            claims = {name: self._claim_on(name) for name in new}
+            await self._ownership.list_partitions(partitions, widths, claims, source_cluster=self._source_id)
+
+    async def _start_pairs(self, pairs: Mapping[str, Pair]) -> Mapping[str, TopicRefused]:
+        ours = {
+            name: pair for name, pair in pairs.items() if self._not_started(name, pair[0]) and self._claims_same(name)
+        }
+        if not ours:
+            return {}
+        self._refuse_another_source()  # the source cluster may have become known with the list
+        await self._assigned_positions.receive(
+            [key for name, pair in ours.items() for key in self._not_started(name, pair[0])]
+        )
+        started = await self._starting_offsets.start(
+            ours, self._task.partitions, await self._restart_state.identity_for(ours)
+        )
+        if self._context.state.holds_changed != self._holds_at:
+            # A backfill has begun or ended meanwhile, or both: the positions may be other ones. Behind this nothing is
+            # awaited until the first positions are on their way.
+            self._assigned_positions.release(
+                [key for name, pair in ours.items() for key in self._not_started(name, pair[0])]
+            )
+            self.look_again()
+            return {}
+        self._restart_state.started(started.partitions)
+        self._gaps.started(started.partitions, self._starting_offsets)
+        self._task.add(
+            started.partitions,
+            [job for job in started.jobs if not isinstance(job.part.copier.state, Stopped)],
+            [part for part in started.behind_mm2 if not isinstance(part.copier.state, Stopped)],
+        )
+        if started.partitions:
+            names = sorted({part.source_topic for part in started.partitions})
+            self._task.learn_source(await fetch_metadata(self._context.source.brokers, names, channel="watch"))
+            self._log.info(
+                "topics.copying",
+                topics=len(names),
+                partitions=len(started.partitions),
+                resumed=started.resumed,
+                first=names[0],
+            )
+        return started.refused
+
+    def _refuse_another_source(self) -> None:
+        there = self._ownership.source_cluster
+        refuse_another_source(self._flow, self._context.settings.group, here=self._source_id, there=there)
+
+    def _remote(self, topic: str) -> str:
+        return self._context.settings.remote_topic(topic)
+
+    def _taken(self, topic: str) -> SeveralFlows | None:
+        """Return why a topic must not be copied, if another flow has listed its remote topic before."""
+        others = self._ownership.conflicting_flows(topic, self._claim_on(topic))
+        return SeveralFlows(self._flow, topic, self._remote(topic), others) if others else None
+
+    def _claims_same(self, topic: str) -> bool:
+        """Whether the group copies a topic to the same remote topic as this worker."""
+        group = self._ownership
+        return topic in group.listed and group.claim(topic) == self._claim_on(topic)
+
+    def _claim_on(self, topic: str) -> TopicClaim:
+        return TopicClaim.of(topic, self._remote(topic), mixes=self._context.settings.many_to_one)
+
+    # Stop
+
+    async def _drop_vanished(self, metadata: ClusterMetadata) -> None:
+        """Stop copying topics that were deleted or created again upstream; the remote topic is kept."""
+        vanished = self._vanished.look(self._task.partitions.values(), metadata.topics)
+        for name, made_anew in vanished.items():
+            kind = GapKind.DELETED if made_anew is None else GapKind.RECREATED
+            gone = HIDDEN_WHY if self._missing.is_hidden(name) else "it was deleted, or mm2py may not see it any more"
+            await self.end(kind, name, made_anew or gone)
+        gone_names = [name for name, made_anew in vanished.items() if made_anew is None]
+        say_gone([name for name in gone_names if not self._missing.is_hidden(name)], self._log)
+
+    async def _drop_passed_over(self) -> None:
+        """Stop copying topics that are not selected any more. If they are selected again, they continue where they
+        stopped."""
+        names = sorted({name for name, _ in self._task.partitions} & self._passed_over)
+        if names:
+            async with self._task.settling:
+                await self._stop_copying(self._passed_over)
+            self._log.info(
+                "topics.deselected", topics=len(names), first=names[0], why="they are not to be copied any more"
+            )
+
+    async def _stop_copying(self, names: Collection[str]) -> None:
+        parts = [part for key, part in self._task.partitions.items() if key[0] in names]
+        self._restart_state.add(parts)
+        await self._task.remove([part.key for part in parts])
+        stood = {part.key: self._task.positions.form(part) for part in parts if part.copier.owns_position}
+        self._starting_offsets.positions.update(stood)
+
+    def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
+        """Refuse a topic that is not what was copied, unless policy lets it start again in the next round."""
+        done = self._context.gap_policy(kind)
+        if done in {Done.STOPPED, Done.KEPT}:
+            self._gaps.met_topic(kind, name, self._positions_of(name), why)
+        if done is Done.STOPPED:
+            self._refused.note({name: Recreated(self._flow, name, self._context.settings.remote_topic(name), why)})
+
+    def _positions_of(self, name: str) -> dict[int, StoredPosition]:
+        found = positions_of(name, self._starting_offsets)
+        return {number: at for number, at in found.items() if self._ownership.speaks_for((name, number))}
+
+    async def _unlist(self, wanted: Collection[str]) -> None:
+        """As the flow coordinator, unlist topics that have been gone for so long that every worker has seen it and has
+        reported its partitions."""
+        listed = self._ownership.listed if self._ownership.is_coordinator else {}
+        now_s = self._clock.monotonic()
+        gone = [name for name in listed if name not in wanted]
+        self._unseen_since_s = {name: self._unseen_since_s.get(name, now_s) for name in gone}
+        ended = {name: 0 for name, since_s in self._unseen_since_s.items() if now_s - since_s >= UNLISTED_AFTER_S}
+        if ended:
+            await self._ownership.list_partitions(ended, {}, {})
+
+    # Log
+
+    def _say_once_at_start(self, wanted: Collection[str], metadata: ClusterMetadata) -> None:
+        """Log topics that ``--allow-recopy`` names by mistake, and topics that were deleted while mm2py was down."""
+        if self.made.is_set():
+            return
+        for name in sorted(self._context.allow_recopy - set(wanted)):
+            self._log.warning(
+                "recopy.unused", topic=name, why=f"--allow-recopy names it, and {self._flow} copies no such topic."
+            )
+        gone = gone_while_down(self._starting_offsets.positions, metadata.topics)
+        for name in gone:
+            self._gaps.met_topic(GapKind.DELETED, name, self._positions_of(name), "it was deleted while mm2py was down")
+        if gone:
+            self._log.info(
+                "topics.gone",
+                topics=len(gone),
+                first=gone[0],
+                why=f"they were copied once, and {self._flow.source} shows them no more",
+                effect="their remote topics and positions are kept",
+            )
+
+    def _say_created(self, found: remote_topics.RemoteTopics) -> None:
+        for one in found.left_out:
+            self.refused_configs.note(one.remote, one.setting, one.value, one.why)
+        self.refused_configs.end()
+        if found.created:
+            self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
+        if found.widened:
+            self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))
+
+
+def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:
+    """Return whether some position is of this remote topic, and not of an earlier one or one of another name.
+
+    A position without a topic id counts: old brokers have none, and MirrorMaker 2 stores none.
+    """
+    return any(remote.topic_id is None or at.target_topic_id in {None, remote.topic_id} for at in positions)

@@ -1,0 +1,397 @@
+"""The connectors of a worker's flows, its groups, and the herder over them, joined as a configuration says.
+
+Answers to what MirrorMaker.java does with its herders in dedicated mode. Connections, clock and randomness are passed
+in, so that tests run whole workers between models of clusters.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.clock import Clock
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
+from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
+from mm2py.copying.positions import PositionBudget
+from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.group.control_topic import ControlLogUnusable
+from mm2py.group.group import Group
+from mm2py.group.group_state import GroupRefused
+from mm2py.group.member import Member
+from mm2py.group.ownership import Ownership
+from mm2py.kafka.gate import gated_alone
+from mm2py.kafka.port import Brokers
+from mm2py.kafka.producer.fencing import TransactionalId
+from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.login import author_here
+from mm2py.metrics.counters import Metrics
+from mm2py.records.backfill_record import Holds
+from mm2py.records.connector_config import ConfigTooNew
+from mm2py.records.control_codec import NewerFormat
+from mm2py.records.control_record import TaskName
+from mm2py.records.ledger_record import NewerLedgerFormat
+from mm2py.records.operator_request import RestartPartitions
+from mm2py.records.owner_record import OwnerTooNew
+from mm2py.shared_settings.config_log import ConfigLog
+from mm2py.shared_settings.current_settings import CurrentSettings
+from mm2py.shared_settings.flow_config import Part
+from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerWatch, refuse_another_group
+from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
+from mm2py.shared_settings.running_mm2 import Mm2IsRunning, refuse_running_mm2
+from mm2py.topics.filters import PatternTooSlow
+from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, StartConditions, UndividedSchedule
+from mm2py.worker.herder import Herder, Plan
+from mm2py.worker.vitals import Vitals
+from mm2py_connectors.checkpoint.connector import CheckpointConnector
+from mm2py_connectors.heartbeat.connector import HeartbeatConnector
+from mm2py_connectors.heartbeat.path import PathConnector
+from mm2py_connectors.source.connector import SourceConnector
+from mm2py_connectors.source.context import FlowContext, FlowState
+from mm2py_connectors.source.first_answer import FirstAnswers
+from mm2py_connectors.source.refusals import FlowRefused, refuse_wrong_source
+
+REFUSALS: Final = (
+    *(FlowRefused, Mm2IsRunning, FlowOfAnotherGroup, GroupRefused),
+    *(ControlLogUnusable, NewerFormat, ConfigTooNew, OwnerTooNew, NewerLedgerFormat),
+)
+"""Errors after which a connector does not restart."""
+
+Connect = Callable[[Flow, ClusterSettings, float], Side]
+"""Opens connections to a cluster, for a flow, with a request time-out in seconds. Each call opens its own connections,
+so that a slow answer holds up only the part that asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """What the parts of one worker share."""
+
+    connect: Connect
+    clock: Clock
+    rng: random.Random
+    budget: MemoryBudget
+    log: FilteringBoundLogger
+    name: str
+    """The worker's name, for logs and status."""
+    metrics: Metrics = field(default_factory=Metrics)
+    position_budget: PositionBudget = field(default_factory=PositionBudget)
+
+
+def make_herder(
+    file: SettingsFile, recopies: Mapping[Flow, set[str]], context: WorkerContext, *, apply: bool = False
+) -> Herder:
+    """Join the parts of a worker. The settings of a flow are shared by its workers; see ``docs/configuration.md``.
+
+    Args:
+        recopies: topics that may be copied once more from their start, by flow.
+        apply: all workers are to use the settings of this file.
+    """
+    configuration = file.configuration()
+    run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
+    wanted = {one.flow.target for one in run}  # not where all flows are refused
+    groups = {at: _group(configuration, of, context) for at, of in configuration.groups.items() if at in wanted}
+    beating = {one.flow: one for one in configuration.heartbeats}
+    plans: dict[ConnectorName, Plan] = {}
+    currents = {one.flow: CurrentSettings(one, beating.get(one.flow)) for one in configuration.flows}
+
+    for settings in configuration.flows:
+        flow, current = settings.flow, currents[settings.flow]
+        group = groups[flow.target]
+        to = context.connect(flow, settings.target, settings.target_request_timeout_s)
+        gated, log = group.gated(to.brokers), context.log.bind(flow=str(flow))
+        config_log = _config_log(settings, gated, context)
+        parts: Mapping[str, Any] = {"clock": context.clock, "rng": context.rng, "log": log}
+        copying = _Copying(settings, to, context, recopies=recopies.get(flow, set()))
+        schedule = SourceSchedule(
+            group,
+            ConfigWatch(
+                flow,
+                file,
+                config_log,
+                current,
+                owner=OwnerWatch(
+                    settings,
+                    config_log,
+                    to.brokers,
+                    gated,
+                    source_id=functools.partial(_source_id, group, flow, copying),
+                    **parts,
+                ),
+                apply=apply,
+                log=log,
+            ),
+            copying,
+            conditions=StartConditions(
+                functools.partial(refuse_running_mm2, settings, to.brokers, log), copying.source_answers, REFUSALS
+            ),
+            **parts,
+        )
+        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(functools.partial(copying.begin, schedule), schedule)
+        plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, context)
+        task = TaskName(flow, Kind.CHECKPOINT)
+        checkpoint_schedule = UndividedSchedule(group, task, current, functools.partial(_checkpoint_parts, current))
+        plans[ConnectorName(flow, Kind.CHECKPOINT)] = _checkpoints(current, checkpoint_schedule, context)
+    if apply:
+        for settings in file.flows_switched_off():
+            to = context.connect(settings.flow, settings.target, settings.target_request_timeout_s)
+            plans[ConnectorName(settings.flow, Kind.OFF)] = _switching_off(settings, to, context, file)
+    for emitted in configuration.heartbeats:
+        current = currents.get(emitted.flow) or CurrentSettings(None, emitted)
+        at = emitted.flow.target
+        schedule_of_task = UndividedSchedule(
+            groups[at], TaskName(emitted.flow, Kind.HEARTBEAT), current, functools.partial(_wanted_heartbeats, current)
+        )
+        plans[ConnectorName(emitted.flow, Kind.HEARTBEAT)] = _heartbeats(emitted, schedule_of_task, context)
+    return Herder(
+        plans,
+        configuration.refused,
+        groups=groups,
+        is_refusal=lambda error: isinstance(error, REFUSALS),
+        rng=context.rng,
+        log=context.log,
+        vitals=Vitals(context.name, context.clock, context.metrics, context.budget),
+    )
+
+
+def _source_id(group: Group, flow: Flow, copying: _Copying) -> str | None:
+    """Return the id of a flow's source cluster: what its group has agreed on, else what this worker has seen."""
+    member = group.member
+    agreed = None if member is None or not member.takes_part else member.ownership(flow).source_cluster
+    return agreed or copying.source_id
+
+
+class _Copying:
+    """Makes the source connectors of one flow, attempt after attempt."""
+
+    def __init__(self, settings: FlowSettings, to: Side, context: WorkerContext, *, recopies: set[str]) -> None:
+        self._settings = settings
+        self._recopies = frozenset(recopies)
+        self._context = context
+        self._running: SourceConnector | None = None
+        self._runs_for: Member | None = None
+        self._ended: set[int] = set()
+        self.source_id: str | None = None
+        """The id of the source cluster, when it has answered and may be this flow's."""
+        self._unsettled: Member | None = None
+        """The last member in whose name something was sent that has no answer."""
+        self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
+        self._targets = {settings.target_request_timeout_s: to}
+
+    def begin(self, schedule: SourceSchedule, attempt: int) -> Connector:
+        """Return the connector of the given attempt, by the settings that count by now."""
+        context, settings, member = self._context, schedule.settings, schedule.member
+        self._note_outcome()
+        if self._running is not None and not self._running.leaves_outcome_unknown:
+            self._ended |= self._running.producer_ids
+        self._runs_for = member
+        source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
+        target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
+        target = replace(target, brokers=member.gated(target.brokers))
+        source = replace(source, brokers=member.gated(source.brokers))  # offset syncs are written there
+        name = TransactionalId(settings.group, member.id, attempt, str(settings.flow))
+        ownership, log = member.ownership(settings.flow), context.log.bind(flow=str(settings.flow))
+        incarnation = Incarnation(
+            target.brokers,
+            name.at,
+            clock=context.clock,
+            rng=context.rng,
+            report=lambda text: log.warning("producer.degraded", why=text),
+            waiting=lambda text: flow_context.report_waiting("getting a producer id", text),
+            announce=ownership.announce,
+        )
+        flow_context = FlowContext(
+            FlowState(settings, schedule.holds),
+            source,
+            target,
+            producer_name=name,
+            ended=frozenset(self._ended),
+            ownership=ownership,
+            incarnation=incarnation,
+            memory=context.budget,
+            position_budget=context.position_budget,
+            allow_recopy=self._recopies,
+            metrics=context.metrics,
+            clock=context.clock,
+            rng=context.rng,
+            log=log,
+        )
+        self._running = SourceConnector(flow_context)
+        return self._running
+
+    async def source_answers(self, ownership: Ownership, show: Callable[[str], None], is_first: bool) -> None:
+        """Return when both clusters have answered. ``Preparation`` asks them once more for each attempt.
+
+        Args:
+            show: takes what the flow waits for meanwhile, in a sentence.
+            is_first: nothing of the flow runs, so the group is told of a source that does not answer.
+        Raises: FlowRefused, if the source is the target, or another cluster than for the group's other workers.
+        """
+        settings, context = self._settings, self._context
+        source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
+        target = self._side(self._targets, settings.target_request_timeout_s, of_source=False)
+        log = context.log.bind(flow=str(settings.flow))
+
+        told = ownership if is_first else None
+        answers = FirstAnswers(settings.flow, told, show, clock=context.clock, rng=context.rng, log=log)
+        source_id, target_id = await answers.of_both(source, target)
+        refuse_wrong_source(settings.flow, settings.group, source_id, target_id, there=ownership.source_cluster)
+        self.source_id = source_id
+
+    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+        """Let parts of the running connector take new settings up."""
+        if self._running is not None:
+            self._running.change(settings, parts)
+
+    def asked(self, what: RestartPartitions | Holds) -> None:
+        """Let the running connector read partitions again from their positions, or leave topics to backfills."""
+        if self._running is None:
+            return
+        if isinstance(what, Holds):
+            self._running.hold(what)
+        else:
+            self._running.restart(what.topic, what.partition)
+
+    def leaves_outcome_unknown(self, member: Member) -> bool:
+        """Whether something that was sent in the name of a member may be stored later. Nothing runs just now."""
+        self._note_outcome()
+        return self._unsettled is member
+
+    def _note_outcome(self) -> None:
+        if self._running is not None and self._running.leaves_outcome_unknown:
+            self._unsettled = self._runs_for
+
+    def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
+        """Return the connections with a time-out; new ones are opened for another time-out only."""
+        if timeout_s not in known:
+            known[timeout_s] = self._connect(timeout_s, of_source)
+        return known[timeout_s]
+
+    def _connect(self, timeout_s: float, of_source: bool) -> Side:
+        cluster = self._settings.source if of_source else self._settings.target
+        return self._context.connect(self._settings.flow, cluster, timeout_s)
+
+
+def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, file: SettingsFile) -> Plan:
+    flow, log = settings.flow, context.log.bind(flow=str(settings.flow))
+
+    def begin(_: int) -> SwitchingOff:
+        config_log = _config_log(settings, gated_alone(to.brokers, context.clock), context)
+        refuse = functools.partial(
+            refuse_another_group, settings, config_log, to.brokers, clock=context.clock, rng=context.rng, log=log
+        )
+        return SwitchingOff(config_log, file.shared(flow), log, refuse=refuse)
+
+    return Plan(begin)
+
+
+def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext) -> ConfigLog:
+    return ConfigLog(brokers, settings, worker=context.name, clock=context.clock, rng=context.rng, author=author_here())
+
+
+def _checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:
+    """Return what a checkpoint connector runs by, None while it is not to run. Another value means: start it anew."""
+    settings = current.settings
+    if settings is None or settings.checkpoints is None or not current.is_settled:
+        return None
+    return settings.checkpoints, settings.offset_syncs, settings.topic_filter, settings.policy
+
+
+def _checkpoints(
+    current: CurrentSettings, schedule: UndividedSchedule[tuple[object, ...]], context: WorkerContext
+) -> Plan:
+    def begin(_: int) -> CheckpointConnector:
+        settings = current.settings
+        if settings is None:
+            raise AssertionError("the flow is switched off")
+        source, target = (
+            context.connect(settings.flow, cluster, timeout_s).brokers
+            for cluster, timeout_s in (
+                (settings.source, settings.source_request_timeout_s),
+                (settings.target, settings.target_request_timeout_s),
+            )
+        )
+        return CheckpointConnector(
+            settings,
+            source,
+            schedule.member.gated(target),
+            clock=context.clock,
+            rng=context.rng,
+            log=context.log.bind(flow=str(settings.flow)),
+        )
+
+    return Plan(begin, schedule)
+
+
+def _wanted_heartbeats(current: CurrentSettings) -> HeartbeatSettings | None:
+    return current.heartbeats
+
+
+def _heartbeats(
+    settings: HeartbeatSettings, schedule: UndividedSchedule[HeartbeatSettings], context: WorkerContext
+) -> Plan:
+    brokers = context.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
+    log = context.log.bind(flow=str(settings.flow))
+    return Plan(
+        lambda _: HeartbeatConnector(
+            schedule.settings, schedule.member.gated(brokers), clock=context.clock, rng=context.rng, log=log
+        ),
+        schedule,
+    )
+
+
+def _path(flow: Flow, to: Side, current: CurrentSettings, context: WorkerContext) -> Plan:
+    log = context.log.bind(flow=str(flow))
+    schedule = PathSchedule(current, remote_heartbeats)
+    return Plan(
+        lambda _: PathConnector(
+            flow,
+            schedule.topic,
+            to.brokers,
+            interval_s=schedule.interval_s,
+            clock=context.clock,
+            rng=context.rng,
+            log=log,
+        ),
+        schedule,
+    )
+
+
+def _group(configuration: Configuration, settings: GroupSettings, context: WorkerContext) -> Group:
+    """Return this worker's part in the group of one target cluster.
+
+    It has connections of its own, so what is copied never delays a heartbeat, and a client id of its own, the same in
+    all workers: a quota on copying would else delay the heartbeats as well, and the group would evict healthy workers.
+    """
+    flows = [one for one in configuration.flows if one.flow.target == settings.target]
+    beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]
+    first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
+    own = replace(
+        first.target,
+        # A frozen broker that is asked who leads the control log must not hold heartbeats up for longer than a session.
+        request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
+        client_id=f"{first.target.client_id or settings.name}|cluster",
+    )
+    return Group(
+        settings,
+        context.connect(first.flow, own, settings.session_timeout_s / 2),
+        flows,
+        {Kind.HEARTBEAT: [one.flow for one in beating], Kind.CHECKPOINT: [one.flow for one in flows]},
+        name=context.name,
+        clock=context.clock,
+        rng=context.rng,
+        log=context.log,
+    )
+
+
+def remote_heartbeats(settings: FlowSettings) -> str | None:
+    """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
+    topic = settings.policy.heartbeats_topic()
+    try:
+        return settings.remote_topic(topic) if settings.replicates(topic) else None
+    except PatternTooSlow:
+        return None

@@ -1,0 +1,139 @@
+"""The role that each route states. A route without one keeps the application from starting.
+
+    router = APIRouter(dependencies=[READER])
+
+    @router.put("/{name}/config", dependencies=[ADMIN])
+
+Where a router and its route both state one, both have to be satisfied. A route names its flow in its path: as ``flow``,
+or as ``name`` of one of its connectors. It is refused to users who do not have that flow. A route that names none is
+refused to users who do not have all flows, unless it takes care of that itself (``ANY_READER``), by ``Who``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from mm2py.login import host_name
+from mm2py.records.author import REASON_MOST, Author, checked_reason
+from mm2py_rest.access.authentication import unauthorized
+from mm2py_rest.access.callers import Caller, Role
+from mm2py_rest.errors import RestError
+
+CALLER_KEY: Final = "caller"
+"""In the state of a request."""
+STILL_KEY: Final = "still"
+"""In the state of a request: a function that returns its caller with the rights of now, or raises RestError."""
+_FLOW_PARAMETERS: Final = ("flow", "name", "connector")
+
+
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """A dependency that lets callers of a role through."""
+
+    role: Role
+    any_flow: bool = False
+    """The route shows each caller only what is theirs."""
+
+    async def __call__(self, request: Request) -> None:
+        """Raises: RestError, 401 no user is known, or 403 this caller may not."""
+        if self.role is not Role.NONE:  # none of this waits: what is async here runs in the loop, and in no thread
+            self.check(caller_of(request), request.path_params)
+
+    def check(self, caller: Caller, parameters: Mapping[str, object]) -> None:
+        """``parameters`` are those of the path. Raises: RestError 403, this caller may not."""
+        if caller.user.role < self.role:
+            raise RestError(403, f"{caller.user.name} is {_A[caller.user.role]}; this takes {_A[self.role]}.")
+        flow = flow_of_path(parameters)
+        if flow is None and not caller.sees_all and not self.any_flow:
+            raise RestError(403, f"{caller.user.name} may only use some flows; this takes a user of all.")
+        if flow is not None and not caller.may_see(flow):
+            raise RestError(403, f"{caller.user.name} may not use this flow.")
+
+    def still_holds(self, request: Request) -> Callable[[], Awaitable[bool]]:
+        """Return what tells, while a long answer goes on, whether its caller may still have it.
+
+        It asks the users' file alone: how many ask, and what else comes from the caller's address, changes nothing.
+        """
+        still = getattr(request.state, STILL_KEY, None)
+
+        async def holds() -> bool:
+            try:
+                if still is not None:
+                    self.check(still(), request.path_params)
+            except RestError:
+                return False
+            return True
+
+        return holds
+
+
+_A: Final = {
+    Role.NONE: "a user without a role",
+    Role.READER: "a reader",
+    Role.OPERATOR: "an operator",
+    Role.ADMIN: "an admin",
+}
+OPEN: Final = Depends(Requires(Role.NONE))
+READS: Final = Requires(Role.READER)
+READER: Final = Depends(READS)
+ANY_READER: Final = Depends(Requires(Role.READER, any_flow=True))
+OPERATOR: Final = Depends(Requires(Role.OPERATOR))
+ADMIN: Final = Depends(Requires(Role.ADMIN))
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who asks. Raises: RestError 401, nothing has let the request in."""
+    caller = getattr(request.state, CALLER_KEY, None)
+    if not isinstance(caller, Caller):
+        raise unauthorized("This request came in without being asked who sends it.")
+    return caller
+
+
+async def _who(request: Request) -> Caller:
+    return caller_of(request)
+
+
+Who = Annotated[Caller, Depends(_who)]
+
+WHY: Final = "why, for those who read the history of the flow: one line, no secrets. Clients of Connect send none"
+
+
+async def _asker(
+    request: Request, reason: Annotated[str | None, Query(max_length=REASON_MOST, description=WHY)] = None
+) -> Author:
+    return Author(caller_of(request).user.name, host_name(), checked_reason(reason or ""))
+
+
+Asker = Annotated[Author, Depends(_asker)]
+"""Who asks for a change, and why: it is stored with what was changed."""
+
+
+def flow_of_path(parameters: Mapping[str, object]) -> str | None:
+    """Return the flow that a path names, as ``A->B``."""
+    for parameter in _FLOW_PARAMETERS:
+        value = parameters.get(parameter)
+        if isinstance(value, str):
+            return value if parameter == "flow" else value.rpartition(".")[0]
+    return None
+
+
+def required(route: BaseRoute) -> list[Requires]:
+    """Return what a route states."""
+    if not isinstance(route, APIRoute):
+        return []
+    return [one.dependency for one in route.dependencies if isinstance(one.dependency, Requires)]
+
+
+def check_roles(routers: Iterable[APIRouter]) -> None:
+    """Raises: RuntimeError, a route states no role; so it is not served at all."""
+    silent = [
+        getattr(route, "path", str(route)) for router in routers for route in router.routes if not required(route)
+    ]
+    if silent:
+        raise RuntimeError(f"These routes state no role (rest/mm2py_rest/access/roles.py): {', '.join(silent)}")

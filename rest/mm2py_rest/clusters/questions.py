@@ -1,0 +1,151 @@
+"""What of one flow is asked of its clusters only when a caller wants it: groups, translations, quarantine, log starts.
+
+Its connections are not those of the looks at the clusters: a ledger that takes long to read holds no look up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from mm2py.cli.command import Connected
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import Mm2Error
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.kafka.list_offsets import EARLIEST, find_offsets
+from mm2py.logs import make_logger
+from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.offset_inquiry import Question
+from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, OffsetsTold
+from mm2py.topics.names import quarantine
+from mm2py_rest.clusters.answers import Kept
+from mm2py_rest.errors import RestError
+from mm2py_rest.reports.quarantine import QuarantinedRecord, QuarantineTable
+
+ANSWER_MOST_S: Final = 30.0
+STARTS_MOST_S: Final = 2.0
+"""Where log starts are not told in time, an answer comes without them."""
+TOPICS_KEPT_MOST: Final = 200
+
+T = TypeVar("T")
+
+
+class FlowQuestions:
+    """Asks about one flow. Nothing is connected before the first question."""
+
+    def __init__(
+        self,
+        settings: FlowSettings,
+        connect_source: Callable[[], Connected],
+        connect_target: Callable[[], Connected],
+        clock: Clock,
+    ) -> None:
+        self.settings = settings
+        """By the worker's file."""
+        self._connect_source = connect_source
+        self._connect_target = connect_target
+        self._clock = clock
+        self._log = make_logger("error", "text", io.StringIO())
+        self._sides: tuple[Side, Side] | None = None
+        self._groups: tuple[FlowSettings, Kept[GroupsTold]] | None = None
+        self._offsets: tuple[FlowSettings, OffsetsQuestion] | None = None
+        self._translating = asyncio.Lock()
+        self._quarantine: Kept[list[QuarantinedRecord]] | None = None
+        self._starts: dict[str, Kept[dict[int, int]]] = {}
+
+    @property
+    def source(self) -> Connected:
+        return self._connect_source()
+
+    @property
+    def target(self) -> Connected:
+        return self._connect_target()
+
+    def _both(self) -> tuple[Side, Side]:
+        """Return source and target."""
+        if self._sides is None:
+            patience, flow = patience_of_commands(self._clock), self.settings.flow
+            self._sides = Side(flow.source, self.source, patience), Side(flow.target, self.target, patience)
+        return self._sides
+
+    async def close(self) -> None:
+        """Ask no more. The connections are the caller's."""
+        for side in self._sides or ():
+            await side.close()
+
+    async def groups(self, settings: FlowSettings) -> GroupsTold:
+        """Return the consumer groups of the flow; ``settings`` are those by which its workers run it.
+
+        If the source does not answer, the target alone tells.
+
+        Raises:
+            RestError: the flow emits no checkpoints, or the target does not answer in time.
+            TargetUnread: the target does not answer, or refuses.
+        """
+        if settings.checkpoints is None:
+            raise RestError(409, f"{settings.flow} emits no checkpoints. Set emit.checkpoints.enabled to true.")
+        if self._groups is None or self._groups[0] != settings:
+            question = GroupsQuestion(settings, *self._both(), self._clock, self._log)
+            self._groups = settings, Kept(question.ask, self._clock)
+        return await self._in_time(self._groups[1].get(), "asking for consumer groups")
+
+    async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
+        """Return where offsets are in the other log. One question after the other: they share the tables.
+
+        Raises: as ``groups``.
+        """
+
+        async def ask() -> OffsetsTold:
+            async with self._translating:
+                if self._offsets is None or self._offsets[0] != settings:
+                    self._offsets = settings, OffsetsQuestion(settings, *self._both(), self._clock, self._log)
+                return await self._offsets[1].ask(question)
+
+        return await self._in_time(ask(), "reading the ledger")
+
+    async def quarantined(self) -> list[QuarantinedRecord]:
+        """Return the records in quarantine. Raises: RestError, as ``groups``; others as ``QuarantineTable.follow``."""
+        if self._quarantine is None:
+            table = QuarantineTable(self.target, str(quarantine(self.settings.flow.source).name))
+
+            async def ask() -> list[QuarantinedRecord]:
+                await table.follow()
+                return table.records()
+
+            self._quarantine = Kept(ask, self._clock)
+        return await self._in_time(self._quarantine.get(), "reading the quarantine topic")
+
+    async def starts(self, topic: str) -> dict[int, int]:
+        """Return the first offsets of a source topic's partitions, as far as the source tells."""
+        if topic not in self._starts:
+            if len(self._starts) >= TOPICS_KEPT_MOST:
+                del self._starts[next(iter(self._starts))]
+
+            async def ask() -> dict[int, int]:
+                try:
+                    async with asyncio.timeout(STARTS_MOST_S):
+                        return await self._ask_starts(topic)
+                except (Mm2Error, TimeoutError):
+                    return {}  # kept for a while as any answer: not every caller waits for a cluster that is silent
+
+            self._starts[topic] = Kept(ask, self._clock)
+        return await self._starts[topic].get()
+
+    async def _ask_starts(self, topic: str) -> dict[int, int]:
+        metadata = await fetch_metadata(self.source, [topic])
+        found = metadata.topics.get(topic)
+        keys = [] if found is None else [(topic, number) for number in found.partitions]
+        leaders = {key: metadata.leader_of(*key) for key in keys}
+        return {key[1]: at for key, at in (await find_offsets(self.source, leaders, EARLIEST)).items()}
+
+    async def _in_time(self, work: Coroutine[Any, Any, T], doing: str) -> T:
+        try:
+            async with asyncio.timeout(ANSWER_MOST_S):
+                return await work
+        except TimeoutError as error:
+            flow = self.settings.flow
+            why = f"{flow.source} or {flow.target} does not answer: {doing} took more than {ANSWER_MOST_S:g} s."
+            raise RestError(503, why, {"Retry-After": "5"}) from error

@@ -1,0 +1,240 @@
+"""The topics that events come from: gaps and quarantine of a flow, and the control log of a group.
+
+``mm2-configs.A.internal`` has a module of its own, ``configs.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+from mm2py.clock import Clock
+from mm2py.config.settings import FlowSettings, GroupSettings
+from mm2py.connector import Flow
+from mm2py.copying.reading.internal_table import each_placed_record
+from mm2py.errors import Mm2Error
+from mm2py.group.control_log import ControlLog, ControlLogLost
+from mm2py.group.control_topic import ControlLogMissing
+from mm2py.group.membership import View
+from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
+from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
+from mm2py.kafka.errors import BrokerRefused, KafkaError
+from mm2py.kafka.list_offsets import LATEST, find_offsets
+from mm2py.kafka.port import Brokers
+from mm2py.logs import make_logger
+from mm2py.records.batch import Record
+from mm2py.records.control_record import Assigned, Claim, Entry, Evicted, Joined, Left
+from mm2py.records.gap_record import Gap, MalformedGapRecord, decode, is_own_key
+from mm2py.records.quarantined import NotQuarantined, Quarantined
+from mm2py.records.quarantined import decode as decode_quarantined
+from mm2py.status.bodies import GapBody
+from mm2py.topics.names import control_log, quarantine
+from mm2py_rest.events.event import Event, EventKind, Happened, key_of
+from mm2py_rest.reports.quarantine import record_of
+
+ToBrokers = Callable[[], Brokers]
+"""Returns the brokers of a target; connects at the first call."""
+
+
+class TopicSource(ABC):
+    """A topic that is read on, partition by partition."""
+
+    def __init__(self, flow: Flow, topic: str, target: ToBrokers, *, from_end: bool = False) -> None:
+        """``from_end``: what is there already is not read."""
+        self.name = f"{topic} on {flow.target}"
+        self.positions: dict[str, int] = {}
+        self.begins: dict[str, int] = {}
+        self._flow = flow
+        self._topic = topic
+        self._target = target
+        self._from_end = from_end
+        self._metadata: TopicMetadata | None = None
+        self._read_to: dict[int, int] = {}
+        self._found: list[Happened] = []
+        self._is_open = False
+
+    async def poll(self) -> Sequence[Happened]:
+        """See ``Source``."""
+        try:
+            await self._read()
+        except KafkaError:
+            self._metadata = None  # its leaders may have moved
+            raise
+        found, self._found, self._is_open = self._found, [], True
+        self.positions = {self._key(number): offset for number, offset in self._read_to.items()}
+        return found
+
+    async def _read(self) -> None:
+        brokers = self._target()
+        if self._metadata is None:
+            metadata = await fetch_metadata(brokers, [self._topic])
+            topic = metadata.topics.get(self._topic)
+            if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                return
+            if topic.error_code:
+                remedy = f"mm2py needs DESCRIBE and READ on {self._topic}."
+                raise BrokerRefused(f"Reading {self._topic}", topic.error_code, remedy=remedy)
+            if self._from_end and not self._is_open and not self._read_to:
+                keys = [(self._topic, number) for number in topic.partitions]
+                ends = await find_offsets(brokers, {key: metadata.leader_of(*key) for key in keys}, LATEST)
+                self._read_to = {number: offset for (_, number), offset in ends.items()}
+            for number in topic.partitions:
+                self.begins.setdefault(self._key(number), self._read_to.get(number, 0))
+            self._metadata = topic
+        try:
+            async for number, record in each_placed_record(brokers, self._metadata, self._read_to):
+                for event in self._events(record):
+                    self._found.append(Happened(self._key(number), record.offset, not self._is_open, event))
+        except BrokerRefused as error:
+            if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back, or recreated
+                self._read_to.clear()
+            raise
+
+    def _key(self, partition: int) -> str:
+        return key_of(self._flow.target, self._topic, partition)
+
+    @abstractmethod
+    def _events(self, record: Record) -> Iterator[Event]:
+        """Yield what a record says has happened."""
+
+
+class GapsSource(TopicSource):
+    """``mm2-status.A.internal``: gaps that were found, and what was done about them."""
+
+    def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
+        super().__init__(settings.flow, settings.status_topic, target)
+
+    def _events(self, record: Record) -> Iterator[Event]:
+        if record.key is None or record.value is None or not is_own_key(record.key):
+            return
+        with suppress(MalformedGapRecord):
+            gap = decode(record.key, record.value)
+            if isinstance(gap, Gap):
+                where = f"{gap.topic}-{gap.partition}"
+                text = f"{where}: {gap.kind}, {gap.done}. {gap.text}"
+                data = GapBody.of(self._flow, gap).plain()
+                yield Event(kind=EventKind.GAP, at_ms=record.timestamp_ms, flow=str(self._flow), text=text, data=data)
+
+
+class QuarantineSource(TopicSource):
+    """``mm2-quarantine.A.internal``: records that the target has refused from now on."""
+
+    def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
+        super().__init__(settings.flow, str(quarantine(settings.flow.source).name), target, from_end=True)
+
+    def _events(self, record: Record) -> Iterator[Event]:
+        try:
+            entry = decode_quarantined(record)
+        except NotQuarantined:
+            return
+        if isinstance(entry, Quarantined) and entry.provenance.flow == str(self._flow):
+            one = record_of(entry)
+            text = f"{one.topic}-{one.partition} offset {one.offset} was put in quarantine: {one.error_text}"
+            yield Event(
+                kind=EventKind.QUARANTINED,
+                at_ms=one.quarantined_at_ms,
+                flow=str(self._flow),
+                text=text,
+                data=asdict(one),
+            )
+
+
+class GroupSource:
+    """``mm2-cluster.<group>.internal``: who joins and goes, who leads, and when tasks move."""
+
+    def __init__(self, settings: GroupSettings, target: ToBrokers, *, clock: Clock, rng: random.Random) -> None:
+        self._topic = control_log(settings.name, producer_expiry_ms=0)
+        self.name = f"{self._topic.name} on {settings.target}"
+        self.positions: dict[str, int] = {}
+        self.begins: dict[str, int] = {}
+        self._key = key_of(settings.target, str(self._topic.name), 0)
+        self._group = f"{settings.name} on {settings.target}"
+        self._target = target
+        self._clock = clock
+        self._rng = rng
+        self._log: ControlLog | None = None
+        self._view: View | None = None
+        self._found: list[Happened] = []
+
+    async def poll(self) -> Sequence[Happened]:
+        """See ``Source``."""
+        try:
+            await self._read()
+        except ControlLogMissing:
+            self._view = None  # no worker has ever joined, or it was deleted
+        except ControlLogLost:
+            self._view = None
+        found, self._found = self._found, []
+        if self._view is not None:
+            self.positions = {self._key: self._view.next_offset}
+        return found
+
+    async def _read(self) -> None:
+        if self._log is None:
+            self._log = ControlLog(
+                self._target(),
+                self._topic,
+                poll_s=0.0,
+                append_timeout_s=1.0,
+                replication_factor=None,
+                clock=self._clock,
+                rng=self._rng,
+                log=make_logger("error", "text", io.StringIO()),
+            )
+        if self._view is None:
+            opening = await self._log.open()
+            view = View() if opening.state is None else View.from_json(opening.state, where=str(self._topic.name))
+            self.begins = {self._key: opening.covers}
+            for entry in opening.entries:
+                self._take(view, entry, is_old=True)
+            self._view = view
+        while True:
+            before = self._log.next_offset
+            for entry in await self._log.read():
+                self._take(self._view, entry, is_old=False)
+            if self._log.next_offset == before:
+                if self._log.trouble:
+                    raise Unread(self._log.trouble)
+                return
+            await asyncio.sleep(0)
+
+    def _take(self, view: View, entry: Entry, *, is_old: bool) -> None:
+        record = entry.record
+        names = {name: member.joined.name for name, member in view.members.items()}
+        leader, epoch, generation = view.leader, view.leader_epoch, view.generation
+        view.take(entry)
+        found: tuple[EventKind, str, dict[str, object]] | None = None
+        match record:
+            case Joined(member=member, name=name) if member not in names and member in view.members:
+                data: dict[str, object] = {"member": member, "name": name, "version": record.runs}
+                found = EventKind.MEMBER_JOINED, f"{name} has joined.", data
+            case Left(member=member) if member in names and member not in view.members:
+                name = names[member]
+                found = EventKind.MEMBER_LEFT, f"{name} has left.", {"member": member, "name": name}
+            case Evicted(dead=dead) if dead in names and dead not in view.members:
+                text = f"{names[dead]} was evicted: its session has expired."
+                found = EventKind.MEMBER_EVICTED, text, {"member": dead, "name": names[dead]}
+            case Claim(member=member) if (view.leader, view.leader_epoch) != (leader, epoch) and view.leader == member:
+                text = f"{names.get(member, member)} leads, leader epoch {view.leader_epoch}."
+                data = {"member": member, "name": names.get(member, ""), "leader_epoch": view.leader_epoch}
+                found = EventKind.LEADER_ELECTED, text, data
+            case Assigned() if view.generation != generation:
+                text = f"Tasks were assigned, generation {view.generation}."
+                data = {"generation": view.generation, "leader_epoch": view.leader_epoch}
+                found = EventKind.ASSIGNMENT_CHANGED, text, data
+        if found is not None:
+            kind, text, data = found
+            event = Event(kind=kind, at_ms=entry.time_ms, group=self._group, text=text, data=data)
+            self._found.append(Happened(self._key, entry.offset, is_old, event))
+
+
+class Unread(Mm2Error):
+    """The control log cannot be read at the moment."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, remedy="")

@@ -1,0 +1,86 @@
+"""Pages of long lists: a limit, and a cursor behind which the next page begins. Pure.
+
+A cursor holds the sort key of the last item, so a page is right although items have come or gone since the one before.
+"""
+
+from __future__ import annotations
+
+import base64
+import bisect
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from mm2py.status.bodies import Body
+from mm2py_rest.errors import RestError
+
+LIMIT: Final = 100
+LIMIT_MOST: Final = 1000
+CURSOR_MOST: Final = 2000
+
+T = TypeVar("T")
+SortKey = tuple[str | int | bool, ...]
+
+
+class WrongCursor(RestError):
+    """It was not made here, or for another list."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "after is no cursor of this list: pass what next said.")
+
+
+class Page(Body, Generic[T]):
+    """A part of a list."""
+
+    items: tuple[T, ...]
+    """In an order that stays the same."""
+    next: str | None
+    """Pass it as ``after`` for the next page; null: this is the last one."""
+    total: int
+    """How many items the whole list has now."""
+
+
+class Part(NamedTuple):
+    """Which part of a list is wanted."""
+
+    limit: int = LIMIT
+    after: str | None = None
+
+
+def cut(items: Sequence[T], key: Callable[[T], SortKey], part: Part) -> tuple[Sequence[T], str | None]:
+    """Return the items of a page, and the cursor of the next one.
+
+    Args:
+        items: ascending by ``key``, which no two of them share.
+    Raises:
+        WrongCursor: ``part.after`` is none of this list.
+    """
+    first = 0
+    if part.after is not None:
+        try:
+            first = bisect.bisect_right(items, _read(part.after), key=key)
+        except TypeError as error:
+            raise WrongCursor from error
+    found = items[first : first + part.limit]
+    has_more = first + len(found) < len(items)
+    return found, _written(key(found[-1])) if has_more and found else None
+
+
+def page_of(items: Sequence[T], key: Callable[[T], SortKey], part: Part) -> Page[T]:
+    """Return a page. Arguments and errors are as of ``cut``."""
+    found, after = cut(items, key, part)
+    return Page[Any](items=tuple(found), next=after, total=len(items))
+
+
+def _written(key: SortKey) -> str:
+    return base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _read(cursor: str) -> SortKey:
+    try:
+        found = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars="-_", validate=True))
+    except (ValueError, RecursionError) as error:
+        raise WrongCursor from error
+    if not isinstance(found, list):
+        raise WrongCursor
+    return tuple(found)

@@ -1,0 +1,7 @@
+"""``/v1``: what operators ask. All routes only read. Each list is paged, each error has Connect's shape."""
+
+from typing import Final
+
+from mm2py_rest.routes.v1 import backfills, config, events, flows, losses, offsets, status
+
+RESOURCES: Final = (status, flows, offsets, losses, backfills, config, events)

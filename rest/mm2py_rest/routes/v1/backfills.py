@@ -1,0 +1,30 @@
+"""``/v1/backfills``: what is copied with Spark, or was."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from mm2py.status.backfill_report import BackfillReport, all_backfill_reports
+from mm2py_rest.access.roles import ANY_READER, Who
+from mm2py_rest.reports.pages import Page, page_of
+from mm2py_rest.routes.v1.asking import ERRORS, Paged, answer, example_of
+from mm2py_rest.services import Shared
+
+router = APIRouter(dependencies=[ANY_READER], prefix="/v1/backfills", tags=["v1"], responses=ERRORS)
+
+
+@router.get("", response_model=Page[BackfillReport], responses=example_of("/v1/backfills"))
+async def list_backfills(services: Shared, who: Who, part: Paged) -> Response:
+    """Return the backfills of all flows, by id: those that run, and those that were over within a week."""
+    view = await services.live.view()
+
+    def make() -> Page[BackfillReport]:
+        found = [
+            one
+            for facts in view.facts.flows
+            if who.may_see(flow := facts.settings.flow)
+            for one in all_backfill_reports(flow, facts.backfills, facts.positions, view.facts.at_ms)
+        ]
+        return page_of(sorted(found, key=lambda one: one.id), lambda one: (one.id,), part)
+
+    return await answer(services, view, ("backfills", who.user.flows, part), make)

@@ -1,0 +1,40 @@
+"""What one worker says of itself: its release, its health, its metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from mm2py import __version__
+from mm2py.worker.facts import Health
+from mm2py_rest.access.roles import ANY_READER, OPEN, READER
+from mm2py_rest.metrics.page import CONTENT_TYPE
+from mm2py_rest.models import HealthBody, ServerInfo
+from mm2py_rest.services import Shared
+from mm2py_rest.worker_link import WorkerSilent
+
+router = APIRouter(tags=["worker"])
+_CODES = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
+
+
+@router.get("/", dependencies=[ANY_READER])
+async def root(services: Shared) -> ServerInfo:
+    """Return the release of mm2py, and which cluster its first flow writes to."""
+    return ServerInfo(version=__version__, commit="unknown", kafka_cluster_id=await services.cluster_id() or "")
+
+
+@router.get("/health", dependencies=[OPEN], responses={500: {"model": HealthBody}, 503: {"model": HealthBody}})
+async def health(services: Shared, response: Response) -> HealthBody:
+    """Return how this worker is: 200 healthy, 503 starting, 500 unhealthy."""
+    try:
+        facts = await services.link.facts()
+        found, message = facts.health, facts.message
+    except WorkerSilent as error:
+        found, message = Health.UNHEALTHY, str(error)
+    response.status_code = _CODES[found]
+    return HealthBody(status=found, message=message)
+
+
+@router.get("/metrics", dependencies=[READER], response_class=Response)
+async def metrics(services: Shared) -> Response:
+    """Return what this worker counts, as Prometheus reads it; all who ask within a second get the same page."""
+    return Response(await services.metrics.get(), media_type=CONTENT_TYPE)

@@ -1,0 +1,273 @@
+"""The REST process of one worker, which starts it with sockets that listen already: ``python -m rest``.
+
+It reads the same file as its worker, and ends when the channel to the worker closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import gc
+import logging
+import random
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TextIO, cast
+
+from fastapi import FastAPI
+from structlog.typing import FilteringBoundLogger
+
+from mm2py.cli.command import STDERR, LineFile, loop_factory
+from mm2py.cli.rest_process import read_sockets
+from mm2py.clock import Clock, SystemClock
+from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.rest import RestSettings, ServerTls
+from mm2py.config.settings import Configuration
+from mm2py.connector import ClusterAlias, Flow
+from mm2py.errors import ConfigError, Mm2Error
+from mm2py.kafka.cluster import fetch_metadata
+from mm2py.logs import LogFormat, make_logger
+from mm2py.records.audit_record import AuditRecord
+from mm2py.status.cluster_inquiry import Patience
+from mm2py.status.inquiry import Inquiry
+from mm2py_rest.access import listening
+from mm2py_rest.access.audit import Audit
+from mm2py_rest.access.authentication import Authentication
+from mm2py_rest.access.crowd import limits_of
+from mm2py_rest.access.gate import Gate
+from mm2py_rest.access.listening import CLOSING_MOST_S, Server, make_server
+from mm2py_rest.access.local_token import LocalToken
+from mm2py_rest.access.users import UsersFile, UsersUnusable
+from mm2py_rest.app import make_app
+from mm2py_rest.clusters.answers import Kept
+from mm2py_rest.clusters.connections import Connections
+from mm2py_rest.clusters.live import LiveReport
+from mm2py_rest.clusters.questions import FlowQuestions
+from mm2py_rest.events.configs import ConfigsSource
+from mm2py_rest.events.feed import EventFeed, Source
+from mm2py_rest.events.sources import GapsSource, GroupSource, QuarantineSource, ToBrokers
+from mm2py_rest.services import Services
+from mm2py_rest.settings.changes import FlowChanges
+from mm2py_rest.settings.offset_changes import OffsetChanges
+from mm2py_rest.v1 import V1
+from mm2py_rest.worker_link import WorkerLink
+
+CLUSTER_ID_MOST_S: Final = 2.0
+CLUSTER_ID_KEPT_S: Final = 15.0
+AUDIT_CLOSING_MOST_S: Final = 1.0
+DESCRIPTORS_MOST: Final = 16_384
+CONNECTIONS_CLOSING_MOST_S: Final = 0.5
+
+
+class Arguments(argparse.Namespace):
+    """What the worker tells this process."""
+
+    file: Path
+    clusters: list[str]
+    channel: int
+    sockets: list[tuple[int, int]]
+    """Of each the number of its listener among those of the file, and its descriptor."""
+    listeners: list[str]
+    """What each was opened for, as ``Listener.without_port``."""
+    worker: str
+    log_level: str
+    log_format: LogFormat
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read the command line that ``RestProcess`` writes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rest", description="Started by a worker; not to be called by hand."
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--clusters", nargs="*", default=[])
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--sockets", type=read_sockets, required=True)
+    parser.add_argument("--listeners", type=lambda text: text.split(","), required=True)
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="text")
+    return parser.parse_args(arguments, namespace=Arguments())
+
+
+def _event_sources(
+    configuration: Configuration, connections: Connections, clock: Clock, rng: random.Random
+) -> list[Source]:
+    found: list[Source] = []
+    targets: dict[ClusterAlias, ToBrokers] = {}
+    for settings in configuration.flows:
+        target = functools.partial(connections.target_of, settings)
+        found += [kind(settings, target) for kind in (ConfigsSource, GapsSource, QuarantineSource)]
+        targets.setdefault(settings.flow.target, target)
+    found += [
+        GroupSource(configuration.groups[alias], target, clock=clock, rng=rng) for alias, target in targets.items()
+    ]
+    return found
+
+
+async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogger) -> None:
+    """Serve until the worker is gone."""
+    rng, clock = random.Random(), SystemClock()  # noqa: S311  (spreads retries; nothing secret)
+    configuration = file.configuration()
+    # What looks at the clusters all the time waits for nothing else: a ledger may take long to read.
+    looking, asking = Connections(rng), Connections(rng)
+    changes = {
+        settings.flow: FlowChanges(
+            file,
+            settings,
+            functools.partial(asking.target_of, settings),
+            worker=options.worker,
+            clock=clock,
+            rng=rng,
+            log=log,
+        )
+        for settings in configuration.flows
+    }
+    offsets = {
+        settings.flow: OffsetChanges(
+            functools.partial(asking.source_of, settings),
+            functools.partial(asking.target_of, settings),
+            configuration.groups[settings.flow.target],
+            clock=clock,
+            rng=rng,
+        )
+        for settings in configuration.flows
+    }
+    inquiry = Inquiry(file, lambda *to: looking.to(*to[:3]), clock=clock, rng=rng, patience=Patience(clock))
+    first = next((asking.target_of(settings) for settings in configuration.flows), None)
+
+    async def cluster_id() -> str | None:
+        if first is None:
+            return None
+        with contextlib.suppress(Mm2Error, TimeoutError):
+            async with asyncio.timeout(CLUSTER_ID_MOST_S):
+                return (await fetch_metadata(first, [])).cluster_id
+        return None
+
+    link = WorkerLink(socket.socket(fileno=options.channel))
+    live = LiveReport(inquiry.look, clock, lambda why: log.warning("rest.look_failed", why=why))
+    questions = {
+        settings.flow: FlowQuestions(
+            settings,
+            functools.partial(asking.source_of, settings),
+            functools.partial(asking.target_of, settings),
+            clock,
+        )
+        for settings in configuration.flows
+    }
+    events = EventFeed(_event_sources(configuration, asking, clock, rng), clock)
+    v1 = V1(file, questions, events, worker=options.worker)
+    kept_id = Kept(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
+    services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
+    stores = {flow: one.store_audit for flow, one in changes.items()}
+    audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
+    servers = _servers(options, configuration.rest, make_app(services), audit, clock, log)
+    serving = [asyncio.create_task(listening.serve(*each, log), name="server") for each in servers]
+    work = [
+        asyncio.create_task(live.run(), name="looks"),
+        asyncio.create_task(events.run(), name="events"),
+        asyncio.create_task(audit.run(), name="audit"),
+        *serving,
+    ]
+    try:
+        linked = asyncio.create_task(link.run(), name="link")
+        await asyncio.wait([linked, *work], return_when=asyncio.FIRST_COMPLETED)
+        for task in work:
+            if task.done():
+                task.result()
+    finally:
+        for server, _, _ in servers:
+            server.should_exit = True
+        await events.close()
+        await asyncio.wait(serving, timeout=CLOSING_MOST_S)
+        for task in [*work, linked]:
+            task.cancel()
+        await asyncio.gather(*work, linked, return_exceptions=True)
+        await audit.close(AUDIT_CLOSING_MOST_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECTIONS_CLOSING_MOST_S):
+                for question in questions.values():
+                    await question.close()
+                await looking.close()
+                await asking.close()
+
+
+def _servers(
+    options: Arguments, settings: RestSettings, app: FastAPI, audit: Audit, clock: Clock, log: FilteringBoundLogger
+) -> list[tuple[Server, socket.socket, ServerTls | None]]:
+    """Return a server for each listener, with what stands before the routes there."""
+
+    users = None if settings.users_file is None else users_of(settings.users_file, log)
+    authentication = None if users is None else Authentication(users, clock, log)
+    token = LocalToken(settings.token_file, clock, log)
+    now = [listener.without_port for listener in settings.listeners]
+    if [now[number] if number < len(now) else "" for number, _ in options.sockets] != options.listeners:
+        raise ConfigError(
+            f"The worker listens at {', '.join(options.listeners)}, and the file has other listeners by now.",
+            remedy="Restart the worker, or put them back: what a listener serves depends on where it listens.",
+        )
+    bound = [(settings.listeners[number], socket.socket(fileno=descriptor)) for number, descriptor in options.sockets]
+    own = [socket.gethostname(), *(listener.host for listener, _ in bound), *settings.hosts]
+    limits = limits_of(most_descriptors(), len(bound))
+    servers = []
+    for listener, opened in bound:
+        gate = Gate(
+            app,
+            settings.exposure(listener),
+            audit=audit,
+            log=log,
+            authentication=authentication,
+            token=token,
+            names={name.lower() for name in own if name},
+            missing=settings.missing(listener),
+        )
+        servers.append((make_server(gate, limits), opened, settings.tls_of(listener)))
+    return servers
+
+
+def users_of(path: Path, log: FilteringBoundLogger) -> UsersFile:
+    """Return the users of a file. A file that cannot be used yet is logged, and is read again with each request."""
+    users = UsersFile(path, lambda why: log.warning("security.stale", why=why))
+    try:
+        users.current()
+    except UsersUnusable as error:
+        log.error("rest.users_refused", why=str(error), effect="no user is let in until it is mended")
+    return users
+
+
+def most_descriptors() -> int:
+    """Let this process open as many files as it may, and return how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MOST if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+async def _store_audit(stores: Mapping[Flow, Callable[[AuditRecord], Awaitable[None]]], record: AuditRecord) -> None:
+    """Keep a record with its flow; one that names none, with the first."""
+    named = [store for flow, store in stores.items() if str(flow) == record.flow]
+    await (named or list(stores.values()))[0](record)
+
+
+def main() -> None:
+    """Run until the worker has ended. Its signals are the worker's matter."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)  # uvicorn's own lines; what matters is logged here
+    options = parse_arguments(sys.argv[1:])
+    log = make_logger(options.log_level, options.log_format, cast("TextIO", LineFile(STDERR))).bind(process="rest")
+    try:
+        configuration = read_settings_file(options.file, options.clusters)
+        gc.freeze()  # what was imported stays: looking through all of it would hold up answers
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(serve(options, configuration, log))
+    except Mm2Error as error:
+        log.error("rest.failed", why=str(error))
+        sys.exit(1)

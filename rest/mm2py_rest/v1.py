@@ -1,0 +1,26 @@
+"""What the routes under ``/v1`` share besides what all routes do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mm2py.config.configuration import SettingsFile
+from mm2py.config.properties import Properties
+from mm2py.connector import Flow
+from mm2py_rest.clusters.answers import Answers
+from mm2py_rest.clusters.questions import FlowQuestions
+from mm2py_rest.events.feed import EventFeed
+
+
+@dataclass(frozen=True, slots=True)
+class V1:
+    """See ``Services``."""
+
+    file: SettingsFile = field(default_factory=lambda: SettingsFile(Path(), Properties({}), ()))
+    questions: Mapping[Flow, FlowQuestions] = field(default_factory=dict)
+    events: EventFeed = field(default_factory=EventFeed)
+    answers: Answers = field(default_factory=Answers)
+    worker: str = ""
+    """The name of the worker beside this process, as members of its groups see it."""

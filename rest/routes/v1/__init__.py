@@ -1,7 +1,0 @@
-"""``/v1``: what operators ask. All routes only read. Each list is paged, each error has Connect's shape."""
-
-from typing import Final
-
-from rest.routes.v1 import backfills, config, events, flows, losses, offsets, status
-
-RESOURCES: Final = (status, flows, offsets, losses, backfills, config, events)
