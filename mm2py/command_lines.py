@@ -12,7 +12,7 @@ from typing import Final
 
 FILE: Final = "FILE"
 OTHER_FILE: Final = "OTHER.properties"
-_FOR_FILE: Final = re.compile(r"(mm2py(?: [a-z-]+)?) FILE\b")
+_FOR_FILE: Final = re.compile(r"(mm2py(?: [a-z-]+){0,2}) FILE\b")
 _FOR_OWNER: Final = re.compile(r"(mm2py(?: apply)?) FILE\b")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NewType, Protocol
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
 
 from mm2py.errors import ConfigError
 
@@ -20,6 +20,8 @@ ClusterAlias = NewType("ClusterAlias", str)
 TopicName = NewType("TopicName", str)
 
 ARROW = "->"
+PARTITION_MOST: Final = (1 << 31) - 1
+"""The highest number that a partition can have."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,21 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_USAGE,
-    CommandFailed,
-    CommandParser,
-    Connected,
-    Write,
-    confirm,
-    connect,
-    exit_of_plan,
-    say,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import CommandFailed, CommandParser, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, read_settings_file
@@ -37,11 +23,13 @@ from mm2py.config.flow_properties import is_enabled
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.flow_clusters import Connected, target_of
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.login import author_here
 from mm2py.moments import time_text
+from mm2py.output import Write, confirm, say, write_out
 from mm2py.records.author import REASON_MOST, Author, checked_reason
 from mm2py.records.connector_config import APPLY_COMMAND, FlowConfig, Writer
 from mm2py.records.owner_record import Owner
@@ -51,6 +39,7 @@ from mm2py.shared_settings.flow_config import Difference, changed, difference, r
 from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged
 from mm2py.shared_settings.running_mm2 import look_for_mm2
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, exit_of_plan
 
 
 class Arguments(argparse.Namespace):
@@ -71,13 +60,12 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py apply",
-        description="Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
+        "apply",
+        "Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
         "stored, there was nothing to do, or the answer was N; 1 a cluster did not answer, a flow is refused (as where "
         "a MirrorMaker 2 or another group runs it), or another writer changed it meanwhile; 2 wrong file or arguments, "
         "or there was something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something "
         "would change.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
@@ -280,4 +268,4 @@ def _version(stored: FlowConfig | None) -> str:
 
 def connect_target(settings: FlowSettings, rng: random.Random) -> Connected:
     """Return connections to the target of a flow."""
-    return connect("apply", settings.flow, settings.target, timeout_s=settings.target_request_timeout_s, rng=rng)
+    return target_of("apply", settings, rng)

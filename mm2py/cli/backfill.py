@@ -31,28 +31,19 @@ from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked,
 from mm2py.cli import backfill_task
 from mm2py.cli.backfill_arguments import Arguments, parse_arguments, where_of
 from mm2py.cli.backfill_printout import Progress, plan_text, result_text, selection_lines
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    confirm,
-    connect,
-    flow_of,
-    say,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import within_deadline
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow_clusters import both_of
 from mm2py.kafka.cluster import Cluster, fetch_metadata, until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import parse
 from mm2py.login import author_here, host_name, login_name
+from mm2py.output import confirm, say, write_out
 from mm2py.records.backfill_record import ID_CHARS, Backfill, Range, State
 from mm2py.records.connector_config import encode_flow
 from mm2py.records.source_offset import StoredPosition
@@ -61,6 +52,7 @@ from mm2py.shared_settings.flow_owner import refuse_another_group
 from mm2py.shared_settings.follow import merged_or_file
 from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.backfill_report import progress_of
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,18 +76,8 @@ def run(arguments: Sequence[str]) -> int:
 
 async def _run(options: Arguments, file: SettingsFile, settings: FlowSettings) -> int:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    source, target = (
-        connect("backfill", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    )
-    try:
+    async with both_of("backfill", settings, rng) as (source, target):
         return await _Driver(options, file, settings, source, target, rng).run()
-    finally:
-        await source.close()
-        await target.close()
 
 
 @dataclass(slots=True)

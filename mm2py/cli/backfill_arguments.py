@@ -45,13 +45,12 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py backfill",
-        description="Copies the history of topics with Spark, exactly once, while the workers of the flow wait with "
+        "backfill",
+        "Copies the history of topics with Spark, exactly once, while the workers of the flow wait with "
         "these topics; then they go on at the exact next record. Exit codes: 0 copied, or only planned (--dry-run), or "
         "abandoned, or the answer was N; 1 it failed: resume it, or abandon it; 2 wrong file or arguments, or a topic "
         "has to be selected, and there is neither a terminal to ask on nor --yes; 130 stopped: the workers copy the "
         "rest.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")

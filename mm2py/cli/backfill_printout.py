@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +14,9 @@ from mm2py.backfill.pipeline.expressions import Expressions
 from mm2py.backfill.plan import MB, PartitionFacts, Plan
 from mm2py.backfill.selection import Selection
 from mm2py.clock import Clock
+from mm2py.output import TerminalLine
 from mm2py.secret import printable
+from mm2py.text_table import text_table
 
 SHOWN_MOST: Final = 40
 BAR_CHARS: Final = 30
@@ -35,19 +36,11 @@ def plan_text(plan: Plan, flow: str, expressions: Expressions, *, as_json: bool)
     """Return the plan for people, or as one JSON object."""
     if as_json:
         return json.dumps({**_plan_body(plan, flow), **asdict(expressions)}, indent=2) + "\n"
-    rows: list[tuple[str, ...]] = [("topic", "partition", "from", "seam", "offsets", "MB")]
-    rows += [_row(one) for one in plan.partitions[:SHOWN_MOST]]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [f"Backfill of {flow}: {len(plan.partitions)} partition(s) in {len(plan.tasks)} task(s)", ""]
-    lines += [
-        "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    if len(plan.partitions) > SHOWN_MOST:
-        lines.append(f"and {len(plan.partitions) - SHOWN_MOST} more")
+    head = ("TOPIC", "PARTITION", "FROM", "SEAM", "OFFSETS", "MB")
+    lines += text_table(
+        head, [_row(one) for one in plan.partitions], (1, 2, 3, 4, 5), most=SHOWN_MOST, shown_by="--json"
+    )
     size = (
         "an unknown number of bytes (mm2py may not DESCRIBE the source cluster)"
         if plan.bytes is None
@@ -142,8 +135,7 @@ class Progress:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._is_terminal = sys.stderr.isatty()
-        self._width = 0
+        self._line = TerminalLine()
         self._looks: deque[tuple[float, int]] = deque(maxlen=RATE_OVER)
 
     def __enter__(self) -> Progress:
@@ -152,14 +144,12 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._width:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+        self._line.keep()
 
     def show(self, done: int, total: int, *, bytes_an_offset: float | None = None) -> None:
         """Show how many offsets of how many are copied."""
         self._looks.append((self._clock.monotonic(), done))
-        if not self._is_terminal:
+        if not self._line.is_terminal:
             return
         (first_s, first), (last_s, last) = self._looks[0], self._looks[-1]
         rate = (last - first) / (last_s - first_s) if last_s > first_s else 0.0
@@ -168,6 +158,4 @@ class Progress:
         if rate:
             speed = "" if bytes_an_offset is None else f", {rate * bytes_an_offset / MB:,.0f} MB/s"
             text += f"  {rate:,.0f}/s{speed}, {duration_text((total - done) / rate)} left"
-        sys.stderr.write("\r" + text.ljust(self._width))
-        sys.stderr.flush()
-        self._width = len(text)
+        self._line.write(text)

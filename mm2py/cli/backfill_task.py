@@ -10,18 +10,20 @@ import hashlib
 import os
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mm2py.backfill.copy_job import TaskOrder
-from mm2py.cli.command import connect, flow_of, loop_factory
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import read_settings_file
+from mm2py.config.configuration import flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.errors import ConfigError
+from mm2py.event_loop import loop_factory
+from mm2py.flow_clusters import both_of
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
 from mm2py.logs import make_logger
@@ -32,8 +34,6 @@ from mm2py_connectors.backfill.attempt import Attempt, CopiedRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from mm2py.backfill.pipeline.filtered_source import FilteredSource
 
 
 def digest_of(path: Path) -> str:
@@ -94,24 +94,17 @@ async def _copy(order: TaskOrder, attempt: int, rows: Iterator[pa.RecordBatch] |
     memory = read_settings_file(Path(order.file), None).configuration().memory_max_bytes
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     frames = FrameMemory(memory // 2)
-    filtered: FilteredSource | None = None
-    opened = [
-        connect("backfill", settings.flow, cluster, timeout_s=timeout_s, rng=rng, frames=frames)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    ]
-    try:
+    async with both_of("backfill", settings, rng, frames) as both, AsyncExitStack() as stack:
         source, target = (
-            Side(cluster.alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
-            for cluster, brokers in zip((settings.source, settings.target), opened, strict=True)
+            Side(alias, brokers, brokers.check_bootstrap, brokers.reads_topic_ids)
+            for alias, brokers in zip((settings.source.alias, settings.target.alias), both, strict=True)
         )
         if rows is not None:
             from mm2py.backfill.pipeline.filtered_source import FilteredSource  # noqa: PLC0415  (an extra)
 
             ((key, wanted),) = order.ranges.items()
-            filtered = FilteredSource(opened[0], key, wanted, partial(asyncio.to_thread, next, rows, None))
+            filtered = FilteredSource(both.source, key, wanted, partial(asyncio.to_thread, next, rows, None))
+            stack.push_async_callback(filtered.close)
             source = replace(source, brokers=filtered)
             settings = replace(settings, bytes_per_second_max=None)  # Spark reads at the rate
         name = TransactionalId(
@@ -120,8 +113,3 @@ async def _copy(order: TaskOrder, attempt: int, rows: Iterator[pa.RecordBatch] |
         log = make_logger(order.log_level, "text").bind(backfill=order.backfill, task=order.task, attempt=attempt)
         one = Attempt(settings, source, target, name, order.ranges, clock=SystemClock(), rng=rng, log=log)
         return await one.run(memory)
-    finally:
-        if filtered is not None:
-            await filtered.close()
-        for brokers in opened:
-            await brokers.close()

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from mm2py.cli.command import CommandFailed, as_workers_run_by, connect
+from mm2py.cli.command import CommandFailed, as_workers_run_by
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
+from mm2py.flow_clusters import both_of
 from mm2py.records.connector_config import FlowConfig
 from mm2py.status.cluster_inquiry import Side, patience_of_commands
 
@@ -31,26 +32,18 @@ async def sides_of(command: str, settings: FlowSettings) -> AsyncIterator[FlowSi
         command: becomes part of the client id, if the file sets none.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    source, target = (
-        connect(command, settings.flow, cluster, timeout_s=timeout_s, rng=rng)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    )
     patience = patience_of_commands(SystemClock())
-    sides = FlowSides(
-        Side(settings.flow.source, source, patience),
-        Side(settings.flow.target, target, patience),
-    )
-    try:
-        await asyncio.gather(*(side.probe() for side in sides))
-        yield sides
-    finally:
-        for side in sides:
-            await side.close()
-        await source.close()
-        await target.close()
+    async with both_of(command, settings, rng) as (source, target):
+        sides = FlowSides(
+            Side(settings.flow.source, source, patience),
+            Side(settings.flow.target, target, patience),
+        )
+        try:
+            await asyncio.gather(*(side.probe() for side in sides))
+            yield sides
+        finally:
+            for side in sides:
+                await side.close()
 
 
 async def settings_of_workers(

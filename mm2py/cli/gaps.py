@@ -16,34 +16,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mm2py.cli.command import (
-    DEADLINE_S,
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_WAITS,
-    CommandParser,
-    Connected,
-    Write,
-    connect,
-    say,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import DEADLINE_S, CommandParser, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, check_quoted, parse_flow
 from mm2py.copying.gap_log import GapLog, GapTable
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow_clusters import Connected, target_of
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.moments import time_text
+from mm2py.output import Write, say, write_out
 from mm2py.records.gap_record import Command, Gap
 from mm2py.secret import printable
 from mm2py.status.bodies import GapBody, json_of
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
+from mm2py.text_table import text_table
 
 POLL_S: Final = 0.5
 
@@ -86,10 +78,9 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py gaps",
-        description="Lists gaps that wait for an operator. Exit codes: 0 there are none, or all were accepted; 1 a "
+        "gaps",
+        "Lists gaps that wait for an operator. Exit codes: 0 there are none, or all were accepted; 1 a "
         "cluster did not answer, or a partition was not accepted; 2 wrong file or arguments; 3 gaps are open.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows run")
     parser.add_argument("action", nargs="?", choices=("accept",), help="let stopped partitions go on")
@@ -296,7 +287,7 @@ async def list_or_accept(
 
 
 def _connect(settings: FlowSettings, rng: random.Random) -> Connected:
-    return connect("gaps", settings.flow, settings.target, timeout_s=settings.target_request_timeout_s, rng=rng)
+    return target_of("gaps", settings, rng)
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -319,9 +310,7 @@ def gaps_text(found: Sequence[tuple[Flow, Gap]]) -> str:
         )
         for flow, gap in found
     ]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head) - 1)]
-    lines = ["  ".join([*(row[at].ljust(width) for at, width in enumerate(widths)), row[-1]]) for row in [head, *rows]]
-    return "".join(f"{printable(line)}\n" for line in lines)
+    return "".join(f"{line}\n" for line in text_table(head, rows))
 
 
 def gaps_json(found: Sequence[tuple[Flow, Gap]]) -> str:

@@ -10,22 +10,25 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, CommandParser, flow_of, write_out
+from mm2py.cli.command import CommandParser
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
 from mm2py.offsets.translation import Basis
+from mm2py.output import write_out
 from mm2py.records.connector_config import FlowConfig
 from mm2py.status.bodies import GroupsBody, json_of
 from mm2py.status.consumer_groups import ConsumerGroupReport
+from mm2py.status.exit_codes import exit_of_groups
 from mm2py.status.left_out import why_left_out
-from mm2py.status.printout import ROWS_MOST, table_of
+from mm2py.status.printout import ROWS_MOST
 from mm2py.status.report import ago
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold
+from mm2py.text_table import text_table
 
 
 class Arguments(argparse.Namespace):
@@ -45,12 +48,11 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py groups",
-        description="Shows the consumer groups of a flow: how far each is behind on the source, where it would go on "
+        "groups",
+        "Shows the consumer groups of a flow: how far each is behind on the source, where it would go on "
         "on the target, how many records it would read again at most, and why it is not ready. Exit codes: 0 all are "
         "ready; 1 a cluster did not answer; 2 wrong file or arguments; 3 some are not ready. If the source does not "
         "answer, the target alone tells of each group as of its last checkpoint, and the exit code is 1.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
@@ -82,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     if options.group:
         reports = [one for one in reports if one.group in options.group]
-    code = exit_code_of(reports, told.unread)
+    code = exit_of_groups(reports, told.unread)
     if options.json:
         body = GroupsBody(
             exit_code=code, flow=str(settings.flow), at_ms=told.at_ms, unread=told.unread, groups=tuple(reports)
@@ -95,17 +97,6 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def exit_code_of(reports: Sequence[ConsumerGroupReport], unread: str) -> int:
-    """Return the exit code.
-
-    Args:
-        unread: why the source does not tell; empty if it does.
-    """
-    if unread:
-        return EXIT_FAILED
-    return EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
-
-
 def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False, everything: bool = False) -> str:
     """Return what people read.
 
@@ -115,7 +106,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
     """
     lines = [_in_short(reports)]
     most = None if everything else ROWS_MOST
-    lines += table_of(
+    lines += text_table(
         ("GROUP", "STATE", "ON TARGET", "LAG", "READS AGAIN", "READY"),
         [
             (
@@ -133,7 +124,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
     )
     for one in reports if partitions else ():
         lines += ["", one.group]
-        lines += table_of(
+        lines += text_table(
             ("TOPIC", "PARTITION", "COMMITTED", "LAG", "GOES ON AT", "READS AGAIN", "ON TARGET", "NOTE"),
             [
                 (
@@ -164,7 +155,7 @@ def text_of_target(told: GroupsTold, *, everything: bool = False) -> str:
         f"not known: what groups have committed on the source by now, their lag and their state there ({told.unread})",
         "The target alone tells the rest, as of the last checkpoint of each group.",
         _in_short(told.reports),
-        *table_of(
+        *text_table(
             ("GROUP", "TOPIC", "PARTITION", "CHECKPOINT OF", "AGE", "GOES ON AT", "EXACT", "ON TARGET", "READY"),
             [
                 (

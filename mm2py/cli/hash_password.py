@@ -29,9 +29,8 @@ class _SilentParser(CommandParser):
 def run(arguments: Sequence[str]) -> int:
     """Print a hash. Raises: ConfigError, there is no password, or it is no good."""
     parser = _SilentParser(
-        prog="mm2py hash-password",
-        description="Asks for a password, or reads it from standard input, and prints its hash for rest.users.file.",
-        allow_abbrev=False,
+        "hash-password",
+        "Asks for a password, or reads it from standard input, and prints its hash for rest.users.file.",
     )
     parser.add_argument(
         "--token", action="store_true", help="of a bearer token instead, such as one by: openssl rand -hex 32"

@@ -12,27 +12,20 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    CommandParser,
-    Connected,
-    Write,
-    connect,
-    say,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import CommandParser, within_deadline
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error, for_each
+from mm2py.flow_clusters import Connected, target_of
 from mm2py.moments import MOMENTS, moment_ms, time_text
+from mm2py.output import Write, say, write_out
 from mm2py.records.history_record import HistoryEntry
 from mm2py.secret import printable
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.bodies import HistoryBody, HistoryEntryBody, json_of
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
 
 FLOWS_AT_ONCE = 8
 
@@ -56,11 +49,10 @@ def parse_arguments(arguments: Sequence[str], *, now_ms: int) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py history",
-        description="Shows who changed settings of flows, paused, stopped, resumed or restarted their connectors, when "
+        "history",
+        "Shows who changed settings of flows, paused, stopped, resumed or restarted their connectors, when "
         "and why; the newest come last. The last 500 of each flow are kept on its target. Exit codes: 0 that is all; 1 "
         "a cluster did not answer; 2 wrong file or arguments.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows run")
     parser.add_argument("flow", metavar="A->B", nargs="?", help="only this flow")
@@ -169,4 +161,4 @@ def text_of(entries: Entries) -> str:
 
 
 def _connect(settings: FlowSettings, rng: random.Random) -> Connected:
-    return connect("history", settings.flow, settings.target, timeout_s=settings.target_request_timeout_s, rng=rng)
+    return target_of("history", settings, rng)

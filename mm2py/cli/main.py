@@ -15,24 +15,16 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from textwrap import fill
 from typing import Final, NoReturn, TextIO, cast
 
 from structlog.typing import FilteringBoundLogger
 
 from mm2py import __version__
 from mm2py.cli import rest_process, supervisor
-from mm2py.cli.command import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    STDERR,
-    CommandParser,
-    LineFile,
-    loop_factory,
-    say,
-)
+from mm2py.cli.command import CommandParser
+from mm2py.cli.commands import COMMANDS, HELP, find, overview
 from mm2py.cli.rest_process import Bound, RestProcess
 from mm2py.clock import SystemClock
 from mm2py.compiled_core import CHOICE
@@ -42,11 +34,15 @@ from mm2py.config.settings import ClusterSettings, Configuration
 from mm2py.connector import ClusterAlias, Flow, Side, check_quoted, parse_flow
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.event_loop import loop_factory
+from mm2py.inherited_sockets import read_sockets
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access
 from mm2py.kafka.transport.opening import ConnectionOptions
 from mm2py.kafka.transport.wire import FrameMemory, keep_large_blocks
 from mm2py.logs import LEVELS, level_of, make_logger, set_level
+from mm2py.output import STDERR, LineFile, say, write_out
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from mm2py.worker.facts import FACTS, LOG_LEVEL, SNAPSHOT
 from mm2py.worker.herder import Herder
 from mm2py.worker.snapshot import snapshot_parts
@@ -70,42 +66,13 @@ class Arguments(argparse.Namespace):
     rest_sockets: str | None
 
 
-COMMANDS: Final = {
-    "apply": "change the settings of flows that run; prints the difference first",
-    "backfill": "copy the history of topics with Spark, then let the workers go on behind it",
-    "gaps": "list what could not be copied and waits for you, and let it go on",
-    "groups": "show where consumer groups may go on on the target, and which are not ready",
-    "hash-password": "print the hash of a password or a token, for rest.users.file",
-    "history": "show who changed settings, paused or restarted what, when and why",
-    "rebuild-ledger": "write what the ledger of offsets lacks, after comparing both logs",
-    "replay": "take records out of quarantine",
-    "status": "show how it stands with workers, flows and lag; works when none runs",
-    "translate": "tell where an offset of one log is in the other, both ways",
-    "verify": "compare the copies with their source, range by range, as a Spark job",
-}
-
-
-def _commands_told() -> str:
-    lines = [f"  mm2py {name:16}{told}" for name, told in COMMANDS.items()]
-    helps = ", ".join(f"mm2py {name} --help" for name in COMMANDS)
-    return "\n".join(
-        ["other commands, each but hash-password with FILE behind it:", *lines, "", fill(f"See {helps}.", 100)]
-    )
-
-
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
     """Read the command line.
 
     Raises:
         ConfigError: it cannot be understood.
     """
-    parser = CommandParser(
-        prog="mm2py",
-        description="Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.",
-        epilog=_commands_told(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # an abbreviation that works today would mean something else, or nothing, after an update
-    )
+    parser = CommandParser("", "Mirrors topics between Kafka clusters; reads MirrorMaker 2's files.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
     parser.add_argument(
         "--clusters", nargs="+", metavar="A", help="only run flows into these clusters, the nearby ones"
@@ -241,57 +208,6 @@ async def run_worker(
             await cluster.close()
 
 
-def _subcommand(name: str) -> Callable[[Sequence[str]], int] | None:
-    """Return what runs a subcommand; None if there is none of that name. A worker, which starts often, loads none."""
-    match name:
-        case "apply":
-            from mm2py.cli import apply  # noqa: PLC0415
-
-            return apply.run
-        case "backfill":
-            from mm2py.cli import backfill  # noqa: PLC0415
-
-            return backfill.run
-        case "gaps":
-            from mm2py.cli import gaps  # noqa: PLC0415
-
-            return gaps.run
-        case "groups":
-            from mm2py.cli import groups  # noqa: PLC0415
-
-            return groups.run
-        case "hash-password":
-            from mm2py.cli import hash_password  # noqa: PLC0415
-
-            return hash_password.run
-        case "history":
-            from mm2py.cli import history  # noqa: PLC0415
-
-            return history.run
-        case "rebuild-ledger":
-            from mm2py.cli import rebuild_ledger  # noqa: PLC0415
-
-            return rebuild_ledger.run
-        case "replay":
-            from mm2py.cli import replay  # noqa: PLC0415
-
-            return replay.run
-        case "status":
-            from mm2py.cli import status  # noqa: PLC0415
-
-            return status.run
-        case "translate":
-            from mm2py.cli import translate  # noqa: PLC0415
-
-            return translate.run
-        case "verify":
-            from mm2py.cli import verify  # noqa: PLC0415
-
-            return verify.run
-        case _:
-            return None
-
-
 def _refuse_what_is_no_command(arguments: Sequence[str]) -> None:
     """Raises: ConfigError, the first word looks like a command. A missing file is reported later."""
     first = arguments[0] if arguments else ""
@@ -299,19 +215,28 @@ def _refuse_what_is_no_command(arguments: Sequence[str]) -> None:
         return
     import difflib  # noqa: PLC0415  (a worker, which starts often, has a file)
 
-    near = difflib.get_close_matches(first, COMMANDS, 1)
+    names = [HELP, *(command.name for command in COMMANDS)]
+    near = difflib.get_close_matches(first, names, 1)
     if near or not all(other.startswith("-") for other in arguments[1:2]):
         raise ConfigError(
             f"{first!r} is neither a file nor a command.",
-            remedy=f"Did you mean mm2py {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}.",
+            remedy=f"Did you mean mm2py {near[0]}?" if near else f"Commands are {', '.join(names)}.",
         )
 
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
-    command = _subcommand(arguments[0]) if arguments else None
+    if arguments[:1] == [HELP]:
+        if len(arguments) == 1:
+            write_out(f"{overview()}\n")
+            return EXIT_DONE
+        arguments = [*arguments[1:], "--help"]
+        if find(arguments)[0] is None:
+            raise ConfigError(f"There is no command {arguments[0]!r}.", remedy="Try mm2py help.")
+    command, behind = find(arguments)
     if command is not None:
-        return command(arguments[1:])
+        of_command: Callable[[Sequence[str]], int] = import_module(command.module).run
+        return of_command(behind)
     _refuse_what_is_no_command(arguments)
     options = parse_arguments(arguments)
     recopies = recopies_of(options.allow_recopy)
@@ -368,7 +293,7 @@ def _bound(options: Arguments, settings: RestSettings, log: FilteringBoundLogger
     number = options.worker_number or 1
     if options.rest_sockets is None:
         return rest_process.bind(settings, log, number=number)
-    return rest_process.adopt(settings, rest_process.read_sockets(options.rest_sockets), number=number)
+    return rest_process.adopt(settings, read_sockets(options.rest_sockets), number=number)
 
 
 def _rest_process(

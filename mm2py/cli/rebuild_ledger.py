@@ -10,40 +10,28 @@ import argparse
 import asyncio
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_WAITS,
-    PARTITION_MOST,
-    CommandParser,
-    Write,
-    as_workers_run,
-    connect,
-    flow_of,
-    number_up_to,
-    source_topic,
-    with_flow,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import CommandParser, as_workers_run, number_up_to, within_deadline
 from mm2py.clock import Clock, SystemClock
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import PARTITION_MOST
 from mm2py.errors import Mm2Error
+from mm2py.flow_clusters import both_of
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
+from mm2py.output import TerminalLine, Write, write_out
 from mm2py.rebuilding.pairing import NotRebuildable
 from mm2py.rebuilding.rebuild import LedgerRebuild
 from mm2py.rebuilding.survey import MissingPart, Outcome, PartitionReport, Selection, Survey
 from mm2py.secret import printable
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 
 FORMAT: Final = 1
 """The version of the object for programs. Within one version fields may be added; none changes its meaning."""
@@ -73,12 +61,11 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py rebuild-ledger",
-        description="Makes the ledger of what was copied before one was kept, so that groups that lag behind go on "
+        "rebuild-ledger",
+        "Makes the ledger of what was copied before one was kept, so that groups that lag behind go on "
         "exactly. It reads both logs from their start, compares every record, and writes only where all agree. Workers "
         "may run meanwhile. Exit codes: 0 rebuilt, or nothing was missing; 1 a cluster did not answer; 2 wrong file or "
         "arguments; 3 at least one partition cannot be rebuilt.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
@@ -224,56 +211,39 @@ class Job:
 
 async def _work(file: SettingsFile, settings: FlowSettings, options: Arguments, write: Write) -> list[PartitionReport]:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    source, target = (
-        connect("rebuild-ledger", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    )
     shown = _Progress()
-    try:
+
+    def tell(report: PartitionReport) -> None:
+        shown.clear()
+        write(f"{printable(line_of(report))}\n")
+
+    async with both_of("rebuild-ledger", settings, rng) as (source, target):
         alias = settings.flow.target
         settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
-        topics = [source_topic(settings, topic, is_reverse=False) for topic in options.topic]
+        topics = [settings.source_topic(topic) for topic in options.topic]
         selection = Selection(topics, options.partition)
         rate = options.max_mb_per_second * MB
         job = Job(settings, source, target, selection, rate, is_dry_run=options.dry_run)
-
-        def tell(report: PartitionReport) -> None:
+        try:
+            return await job.do(tell, shown.show, SystemClock())
+        finally:
             shown.clear()
-            write(f"{printable(line_of(report))}\n")
-
-        return await job.do(tell, shown.show, SystemClock())
-    finally:
-        shown.clear()
-        await source.close()
-        await target.close()
 
 
 class _Progress:
-    """One line on a terminal that is written again and again."""
+    """Tells now and then where the reading is, on a terminal."""
 
     def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._width = 0
+        self._line = TerminalLine()
+        self.clear = self._line.clear
         self._clock = SystemClock()
         self._again_at_s = 0.0
 
     def show(self, part: MissingPart, offset: int) -> None:
         now_s = self._clock.monotonic()
-        if self._is_terminal and now_s >= self._again_at_s:
+        if now_s >= self._again_at_s:
             self._again_at_s = now_s + PROGRESS_EVERY_S
-            self._write(f"{part.of.topic}-{part.of.partition}: source offset {offset:,} of {part.source_end:,}")
-
-    def clear(self) -> None:
-        if self._width:
-            self._write("")
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write("\r" + printable(text).ljust(self._width) + ("" if text else "\r"))
-        sys.stderr.flush()
-        self._width = len(text)
+            self._line.write(f"{part.of.topic}-{part.of.partition}: source offset {offset:,} of {part.source_end:,}")
 
 
 def _nothing(_: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, CommandParser, connect, write_out
+from mm2py.cli.command import CommandParser
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import FILE, with_file
 from mm2py.config.configuration import as_argument, load_configuration
@@ -19,9 +19,12 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import check_quoted, parse_flow
 from mm2py.copying.replay import Selection, append, export, survey
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow_clusters import target_of
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transport.wire import FrameMemory
+from mm2py.output import write_out
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
 from mm2py.topics.names import quarantine
 
 FRAMES_BYTES: Final = 64 << 20
@@ -52,9 +55,8 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py replay",
-        description="Takes records that the target refused out of quarantine (on.poison.record=quarantine).",
-        allow_abbrev=False,
+        "replay",
+        "Takes records that the target refused out of quarantine (on.poison.record=quarantine).",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the properties file of the flow")
     parser.add_argument("what", metavar="A->B:TOPIC", help="the flow, and the topic as its source calls it")
@@ -84,9 +86,8 @@ def run(arguments: Sequence[str]) -> int:
 
     async def main_task() -> int:
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-        timeout_s = settings.target_request_timeout_s
         frames = FrameMemory(FRAMES_BYTES)
-        target = connect("replay", settings.flow, settings.target, timeout_s=timeout_s, rng=rng, frames=frames)
+        target = target_of("replay", settings, rng, frames)
         try:
             if options.export is not None:
                 return await export_to(settings, target, selection, options.export)

@@ -26,11 +26,11 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.rest import Listener, RestSettings
 from mm2py.errors import ConfigError
+from mm2py.inherited_sockets import BACKLOG, sockets_text
 from mm2py.kafka.errors import Backoff
 from mm2py.rest_token import PROVEN_USER, TokenUnusable, token_at, token_path
 from mm2py.worker.facts import HEAD, Frame
 
-BACKLOG: Final = 256
 START_AFTER_S: Final = 1.0
 """The process starts so long after the worker, so that first records are not delayed. Callers wait in the backlog."""
 HEALTHY_AFTER_S: Final = 60.0
@@ -142,17 +142,6 @@ def make_token(settings: RestSettings, log: FilteringBoundLogger) -> None:
         log.warning("rest.changes_refused", why=str(error), effect="REST shows everything and changes nothing")
     else:
         log.info("rest.token", file=str(path), use=f"changes take the user {PROVEN_USER} with it as password")
-
-
-def sockets_text(sockets: Sequence[tuple[int, int]]) -> str:
-    """Return numbers of listeners and descriptors as a command line has them."""
-    return ",".join(f"{place}:{descriptor}" for place, descriptor in sockets)
-
-
-def read_sockets(text: str) -> list[tuple[int, int]]:
-    """Read what ``sockets_text`` wrote. Raises: ValueError."""
-    pairs = [one.split(":") for one in text.split(",") if one]
-    return [(int(place), int(descriptor)) for place, descriptor in pairs]
 
 
 def _listen(at: Listener) -> list[socket.socket]:

@@ -17,22 +17,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_WAITS,
-    CommandParser,
-    Connected,
-    Write,
-    connect,
-    write_out,
-)
+from mm2py.cli.command import CommandParser
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import as_argument, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
+from mm2py.flow_clusters import Connected, connect
+from mm2py.output import Write, write_out
 from mm2py.status.bodies import StatusBody, json_of
 from mm2py.status.cluster_inquiry import patience_of_commands
+from mm2py.status.exit_codes import EXIT_DONE, exit_of_report
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import text_of
 from mm2py.status.report import Report, report_of
@@ -60,14 +54,13 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py status",
-        description="Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
+        "status",
+        "Shows members, leader, flows, owners, guarantee, lag and gaps, as the clusters tell; no worker is "
         "asked, and none has to run. Exit codes: 0 all is well; 1 a cluster, or a part of one, did not answer; 2 wrong "
         "file or arguments; 3 gaps are open, a topic is not copied and waits for an operator, a source does not answer "
         "its workers, a task has no worker, a flow is refused, switched off or run by another group, the file differs "
         "from what is stored, or a worker has not applied that. With --watch that of the last look."
         " Flows are shown as their workers run them.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows run")
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
@@ -142,7 +135,7 @@ async def show(
         report = await _look(inquiry, stopped)
         if report is None:
             return code
-        code = exit_code_of(report)
+        code = exit_of_report(report)
         try:
             write(_rendered(options, report, code, styled=styled, screen=screen))
         except BrokenPipeError:  # the reader has seen enough
@@ -188,12 +181,6 @@ def _screen_lines() -> int:
         return os.get_terminal_size(sys.stdout.fileno()).lines or 24
     except OSError:
         return 24
-
-
-def exit_code_of(report: Report) -> int:
-    if not report.is_whole:
-        return EXIT_FAILED
-    return EXIT_DONE if report.is_well else EXIT_WAITS
 
 
 def _connect(flow: Flow, cluster: ClusterSettings, timeout_s: float, rng: random.Random) -> Connected:

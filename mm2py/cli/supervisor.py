@@ -26,7 +26,7 @@ from typing import Final, assert_never
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets, refuse_shared_ports, sockets_text
+from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets, refuse_shared_ports
 from mm2py.cli.supervision import (
     DRAINED,
     REFUSED,
@@ -45,6 +45,7 @@ from mm2py.cli.supervision import (
 )
 from mm2py.config.rest import RestSettings
 from mm2py.errors import ConfigError
+from mm2py.inherited_sockets import sockets_text
 from mm2py.kafka.errors import Backoff
 
 WORKERS_MOST: Final = 256

@@ -11,28 +11,20 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_WAITS,
-    PARTITION_MOST,
-    CommandParser,
-    flow_of,
-    number_up_to,
-    source_topic,
-    with_flow,
-    write_out,
-)
+from mm2py.cli.command import CommandParser, number_up_to
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.settings import FlowSettings
+from mm2py.connector import PARTITION_MOST
 from mm2py.logs import make_logger
 from mm2py.offsets.run_codec import OFFSET_MOST
+from mm2py.output import write_out
 from mm2py.secret import printable
 from mm2py.status.bodies import TranslateBody, json_of
+from mm2py.status.exit_codes import exit_of_offsets
 from mm2py.status.offset_inquiry import Question
-from mm2py.status.offset_report import OffsetReport, line_of, what_is_unchecked
+from mm2py.status.offset_report import line_of, what_is_unchecked
 from mm2py.status.target_alone import OffsetsQuestion, OffsetsTold
 
 
@@ -55,12 +47,11 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py translate",
-        description="Tells where an offset of a source partition is in the remote partition, or the other way round, "
+        "translate",
+        "Tells where an offset of a source partition is in the remote partition, or the other way round, "
         "whether that is exact, and what the offset is. Exit codes: 0 answered, also if the source does not answer and "
         "the ledger on the target tells; 1 a cluster did not answer, and an offset has no answer; 2 wrong file or "
         "arguments; 3 at least one offset has no answer yet.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
@@ -86,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     file = with_flow(read_settings_file(options.file, None), options.flow)
     settings = flow_of(file, options.flow)
     at_ms, unread, reports = asyncio.run(_ask(file, settings, options))
-    code = exit_code_of(reports, unread)
+    code = exit_of_offsets(reports, unread)
     if options.json:
         found = TranslateBody(
             exit_code=code,
@@ -105,21 +96,10 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def exit_code_of(reports: Sequence[OffsetReport], unread: str) -> int:
-    """Return the exit code. An answer by the target alone is an answer: a failover needs it when the source is gone.
-
-    Args:
-        unread: why the source does not tell; empty if it does.
-    """
-    if all(one.other_offset is not None for one in reports):
-        return EXIT_DONE
-    return EXIT_FAILED if unread else EXIT_WAITS
-
-
 async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> OffsetsTold:
     async with sides_of("translate", settings) as (source, target):
         settings, _ = await settings_of_workers(file, settings, target)
-        topic = source_topic(settings, options.topic, is_reverse=options.reverse)
+        topic = settings.source_topic(options.topic, is_reverse=options.reverse)
         question = Question((topic, options.partition), options.offset, options.reverse)
         asked = OffsetsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text"))
         return await asked.ask(question)

@@ -22,27 +22,18 @@ from mm2py.backfill.verifying.job import DifferingKeys, RangeTask, open_sides
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.backfill.verifying.results import RangeResult, Verification, body, certificate, rows, table
 from mm2py.backfill.verifying.verification import Verifier, Wanted
-from mm2py.cli.command import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    CommandParser,
-    as_workers_run,
-    flow_of,
-    number_up_to,
-    say,
-    source_topic,
-    within_deadline,
-    write_out,
-)
+from mm2py.cli.command import CommandParser, as_workers_run, number_up_to, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
-from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
+from mm2py.config.configuration import SettingsFile, as_argument, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import make_logger
 from mm2py.moments import age_or_iso_ms
+from mm2py.output import say, write_out
 from mm2py.secret import printable
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,11 +68,10 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         ConfigError: it cannot be understood.
     """
     parser = CommandParser(
-        prog="mm2py verify",
-        description="Compares the copies of a flow with their source, range by range, as a Spark job, and names the "
+        "verify",
+        "Compares the copies of a flow with their source, range by range, as a Spark job, and names the "
         "first difference of each partition. It only reads; workers may run meanwhile. Exit codes: 0 no difference; 1 "
         "a difference, or something could not be read; 2 wrong file or arguments.",
-        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
@@ -241,7 +231,7 @@ async def _verify(
         alias = settings.flow.target
         settings = await within_deadline(alias, as_workers_run(file, settings, sides.brokers[1]), "reading settings")
         for topic in wanted.topics:
-            source_topic(settings, topic, is_reverse=False)
+            settings.source_topic(topic)
         log = make_logger("warning", "text")
         verifier = Verifier(settings, sides, clock=SystemClock(), rng=rng, log=log)
         if wanted.sample_percent is not None:

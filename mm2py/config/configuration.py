@@ -166,6 +166,34 @@ def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFi
     )
 
 
+def flow_of(file: SettingsFile, name: str) -> FlowSettings:
+    """Return the settings by which a file runs a flow.
+
+    Raises:
+        ConfigError: the file is wrong, or does not run a flow of this name.
+    """
+    wanted = parse_flow(name)
+    configuration = file.configuration()
+    for settings in configuration.flows:
+        if settings.flow == wanted:
+            return settings
+    if wanted in configuration.refused:
+        raise configuration.refused[wanted]
+    raise ConfigError(f"{file.path} enables no flow {wanted}.", remedy=f"Set {wanted}.enabled=true.")
+
+
+def with_flow(file: SettingsFile, name: str) -> SettingsFile:
+    """Return a file that enables a flow. If this one switches it off, all others are switched off instead.
+
+    The story: B took over from A. Now A is back, and the file enables only the way back. Where B->A begins on B, only
+    the ledger of A->B tells. With both of them enabled, the identity policy would refuse them as a ring.
+    Raises: ConfigError, as ``SettingsFile.configuration``.
+    """
+    wanted, found = parse_flow(name), file.configuration()
+    is_there = wanted in found.refused or any(settings.flow == wanted for settings in found.flows)
+    return file if is_there else file.alone(wanted)
+
+
 def _with_new_names(properties: Properties) -> Properties:
     """Return the same file with the names that some settings have since MirrorMaker 2 4.0."""
     values = {key: entry.value for key, entry in properties.entries.items()}

@@ -9,7 +9,7 @@ from typing import Literal
 from mm2py.config.kinds import HostPort
 from mm2py.config.rest import RestSettings
 from mm2py.connector import ClusterAlias, Flow, TopicName
-from mm2py.errors import Mm2Error
+from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
@@ -168,6 +168,19 @@ class FlowSettings:
     def remote_topic(self, topic: str) -> str:
         """Return the name of a topic's copy on the target."""
         return str(self.policy.format_remote_topic(self.flow.source, TopicName(topic)))
+
+    def source_topic(self, topic: str, *, is_reverse: bool = False) -> str:
+        """Return the name on the source of a topic. With ``is_reverse`` it may be given by its name on the target.
+
+        Raises:
+            ConfigError: the flow does not copy it.
+        """
+        name, policy = TopicName(topic), self.policy
+        upstream = policy.upstream_topic(name) if policy.topic_source(name) == self.flow.source else None
+        for found in (upstream if is_reverse else None, name):
+            if found is not None and self.replicates(found):
+                return str(found)
+        raise ConfigError(f"{self.flow} does not copy {topic!r}.", remedy="Name a topic of the source that it copies.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from mm2py.connector import ClusterAlias, Kind
+from mm2py.connector import PARTITION_MOST, ClusterAlias, Kind
 from mm2py.errors import Mm2Error
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import OFFSET_MOST, StoredPosition
 
-PARTITION_MOST: Final = (1 << 31) - 1
 _TEXTS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.SOURCE: ("cluster", "topic"),
     Kind.CHECKPOINT: ("group", "topic"),

@@ -28,7 +28,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mm2py.connector import TopicName
+from mm2py.connector import PARTITION_MOST, TopicName
 from mm2py.errors import Mm2Error
 from mm2py.offsets.run_codec import (
     OFFSET_MOST,
@@ -53,7 +53,6 @@ _REBUILT: Final = 8
 _FLAGS: Final = _WHOLE | _SOURCE_ID | _TARGET_ID | _REBUILT
 _FLAGS_AT: Final = 2
 _ID_BYTES: Final = 16
-_PARTITION_MOST: Final = (1 << 31) - 1
 
 
 class NewerLedgerFormat(Mm2Error):
@@ -186,7 +185,7 @@ def decode_key(key: bytes | None) -> ChunkKey | None:
         found = ChunkKey(topic, partition, number, source_offset)
         if not isinstance(topic, str) or encode_key(found) != key:
             raise TypeError("not as mm2py writes it")
-        limits = ((partition, _PARTITION_MOST), (number, OFFSET_MOST), (source_offset, OFFSET_MOST))
+        limits = ((partition, PARTITION_MOST), (number, OFFSET_MOST), (source_offset, OFFSET_MOST))
         if not all(type(value) is int and 0 <= value <= most for value, most in limits):
             raise TypeError("numbers that no partition has")
     except (ValueError, TypeError, RecursionError) as error:

@@ -12,6 +12,7 @@ from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, TopicReport
 from mm2py.status.report import GroupReport, MemberState, Report, ago
+from mm2py.text_table import more_lines, text_table
 
 ROWS_MOST: Final = 20
 """How many lines of a list are printed without ``--all``."""
@@ -147,7 +148,7 @@ class _Page:
         self._more(groups.count - groups.ready - len(groups.not_ready), f"mm2py groups FILE '{flow.flow}'")
 
     def _table(self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
-        for line in table_of(head, rows, right, most=self._most):
+        for line in text_table(head, rows, right, most=self._most):
             self._say(line)
 
     def _cut(self, lines: Sequence[str], style: str) -> None:
@@ -157,38 +158,11 @@ class _Page:
 
     def _more(self, count: int, shown_by: str = "--all") -> None:
         if count > 0:
-            self._say(_more_told(count, shown_by))
+            self._say(more_lines(count, shown_by))
 
     def _say(self, line: str, style: str = "") -> None:
         text = printable(with_file(line, self._file))
         self._lines.append(f"{style}{text}{_PLAIN}" if style and self._styled else text)
-
-
-def table_of(
-    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], *, most: int | None
-) -> list[str]:
-    """Return the lines of a table; none without rows.
-
-    Args:
-        right: the columns that stand to the right.
-        most: how many rows are shown; None: all.
-    """
-    if not rows:
-        return []
-    shown = [[printable(cell) for cell in row] for row in rows[:most]]
-    widths = [max(len(row[at]) for row in [head, *shown]) for at in range(len(head))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if at in right else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in [head, *shown]
-    ]
-    return lines + ([_more_told(len(rows) - len(shown))] if len(rows) > len(shown) else [])
-
-
-def _more_told(count: int, shown_by: str = "--all") -> str:
-    return f"... and {count} more ({shown_by})"
 
 
 def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:

@@ -23,16 +23,17 @@ from typing import Final, TextIO, cast
 from fastapi import FastAPI
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.cli.command import STDERR, LineFile, loop_factory
-from mm2py.cli.rest_process import read_sockets
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings, ServerTls
 from mm2py.config.settings import Configuration
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.event_loop import loop_factory
+from mm2py.inherited_sockets import read_sockets
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
+from mm2py.output import STDERR, LineFile
 from mm2py.records.audit_record import AuditRecord
 from mm2py.status.cluster_inquiry import Patience
 from mm2py.status.inquiry import Inquiry

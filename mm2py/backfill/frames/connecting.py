@@ -15,10 +15,10 @@ from typing import TypeVar
 from mm2py.backfill.frames.options import ClusterSide, Place
 from mm2py.backfill.frames.pairing import Pairing
 from mm2py.backfill.frames.ranges import LogRange
-from mm2py.cli.command import connect, flow_of, source_topic
-from mm2py.config.configuration import read_settings_file
+from mm2py.config.configuration import flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.copying.reading.ledger_table import LedgerTable
+from mm2py.flow_clusters import both_of, source_of, target_of
 from mm2py.kafka.cluster import Cluster, TopicMetadata, fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
@@ -48,14 +48,8 @@ async def connected(settings: FlowSettings, side: ClusterSide) -> AsyncIterator[
 
 def open_cluster(settings: FlowSettings, side: ClusterSide) -> Cluster:
     """Return connections to one cluster of a flow, to be used in the running event loop and closed by the caller."""
-    of_source = side is ClusterSide.SOURCE
-    return connect(
-        "spark",
-        settings.flow,
-        settings.source if of_source else settings.target,
-        timeout_s=settings.source_request_timeout_s if of_source else settings.target_request_timeout_s,
-        rng=random.Random(),  # noqa: S311  (spreads retries; nothing secret)
-    )
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    return (source_of if side is ClusterSide.SOURCE else target_of)("spark", settings, rng)
 
 
 def ask(place: Place, work: Callable[[Brokers], Awaitable[T]]) -> T:
@@ -79,9 +73,10 @@ async def pairing_of(place: Place, settings: FlowSettings, wanted: LogRange) -> 
         ConfigError: the flow does not copy the topic.
         BrokerRefused, KafkaError: a cluster does not tell.
     """
-    upstream = source_topic(settings, place.topic, is_reverse=place.side is ClusterSide.TARGET)
+    upstream = settings.source_topic(place.topic, is_reverse=place.side is ClusterSide.TARGET)
     remote = settings.remote_topic(upstream)
-    async with connected(settings, ClusterSide.SOURCE) as source, connected(settings, ClusterSide.TARGET) as target:
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    async with both_of("spark", settings, rng) as (source, target):
         table = LedgerTable(target, ledger_topic(settings.flow.source), make_logger("warning", "text"))
         await table.follow()
         ledger = table.of((upstream, wanted.partition))

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mm2py.connector import Flow, parse_flow
+from mm2py.connector import PARTITION_MOST, Flow, parse_flow
 from mm2py.errors import ConfigError
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 """In place of an offset, as Spark's own connector writes them."""
-PARTITION_MOST: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange, decoded
 from mm2py.backfill.verifying.reading import RangeReader, Sides
 from mm2py.backfill.verifying.results import RangeResult, failed, result_of
-from mm2py.cli.command import connect, flow_of, loop_factory
 from mm2py.clock import SystemClock
-from mm2py.config.configuration import read_settings_file
+from mm2py.config.configuration import flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
+from mm2py.event_loop import loop_factory
+from mm2py.flow_clusters import both_of
 from mm2py.kafka.port import TopicPartition
 
 if TYPE_CHECKING:
@@ -92,18 +93,8 @@ class RangeTask:
 @asynccontextmanager
 async def open_sides(settings: FlowSettings, rng: random.Random) -> AsyncIterator[Sides]:
     """Connect to both clusters of a flow, and close the connections at the end."""
-    source, target = (
-        connect("verify", settings.flow, cluster, timeout_s=timeout_s, rng=rng)
-        for cluster, timeout_s in (
-            (settings.source, settings.source_request_timeout_s),
-            (settings.target, settings.target_request_timeout_s),
-        )
-    )
-    try:
-        yield Sides((str(settings.flow.source), str(settings.flow.target)), (source, target))
-    finally:
-        await source.close()
-        await target.close()
+    async with both_of("verify", settings, rng) as both:
+        yield Sides((str(settings.flow.source), str(settings.flow.target)), both)
 
 
 def compare(session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask, done: Any) -> list[RangeResult]:

@@ -16,6 +16,7 @@ from mm2py.backfill.verifying.latest import LatestRecords
 from mm2py.backfill.verifying.places import SOURCE
 from mm2py.backfill.verifying.planning import NotCompared, PartitionPlan
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange, Interval
+from mm2py.text_table import text_table
 
 FORMAT: Final = 1
 """The version of the object for programs. Within one version fields may be added; none changes its meaning."""
@@ -222,12 +223,7 @@ def table(found: Verification) -> str:
         for partition in found.partitions
         for one in stretches(partition)
     ]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head) - 1)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in [head, *rows]
-    ]
-    return "\n".join([*lines, *_findings(found), ""])
+    return "\n".join([*(text_table(head, rows) or ["  ".join(head)]), *_findings(found), ""])
 
 
 def certificate(found: Verification) -> str:

@@ -21,8 +21,8 @@ import uvicorn
 from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mm2py.cli.rest_process import BACKLOG
 from mm2py.config.rest import ClientAuth, ServerTls
+from mm2py.inherited_sockets import BACKLOG
 from mm2py.kafka.errors import KeyMaterialUnusable
 from mm2py.kafka.security.key_material import Identity
 from mm2py.kafka.security.settings import TlsSettings

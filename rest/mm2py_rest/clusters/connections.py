@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from mm2py.cli.command import Connected, connect
 from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import Flow
+from mm2py.flow_clusters import Connected, connect
 
 
 class Connections:

@@ -10,10 +10,10 @@ import io
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from mm2py.cli.command import Connected
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
+from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
 from mm2py.logs import make_logger

@@ -14,12 +14,12 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.cli.command import Connected
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Kind
+from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.audit_record import AuditRecord

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mm2py.cli.status import exit_code_of
 from mm2py.kafka.error_codes import COORDINATOR_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.printout import text_of
 from mm2py.status.report import ProblemKind
 from tests.scenarios.config_world import log_of
@@ -62,7 +62,7 @@ async def test_a_flow_that_cannot_start_is_told_everywhere_and_not_when_it_runs_
     (problem,) = [
         one for one in report.problems if one.kind is not ProblemKind.UNREACHABLE
     ]  # who asks has their rights
-    assert (problem.where, exit_code_of(report)) == ("A->B", 1 if is_hidden else 3)
+    assert (problem.where, exit_of_report(report)) == ("A->B", 1 if is_hidden else 3)
     assert "2 topic(s)" in problem.text and "\nnot-started: " in text_of(report)
     for _ in range(40):  # in attempts, and between them
         assert snapshots(process)["A->B"].not_copied == (("not-started", 1, 6),), "t1 is not listed yet"
@@ -138,7 +138,7 @@ async def test_a_flow_that_waits_for_a_coordinator_of_the_target_is_told_and_cop
     report = await scene.report()
     flow = told(report)
     assert reasons(flow) == ["not-started"] and lacks in flow.not_copied[0].why, flow.not_copied
-    assert (exit_code_of(report), flow.guarantee.level) == (3, "unknown")
+    assert (exit_of_report(report), flow.guarantee.level) == (3, "unknown")
     assert snapshots(process)["A->B"].not_copied[0][0] == "not-started"
 
     is_away[0], scene.target.transactions_available = False, True

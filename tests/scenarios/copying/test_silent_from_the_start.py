@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mm2py.cli.status import exit_code_of
 from mm2py.connector import parse_flow
 from mm2py.kafka.port import Brokers
 from mm2py.metrics.snapshot import FlowSnapshot
 from mm2py.records.partition_ranges import ranges
+from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import text_of
 from mm2py.status.report import Report, report_of
@@ -129,12 +129,12 @@ async def test_a_source_that_never_answered_is_told_everywhere_beside_a_flow_tha
     assert (well.not_copied, well.guarantee.level) == ((), "exactly-once")
     problems = [(one.where, one.text) for one in report.problems]
     assert [where for where, _ in problems] == ["A->B"], problems
-    assert exit_code_of(report) == 3
+    assert exit_of_report(report) == 3
     assert all([str(one.reason) for one in topic.not_copied] == ["source-silent"] for topic in silent.topics)
     assert "A->B: unknown (" in text_of(report) and "\nsource-silent: " in text_of(report)
 
     alone = await scene.report(away=["A"])
-    assert exit_code_of(alone) == 1
+    assert exit_of_report(alone) == 1
     assert [str(one.reason) for one in told(alone).not_copied] == ["source-silent"]
     assert (told(alone).guarantee.level, told(alone).lag_is_partial) == ("unknown", True)
 
@@ -178,6 +178,6 @@ async def test_a_source_that_does_not_answer_one_of_two_workers_leaves_its_parti
     assert (str(said.reason), said.partitions) == ("source-silent", ranges(numbers))
     assert (snapshots(second)["A->B"].not_copied) == (("source-silent", 1, len(second.owns(A_TO_B))),)
     (problem,) = report.problems
-    assert (problem.where, exit_code_of(report)) == ("A->B", 3)
+    assert (problem.where, exit_of_report(report)) == ("A->B", 3)
     first.kill()
     second.kill()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from mm2py.cli.command import as_workers_run, flow_of
+from mm2py.cli.command import as_workers_run
+from mm2py.config.configuration import flow_of
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
 from mm2py.offsets.runs import Run

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from mm2py.cli import groups, translate
-from mm2py.cli.command import EXIT_DONE, EXIT_FAILED
+from mm2py.cli import groups
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.kafka.port import BrokerId
 from mm2py.offsets.runs import Run
 from mm2py.status.bodies import GroupsBody
 from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, exit_of_groups, exit_of_offsets
 from mm2py.status.inquiry import Connected, Inquiry
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import line_of, what_is_unchecked
@@ -110,7 +110,7 @@ async def test_groups_are_told_by_the_target_within_three_seconds_when_the_sourc
     assert (part.topic, part.remote_topic, part.committed, part.lag) == ("orders", "A.orders", None, None)
     assert (part.goes_on_at, part.committed_on_target, part.checkpoint_source_offset) == (60, 60, 60)
     assert part.checkpoint_at_ms is not None and 30_000 < told.at_ms - part.checkpoint_at_ms < 60_000
-    assert groups.exit_code_of(told.reports, told.unread) == EXIT_FAILED
+    assert exit_of_groups(told.reports, told.unread) == EXIT_FAILED
     text = groups.text_of_target(told)
     assert "1 group, 1 ready to go on on the target" in text and told.unread in text
     assert "not known: what groups have committed on the source by now" in text
@@ -183,7 +183,7 @@ async def test_an_offset_is_translated_by_the_ledger_and_what_is_not_checked_is_
     _, unread, (forward,) = await question.ask(Question(("orders", 0), [6], False))
     assert sides.took_s <= MOST_S
     assert line_of(forward) == "orders-0 offset 6 -> A.orders-0 offset 1, exact (copied)"
-    assert translate.exit_code_of([forward], unread) == EXIT_DONE, "a failover asks when the source is gone"
+    assert exit_of_offsets([forward], unread) == EXIT_DONE, "a failover asks when the source is gone"
     said = what_is_unchecked(unread, "A", is_reverse=False)
     assert said.startswith("not checked: whether the topic was recreated on A (A has not answered since 2")
     _, unread, (back,) = await question.ask(Question(("orders", 0), [1], True))
@@ -198,7 +198,7 @@ async def test_an_offset_that_only_offset_syncs_on_the_source_could_tell_has_no_
     question = OffsetsQuestion(world.settings, sides.source, sides.target, world.clock, world.log)
     _, unread, (found,) = await question.ask(Question(("orders", 0), [7], False))
     assert found.text == "before the ledger, and the source, which has the offset syncs, does not tell"
-    assert translate.exit_code_of([found], unread) == EXIT_FAILED
+    assert exit_of_offsets([found], unread) == EXIT_FAILED
     await sides.close()
 
 

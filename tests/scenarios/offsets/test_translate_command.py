@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from mm2py.cli.command import source_topic
 from mm2py.cli.translate import parse_arguments
 from mm2py.connector import TopicName
 from mm2py.errors import ConfigError
@@ -205,12 +204,12 @@ async def test_a_replayed_record_is_found_in_the_middle_of_a_batch() -> None:
 
 def test_back_again_the_topic_may_be_named_as_on_either_side() -> None:
     settings = World(1).settings
-    assert source_topic(settings, "orders", is_reverse=False) == "orders"
-    assert source_topic(settings, "A.orders", is_reverse=True) == "orders"
-    assert source_topic(settings, TopicName("orders"), is_reverse=True) == "orders"
+    assert settings.source_topic("orders", is_reverse=False) == "orders"
+    assert settings.source_topic("A.orders", is_reverse=True) == "orders"
+    assert settings.source_topic(TopicName("orders"), is_reverse=True) == "orders"
     for name in ("mm2-ledger.A.internal", "B.orders"):
         with pytest.raises(ConfigError, match="does not copy"):
-            source_topic(settings, name, is_reverse=True)
+            settings.source_topic(name, is_reverse=True)
 
 
 def test_several_offsets_may_be_asked_for_at_once_and_none_that_no_log_has() -> None:

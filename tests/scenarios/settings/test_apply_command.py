@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Connected, apply, parse_arguments
-from mm2py.cli.command import EXIT_CHANGES
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
@@ -20,6 +19,7 @@ from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from mm2py.login import host_name, login_name
 from mm2py.records.author import Author
 from mm2py.shared_settings.config_log import ensure_configs_topic
+from mm2py.status.exit_codes import EXIT_CHANGES
 from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, put_as_mm2, stored_in
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World

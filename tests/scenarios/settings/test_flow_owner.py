@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from mm2py.cli.apply import EXIT_DONE, EXIT_FAILED
-from mm2py.cli.status import EXIT_WAITS, exit_code_of
 from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable
 from mm2py.kafka.port import BrokerId, FetchRequest, ProduceRequest
 from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
 from mm2py.shared_settings.config_log import ConfigTable
+from mm2py.status.exit_codes import EXIT_WAITS, exit_of_report
 from tests.fakes.near_brokers import NearBrokers
 from tests.scenarios.config_world import TOPIC, put, stored_in
 from tests.scenarios.gate import Request
@@ -617,7 +617,7 @@ async def test_status_with_a_file_of_another_group_names_the_owner() -> None:
     report = await looked_at(world, **LAPTOP)
     texts = [problem.text for problem in report.problems if problem.where == "A->B" and problem.kind == "refused"]
     assert len(texts) == 1 and "run by group mm2py, and this file names group laptop." in texts[0]
-    assert exit_code_of(report) == EXIT_WAITS
+    assert exit_of_report(report) == EXIT_WAITS
     assert not [problem for problem in (await looked_at(world)).problems if "group" in problem.text]
 
 

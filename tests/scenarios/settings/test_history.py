@@ -12,11 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.cli.command import EXIT_DONE, EXIT_FAILED, Connected
 from mm2py.cli.history import flows_of, parse_arguments, show
 from mm2py.config.configuration import read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
+from mm2py.flow_clusters import Connected
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.records.author import Author
 from mm2py.records.connector_config import APPLY_COMMAND, FLOW_KEY, Writer
@@ -24,6 +24,7 @@ from mm2py.records.history_record import HISTORY_KEY, HistoryEntry
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost, Written
 from mm2py.shared_settings.flow_config import changed
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
 from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, log_of, put_as_mm2
 from tests.scenarios.settings.test_apply_command import Link
 from tests.scenarios.world import World

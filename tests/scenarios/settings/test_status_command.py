@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, parse_arguments, show
+from mm2py.cli.status import parse_arguments, show
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
@@ -37,6 +37,7 @@ from mm2py.records.control_record import (
     Writes,
 )
 from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PART_S, PROBE_S, Side
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 from mm2py.status.facts import FlowFacts, GroupFacts
 from mm2py.status.inquiry import Connected, Inquiry
 from mm2py.status.mm2_inquiry import Mm2Inquiry

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of
 from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
 from mm2py.records.control_record import Beat
 from mm2py.shared_settings.config_log import Written, ensure_configs_topic
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_report
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import Report, report_of
 from tests.scenarios.config_world import TOPIC, log_of, put, put_as_mm2
@@ -89,7 +89,7 @@ async def test_a_flow_that_is_disabled_although_the_file_enables_it_is_a_problem
     await asyncio.sleep(20)
     report = await looked_at(world, topics="t0")
     (problem,) = report.problems
-    assert (problem.kind, exit_code_of(report)) == ("switched-off", EXIT_WAITS)
+    assert (problem.kind, exit_of_report(report)) == ("switched-off", EXIT_WAITS)
     assert problem.text.endswith("nothing is copied. mm2py apply FILE switches it on again.")
     (flow,) = report.flows
     assert (flow.lag, flow.settings.enabled) == (1000, False), "waiting flows are shown"

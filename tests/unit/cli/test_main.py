@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from mm2py.cli import main as cli
-from mm2py.cli.command import LineFile
+from mm2py.cli.commands import COMMANDS, Command, find
 from mm2py.cli.main import main, parse_arguments, recopies_of
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.output import LineFile
 
 GOOD = """\
 clusters = A, B
@@ -191,8 +194,8 @@ def test_what_is_wrong_in_the_arguments_is_named(run: Run, tmp_path: Path, argum
         (["aply", "FILE", "--yes"], "'aply' is neither a file nor a command. Did you mean mm2py apply?"),
         (
             ["lag", "FILE"],
-            "'lag' is neither a file nor a command. Commands are apply, backfill, gaps, groups, hash-password,"
-            " history, rebuild-ledger, replay, status, translate, verify.",
+            "'lag' is neither a file nor a command. Commands are help, status, groups, translate, history, apply,"
+            " gaps, replay, rebuild-ledger, hash-password, backfill, verify.",
         ),
         (["lag", "--apply"], "Cannot read lag: No such file or directory. Check its name and its rights."),
     ],
@@ -219,24 +222,33 @@ def test_the_help_names_every_option(run: Run) -> None:
 
 
 def test_the_help_lists_the_commands_a_line_each(run: Run) -> None:
-    lines = run("--help")[1].splitlines()
-    for name in (
-        "apply",
-        "backfill",
-        "gaps",
-        "groups",
-        "history",
-        "rebuild-ledger",
-        "replay",
-        "status",
-        "translate",
-        "verify",
-    ):
-        assert cli._subcommand(name) is not None
-        assert sum(line.startswith(f"  mm2py {name} ") for line in lines) == 1
-    assert max(map(len, lines)) <= 100
-    named = "apply backfill gaps groups hash-password history rebuild-ledger replay status translate verify"
-    assert cli.COMMANDS.keys() == set(named.split())
+    listed = "apply backfill gaps groups hash-password history rebuild-ledger replay status translate verify"
+    assert {command.name for command in COMMANDS} == set(listed.split())
+    for asked in (["--help"], ["help"]):
+        code, out, err = run(*asked)
+        assert (code, err) == (0, "")
+        for command in COMMANDS:
+            assert sum(line.startswith(f"  mm2py {command.name} ") for line in out.splitlines()) == 1
+        assert max(map(len, out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_each_command_has_a_help_with_examples_that_it_takes(run: Run, command: Command) -> None:
+    helped = run("help", command.name)
+    assert helped == run(command.name, "--help")
+    assert (helped[0], helped[2]) == (0, "")
+    assert max(map(len, helped[1].splitlines())) <= 100
+    parse = getattr(import_module(command.module), "parse_arguments", lambda arguments: arguments)
+    for example in command.examples:
+        assert f"  {example}\n" in helped[1]
+        words = shlex.split(example.split("| ")[-1])
+        found, behind = find(words[1:])
+        assert words[0] == "mm2py" and found == command
+        parse(behind, **({"now_ms": 0} if command.name == "history" else {}))
+
+
+def test_help_of_what_is_no_command_says_so(run: Run) -> None:
+    assert run("help", "stats") == (2, "", "mm2py: There is no command 'stats'. Try mm2py help.\n")
 
 
 def test_recopies_may_be_given_many_at_once_and_again() -> None:
@@ -334,13 +346,6 @@ def test_a_replay_that_cannot_be_meant_is_refused(run: Run, tmp_path: Path, argu
     file.write_text(GOOD)
     given = [str(file) if argument == "FILE" else argument for argument in arguments]
     assert one_line(run("replay", *given)).replace(str(file), "FILE") == line
-
-
-def test_help_tells_of_replay(run: Run) -> None:
-    assert "mm2py replay --help" in " ".join(run("--help")[1].split())
-    code, out, _ = run("replay", "--help")
-    assert code == 0
-    assert "their order among the others is lost" in " ".join(out.split())
 
 
 # -- mm2py gaps --------------------------------------------------------------------------------------------------------

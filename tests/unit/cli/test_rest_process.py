@@ -27,12 +27,11 @@ from mm2py.cli.rest_process import (
     bind,
     make_token,
     open_sockets,
-    read_sockets,
     refuse_shared_ports,
-    sockets_text,
 )
 from mm2py.config.rest import Listener, RestSettings
 from mm2py.errors import ConfigError
+from mm2py.inherited_sockets import read_sockets, sockets_text
 from mm2py.logs import make_logger
 from mm2py_rest.access.listening import CLOSING_MOST_S
 from mm2py_rest.server import AUDIT_CLOSING_MOST_S, CONNECTIONS_CLOSING_MOST_S

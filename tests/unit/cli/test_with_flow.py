@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mm2py.cli.command import flow_of, with_flow
-from mm2py.config.configuration import SettingsFile, read_settings_file
+from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.errors import ConfigError
 
 FILE = """clusters=A,B

@@ -12,13 +12,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
-from mm2py.cli.status import exit_code_of
 from mm2py.config.origins import Origin
 from mm2py.group.membership import View as GroupView
 from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
+from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
 from mm2py_rest.events.feed import STREAMS_MOST, EventFeed
@@ -64,7 +64,7 @@ def by(name: str, rows: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
 
 def test_status_gaps_and_groups_are_what_the_commands_print() -> None:
     report = report_of(facts_of())
-    printed = json_of(StatusBody.of(report, exit_code=exit_code_of(report)))
+    printed = json_of(StatusBody.of(report, exit_code=exit_of_report(report)))
     assert get("status") == json.loads(printed)
     assert items("flows/A->B/gaps?all=true") == json.loads(gaps_json([(FLOW, GAPS[1]), (FLOW, GAPS[0])]))
     assert items("flows/A->B/gaps") == json.loads(gaps_json([(FLOW, GAPS[0])]))

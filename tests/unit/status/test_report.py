@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.cli.status import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_code_of, parse_arguments
+from mm2py.cli.status import parse_arguments
 from mm2py.connector import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import View
@@ -45,6 +45,7 @@ from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_report
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, Guarantee, Level, TopicReport, guarantee_of
 from mm2py.status.printout import ROWS_MOST, text_of
@@ -441,7 +442,7 @@ def test_a_source_that_has_answered_no_worker_is_a_problem_of_the_flow_and_its_g
     assert (why.reason, why.since_ms, why.is_problem) == ("source-silent", SILENT.since_ms, True)
     assert why.why == "A has not answered host-0000000a, host-0000000b yet: connection refused."
     assert flow.guarantee == Guarantee(Level.UNKNOWN, ("A has not answered its workers yet",))
-    assert exit_code_of(report) == EXIT_WAITS
+    assert exit_of_report(report) == EXIT_WAITS
     (said,) = topic_of(report).not_copied
     assert (said.reason, said.partitions) == ("source-silent", "")
 
@@ -469,7 +470,7 @@ def test_a_source_that_has_not_answered_one_worker_is_told_with_its_partitions_a
     report = reported(facts, group=group)
     assert report.flows[0].guarantee.level is Level.EXACTLY_ONCE
     (said,) = topic_of(report).not_copied
-    assert (said.reason, said.partitions, exit_code_of(report)) == ("source-silent", "2", EXIT_WAITS)
+    assert (said.reason, said.partitions, exit_of_report(report)) == ("source-silent", "2", EXIT_WAITS)
     facts, group = silent_facts(W2, held={Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS)})
     assert reported(facts, group=group).problems == (), "it is paused, and asks nothing"
 
@@ -533,7 +534,7 @@ def test_a_worker_that_stands_at_a_gap_is_a_problem_although_the_gap_is_not_stor
     )
     report = reported(facts, group=two_members(ORDERS, {"orders": 3}).facts())
     (problem,) = report.problems
-    assert (problem.kind, problem.where, exit_code_of(report)) == ("not-copied", "A->B orders", EXIT_WAITS)
+    assert (problem.kind, problem.where, exit_of_report(report)) == ("not-copied", "A->B orders", EXIT_WAITS)
     assert problem.text.startswith("partitions 0-1: A gap has stopped it. See mm2py gaps.")
     assert "stopped (0-1)" in text_of(report)
     report = reported(replace(facts, gaps=[gap(), gap(partition=1)]), group=two_members(ORDERS, {"orders": 3}).facts())
@@ -565,10 +566,10 @@ def test_a_topic_that_this_user_may_not_describe_is_not_well_whatever_passing_tr
     facts = of_flow(hidden=frozenset({"orders"}), positions=positions, standstills=stored if reason else ())
     group = two_members(ORDERS, {"orders": 3}).facts()
     report = reported(facts, group=group)
-    assert exit_code_of(report) == code
+    assert exit_of_report(report) == code
     assert any("may not describe orders on A" in problem.text for problem in report.problems) == (code == EXIT_FAILED)
     dead = reported(replace(facts, standstills=stored[1:]), group=group)
-    assert exit_code_of(dead) == EXIT_FAILED
+    assert exit_of_report(dead) == EXIT_FAILED
     held = {Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS)}
     assert reported(replace(facts, held=held), group=group).problems == (), "it is known that nothing is copied"
 
@@ -682,14 +683,14 @@ def test_writing_without_a_transactional_id_is_at_least_once() -> None:
 
 def test_problems_stand_in_the_order_in_which_they_matter_and_decide_the_exit_code() -> None:
     well = reported(of_flow(positions=written()), group=two_members({}, {}).facts())
-    assert (well.problems, exit_code_of(well)) == ((), EXIT_DONE)
+    assert (well.problems, exit_of_report(well)) == ((), EXIT_DONE)
     waits = reported(of_flow(gaps=[gap(), gap(partition=1)]), refused={C_TO_B: "no Kerberos"})
     assert kinds(waits) == [ProblemKind.GAP, ProblemKind.REFUSED]
     assert waits.problems[0].text == "stopped and waits for an operator: 2 expired. See mm2py gaps."
-    assert exit_code_of(waits) == EXIT_WAITS
+    assert exit_of_report(waits) == EXIT_WAITS
     both = reported(of_flow(gaps=[gap()]), clusters={A: "refused", B: ""})
     assert kinds(both) == [ProblemKind.UNREACHABLE, ProblemKind.GAP]
-    assert exit_code_of(both) == EXIT_FAILED
+    assert exit_of_report(both) == EXIT_FAILED
     for report in (waits, both):
         assert not report.is_well
 
@@ -703,7 +704,7 @@ def test_a_file_that_differs_is_told_by_the_names_of_its_settings_and_waits_for_
         "in copy.mode.of.0, copy.mode.of.1, copy.mode.of.2, copy.mode.of.3, copy.mode.of.4 and 3 more. To make"
         in problem.text
     )
-    assert exit_code_of(report) == EXIT_WAITS
+    assert exit_of_report(report) == EXIT_WAITS
     assert reported(of_flow(stored=STORED, file={"topics": " orders"})).problems == ()
 
 

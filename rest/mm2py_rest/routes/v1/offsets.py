@@ -6,11 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mm2py.cli import groups as groups_command
-from mm2py.cli import translate as translate_command
-from mm2py.cli.command import PARTITION_MOST, source_topic
+from mm2py.connector import PARTITION_MOST
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.status.bodies import GroupsBody, TranslateBody
+from mm2py.status.exit_codes import exit_of_groups, exit_of_offsets
 from mm2py.status.offset_inquiry import Question
 from mm2py_rest.access.roles import READER
 from mm2py_rest.reports.pages import cut
@@ -51,7 +50,7 @@ async def list_groups(services: Shared, flow: FlowPath, part: Paged) -> Response
     told = await services.v1.questions[flow].groups(asked.facts.settings)
     found, after = cut(told.reports, lambda one: (one.ready, one.group), part)
     page = GroupsPage(
-        exit_code=groups_command.exit_code_of(told.reports, told.unread),
+        exit_code=exit_of_groups(told.reports, told.unread),
         flow=str(flow),
         at_ms=told.at_ms,
         unread=told.unread,
@@ -80,10 +79,10 @@ async def translate(
     asked = await ask(services, flow)
     check_reachable(asked.view, flow.target)
     settings = asked.facts.settings
-    question = Question((source_topic(settings, topic, is_reverse=reverse), partition), offset, reverse)
+    question = Question((settings.source_topic(topic, is_reverse=reverse), partition), offset, reverse)
     told = await services.v1.questions[flow].translate(settings, question)
     body = TranslateBody(
-        exit_code=translate_command.exit_code_of(told.reports, told.unread),
+        exit_code=exit_of_offsets(told.reports, told.unread),
         flow=str(flow),
         is_reverse=reverse,
         at_ms=told.at_ms,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
-from mm2py.cli.status import exit_code_of
 from mm2py.status.bodies import StatusBody
+from mm2py.status.exit_codes import exit_of_report
 from mm2py_rest.access.roles import READER
 from mm2py_rest.reports.flows import ClusterBody, WorkerBody, cluster_bodies, worker_bodies
 from mm2py_rest.reports.pages import Page, page_of
@@ -20,7 +20,7 @@ async def get_status(services: Shared) -> Response:
     """Return what ``mm2py status --json`` prints."""
     view = await services.live.view()
     return await answer(
-        services, view, "status", lambda: StatusBody.of(view.report, exit_code=exit_code_of(view.report))
+        services, view, "status", lambda: StatusBody.of(view.report, exit_code=exit_of_report(view.report))
     )
 
 

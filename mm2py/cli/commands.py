@@ -1,0 +1,173 @@
+"""The table of commands: a new one takes a row here, and a module that has ``run``. Pure.
+
+MirrorMaker 2 has one command, which runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mm2py.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One row."""
+
+    name: str
+    """One word, or two, as ``dr cutover``."""
+    module: str
+    """Its ``run`` takes the arguments behind the name, and returns the exit code. It is loaded when it is called."""
+    heading: str
+    """Under which the help lists it."""
+    summary: str
+    examples: tuple[str, ...]
+    """Lines for ``--help``."""
+
+
+LOOK: Final = "Look"
+CHANGE: Final = "Change and repair"
+SPARK: Final = "With Spark"
+
+COMMANDS: Final = (
+    Command(
+        "status",
+        "mm2py.cli.status",
+        LOOK,
+        "show how it stands with workers, flows and lag; works when none runs",
+        ("mm2py status mm2.properties", "mm2py status mm2.properties --watch 5"),
+    ),
+    Command(
+        "groups",
+        "mm2py.cli.groups",
+        LOOK,
+        "show where consumer groups may go on on the target, and which are not ready",
+        ("mm2py groups mm2.properties 'A->B'", "mm2py groups mm2.properties 'A->B' --group billing"),
+    ),
+    Command(
+        "translate",
+        "mm2py.cli.translate",
+        LOOK,
+        "tell where an offset of one log is in the other, both ways",
+        (
+            "mm2py translate mm2.properties 'A->B' --topic orders --partition 0 --offset 1200",
+            "mm2py translate mm2.properties 'A->B' --topic A.orders --partition 0 --offset 1187 --reverse",
+        ),
+    ),
+    Command(
+        "history",
+        "mm2py.cli.history",
+        LOOK,
+        "show who changed settings, paused or restarted what, when and why",
+        ("mm2py history mm2.properties", "mm2py history mm2.properties 'A->B' --since 24h"),
+    ),
+    Command(
+        "apply",
+        "mm2py.cli.apply",
+        CHANGE,
+        "change the settings of flows that run; prints the difference first",
+        ("mm2py apply mm2.properties --dry-run", "mm2py apply mm2.properties --yes --reason 'ticket 4711'"),
+    ),
+    Command(
+        "gaps",
+        "mm2py.cli.gaps",
+        CHANGE,
+        "list what could not be copied and waits for you, and let it go on",
+        ("mm2py gaps mm2.properties", "mm2py gaps mm2.properties accept 'A->B:orders:3'"),
+    ),
+    Command(
+        "replay",
+        "mm2py.cli.replay",
+        CHANGE,
+        "take records out of quarantine",
+        (
+            "mm2py replay mm2.properties 'A->B:orders' --export refused",
+            "mm2py replay mm2.properties 'A->B:orders' --append --yes",
+        ),
+    ),
+    Command(
+        "rebuild-ledger",
+        "mm2py.cli.rebuild_ledger",
+        CHANGE,
+        "write what the ledger of offsets lacks, after comparing both logs",
+        (
+            "mm2py rebuild-ledger mm2.properties 'A->B' --dry-run",
+            "mm2py rebuild-ledger mm2.properties 'A->B' --topic orders",
+        ),
+    ),
+    Command(
+        "hash-password",
+        "mm2py.cli.hash_password",
+        CHANGE,
+        "print the hash of a password or a token, for rest.users.file",
+        ("mm2py hash-password", "openssl rand -hex 32 | tee token | mm2py hash-password --token"),
+    ),
+    Command(
+        "backfill",
+        "mm2py.cli.backfill",
+        SPARK,
+        "copy the history of topics, then let the workers go on behind it",
+        (
+            "mm2py backfill mm2.properties 'A->B' --topics orders --dry-run",
+            "mm2py backfill mm2.properties 'A->B' --topics orders --master spark://host:7077 --yes",
+        ),
+    ),
+    Command(
+        "verify",
+        "mm2py.cli.verify",
+        SPARK,
+        "compare the copies with their source, range by range",
+        ("mm2py verify mm2.properties 'A->B'", "mm2py verify mm2.properties 'A->B' --topics orders --full"),
+    ),
+)
+HELP: Final = "help"
+"""``mm2py help``, and ``mm2py help NAME``, which is ``mm2py NAME --help``."""
+
+
+def command_named(name: str, commands: Sequence[Command] = COMMANDS) -> Command:
+    """Return a row. Raises: KeyError, there is none."""
+    for command in commands:
+        if command.name == name:
+            return command
+    raise KeyError(name)
+
+
+def find(
+    arguments: Sequence[str], commands: Sequence[Command] = COMMANDS
+) -> tuple[Command, Sequence[str]] | tuple[None, Sequence[str]]:
+    """Return the command that a command line begins with, and what follows its name; None: it begins with none.
+
+    Raises:
+        ConfigError: the first word begins commands of two words, and the second one is none of theirs.
+    """
+    by_words = {tuple(command.name.split()): command for command in commands}
+    for count in (2, 1):
+        command = by_words.get(tuple(arguments[:count]))
+        if command is not None:
+            return command, arguments[count:]
+    first = arguments[0] if arguments else ""
+    seconds = [words[1] for words in by_words if len(words) > 1 and words[0] == first]
+    if seconds:
+        raise ConfigError(
+            f"mm2py {first} takes one of {', '.join(seconds)} behind it.",
+            remedy=f"Try mm2py {first} {seconds[0]} --help, or mm2py help.",
+        )
+    return None, arguments
+
+
+def overview(commands: Sequence[Command] = COMMANDS) -> str:
+    """Return the list of all commands, under their headings."""
+    width = max(len(command.name) for command in commands)
+    lines: list[str] = []
+    for heading in dict.fromkeys(command.heading for command in commands):
+        lines += ["", f"{heading}:"]
+        lines += [f"  mm2py {one.name:{width}}  {one.summary}" for one in commands if one.heading == heading]
+    lines += ["", "mm2py help NAME, or mm2py NAME --help, shows arguments, exit codes and examples."]
+    return "\n".join(lines[1:])
+
+
+def examples_of(command: Command) -> str:
+    """Return what stands at the end of the help of one command."""
+    return "\n".join(["examples:", *(f"  {line}" for line in command.examples)])
