@@ -16,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
+from mm2py.config.reach import Part
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.copying.positions import PositionBudget
@@ -40,7 +41,6 @@ from mm2py.records.operator_request import RestartPartitions
 from mm2py.records.owner_record import OwnerTooNew
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.current_settings import CurrentSettings
-from mm2py.shared_settings.flow_config import Part
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerWatch, refuse_another_group
 from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning, refuse_running_mm2

@@ -27,7 +27,7 @@ from mm2py.config.flow_properties import (
 )
 from mm2py.config.flows import FlowsReading, FlowUnsupported
 from mm2py.config.inventory import Item, may_mean_enabled, take_inventory, unknown_told
-from mm2py.config.kinds import BadValue, Key, Status, string
+from mm2py.config.kinds import BadValue, string
 from mm2py.config.layers import (
     Layer,
     Unusable,
@@ -40,6 +40,7 @@ from mm2py.config.layers import (
 )
 from mm2py.config.properties import Entry, Properties, read_properties
 from mm2py.config.resolution import resolve_references
+from mm2py.config.row import Key, Status
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError

@@ -17,11 +17,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from mm2py.config import keys
-from mm2py.config.kinds import BadValue, Key, Status, Table, addresses, boolean, strings
+from mm2py.config import keys, tables
+from mm2py.config.kinds import BadValue, addresses, boolean, strings
 from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
 from mm2py.config.properties import Entry
 from mm2py.config.references import holds_reference
+from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
 from mm2py.connector import Flow
@@ -74,7 +75,7 @@ class StoredConfigUnusable(ConfigError):
 
 def new_name(key: str) -> str | None:
     """Return what a key with a name that MM2 dropped in 4.0 is called since, with the same prefix; None for others."""
-    for old, new in keys.RENAMED.items():
+    for old, new in tables.RENAMED.items():
         if key == old or key.endswith(f".{old}"):
             return key.removesuffix(old) + new
     return None
@@ -89,9 +90,9 @@ def contradicted(key: str, values: Mapping[str, str]) -> str | None:
         values: all settings of a file or a connector, by key.
     """
     new = new_name(key) or key
-    olds = [new.removesuffix(to) + old for old, to in keys.RENAMED.items() if new == to or new.endswith(f".{to}")]
+    olds = [new.removesuffix(to) + old for old, to in tables.RENAMED.items() if new == to or new.endswith(f".{to}")]
     others = [other for other in (new, *olds) if other != key and other in values]
-    others += [name for name in keys.RENAMED.values() if new != name and new.endswith(f".{name}")]
+    others += [name for name in tables.RENAMED.values() if new != name and new.endswith(f".{name}")]
     meant = _entries(values[key])
     return next((other for other in others if other in values and _entries(values[other]) != meant), None)
 
@@ -127,13 +128,13 @@ def stored_keys() -> Table:
 
 
 def _stored_keys() -> Iterator[tuple[str, Key[Any]]]:
-    for table in (keys.CONNECTOR, keys.FLOW_ONLY, keys.OWN_FLOW, {key.name: key for key in _WORKER}):
+    for table in (tables.CONNECTOR, tables.FLOW_ONLY, tables.OWN_FLOW, {key.name: key for key in _WORKER}):
         yield from ((name, key) for name, key in table.items() if may_be_stored(key))
     for prefix, table in (
-        (_CONSUMER, keys.CONSUMER),
-        (_PRODUCER, keys.PRODUCER),
-        (_SOURCE_ADMIN, keys.ADMIN),
-        (_TARGET_ADMIN, keys.ADMIN),
+        (_CONSUMER, tables.CONSUMER),
+        (_PRODUCER, tables.PRODUCER),
+        (_SOURCE_ADMIN, tables.ADMIN),
+        (_TARGET_ADMIN, tables.ADMIN),
     ):
         # What a client does not do yet it does for a connection, mostly; of connectors it is work to come.
         yield from (
@@ -149,7 +150,10 @@ def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[st
         enabled: whether the flow is, by the file.
     """
     own = {
-        name: file[prefix + name] for prefix in ("", f"{flow}.") for name in keys.OWN_FLOW if f"{prefix}{name}" in file
+        name: file[prefix + name]
+        for prefix in ("", f"{flow}.")
+        for name in tables.OWN_FLOW
+        if f"{prefix}{name}" in file
     }
     found = _properties(flow_layers(file, flow), own)
     found[ENABLED] = "true" if enabled else "false"
@@ -194,8 +198,8 @@ def _places(layers: FlowLayers, own: Layer) -> Iterator[tuple[Layer, str, Callab
     known = stored_keys()
     worker = {key.name for key in _WORKER}
     yield layers.worker, "", lambda name: name in worker and name in known
-    yield layers.connector, "", lambda name: name in known and (name in keys.CONNECTOR or name in keys.FLOW_ONLY)
-    yield own, "", lambda name: name in known and name in keys.OWN_FLOW
+    yield layers.connector, "", lambda name: name in known and (name in tables.CONNECTOR or name in tables.FLOW_ONLY)
+    yield own, "", lambda name: name in known and name in tables.OWN_FLOW
     yield layers.consumer, _CONSUMER, lambda name: name in known
     yield layers.producer, _PRODUCER, lambda name: name in known
     yield layers.source_admin, _SOURCE_ADMIN, lambda name: name in known
@@ -233,7 +237,7 @@ def with_stored(layers: FlowLayers, flow: Flow, stored: FlowProperties) -> FlowL
 
 def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, Entry]:
     """The same for mm2py's own settings of a flow."""
-    known = {name for name in keys.OWN_FLOW if name in stored_keys()}
+    known = {name for name in tables.OWN_FLOW if name in stored_keys()}
     return {name: entry for name, entry in own.items() if name not in known} | {
         name: Entry(stored[name], name) for name in known if name in stored
     }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
-from mm2py.config import keys
+from mm2py.config import keys, tables
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
 from mm2py.config.groups import GroupsReading
 from mm2py.config.inventory import Item, may_mean_enabled, warnings_of
-from mm2py.config.kinds import BadValue, Key, Status, java_trim
+from mm2py.config.kinds import BadValue, java_trim
 from mm2py.config.layers import (
     FlowLayers,
     Layer,
@@ -30,13 +30,13 @@ from mm2py.config.layers import (
 )
 from mm2py.config.properties import Entry
 from mm2py.config.rest import read_rest
+from mm2py.config.row import Key, Reader, Status
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.sasl import SidesReading, read_security, read_sides
 from mm2py.config.settings import (
     CheckpointSettings,
     ClusterSettings,
     Configuration,
-    ExactlyOnce,
     FlowSettings,
     GroupSyncSettings,
     HeartbeatSettings,
@@ -45,7 +45,6 @@ from mm2py.config.settings import (
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.settings import Security
-from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import shown_key
 from mm2py.topics.filters import CopyMode, CopyModes, GroupFilter, TopicFilter
 from mm2py.topics.names import ReplicationPolicy, make_policy, rings
@@ -326,7 +325,7 @@ class FlowsReading:
         checkpoints = self._checkpoints(flow, connector, own, policy)
         interval_s = value(connector, keys.REFRESH_TOPICS_INTERVAL)
         compression = value(producer, keys.COMPRESSION)
-        exactly_once = cast("ExactlyOnce", value(worker, keys.EXACTLY_ONCE))
+        exactly_once = value(worker, keys.EXACTLY_ONCE)
         if exactly_once == "enabled" and value(own, keys.MANY_TO_ONE):
             add_problem(
                 self._problems,
@@ -340,58 +339,43 @@ class FlowsReading:
             policy=policy,
             topic_filter=topic_filter,
             config_filter=config_filter,
-            heartbeats_replication=value(connector, keys.HEARTBEATS_REPLICATION),
             heartbeats_interval_s=self._heartbeats_interval_s(flow.source),
-            replication_factor=value(connector, keys.REPLICATION_FACTOR),
             refresh_topics_interval_s=(
                 float(interval_s) if value(connector, keys.REFRESH_TOPICS_ENABLED) and interval_s > 0 else None
             ),
-            topics_watch_interval_s=value(own, keys.TOPICS_WATCH_INTERVAL) / 1000,
             sync_topic_configs_interval_s=self._interval_s(
                 connector, keys.SYNC_CONFIGS_ENABLED, keys.SYNC_CONFIGS_INTERVAL
             ),
-            sync_topic_configs_dry_run=value(own, keys.SYNC_CONFIGS_DRY_RUN),
             sync_topic_acls_interval_s=self._interval_s(connector, keys.SYNC_ACLS_ENABLED, keys.SYNC_ACLS_INTERVAL),
-            sync_topic_acls_dry_run=value(own, keys.SYNC_ACLS_DRY_RUN),
-            remote_partitions_max=value(own, keys.REMOTE_PARTITIONS_MAX),
-            remote_acls_max=value(own, keys.REMOTE_ACLS_MAX),
             read_committed=exactly_once == "enabled" or value(consumer, keys.ISOLATION_LEVEL) == "read_committed",
-            auto_offset_reset=value(consumer, keys.AUTO_OFFSET_RESET),
-            fetch_max_bytes=value(consumer, keys.FETCH_MAX_BYTES),
             fetch_partition_max_bytes=PARTITION_BYTES if partition_bytes is None else partition_bytes,
             fetch_alone_max_bytes=ALONE_BYTES if partition_bytes is None else partition_bytes,
-            fetch_min_bytes=value(consumer, keys.FETCH_MIN_BYTES),
-            fetch_max_wait_ms=value(consumer, keys.FETCH_MAX_WAIT),
-            client_rack=value(consumer, keys.CLIENT_RACK),
             source_request_timeout_s=value(consumer, keys.REQUEST_TIMEOUT) / 1000,
             target_request_timeout_s=value(producer, keys.REQUEST_TIMEOUT) / 1000,
-            linger_s=value(producer, keys.LINGER) / 1000,
             compression=None if compression == "producer" else compression,
-            offsets_topic=value(worker, keys.OFFSETS_TOPIC),
-            offsets_topic_partitions=value(worker, keys.OFFSETS_PARTITIONS),
             offsets_topic_replication_factor=self._internal_factor(worker, keys.OFFSETS_REPLICATION_FACTOR, own),
             position_interval_s=min(POSITION_INTERVAL_MAX_S, value(worker, keys.OFFSET_FLUSH_INTERVAL) / 1000),
-            status_topic=value(worker, keys.STATUS_TOPIC),
-            status_topic_partitions=value(worker, keys.STATUS_PARTITIONS),
             status_topic_replication_factor=self._internal_factor(worker, keys.STATUS_REPLICATION_FACTOR, own),
-            on_source_gap=cast("SourcePolicy | None", value(own, keys.ON_SOURCE_GAP)),
-            on_target_loss=cast("TargetPolicy", value(own, keys.ON_TARGET_LOSS)),
-            stall_timeout_s=value(own, keys.STALL_TIMEOUT) / 1000,
             copy_modes=copy_modes,
-            tasks_max=value(connector, keys.TASKS_MAX),
-            bytes_per_second_max=value(own, keys.BYTES_PER_SECOND_MAX),
-            connections_per_broker_max=value(own, keys.CONNECTIONS_PER_BROKER_MAX),
-            many_to_one=value(own, keys.MANY_TO_ONE),
-            exactly_once=exactly_once,
             quarantines=value(own, keys.ON_POISON_RECORD) == "quarantine",
-            mm2_group_id=value(worker, keys.GROUP_ID),
-            configs_topic=value(worker, keys.CONFIGS_TOPIC),
             configs_topic_replication_factor=self._internal_factor(worker, keys.CONFIGS_REPLICATION_FACTOR, own),
-            group=value(own, keys.GROUP),
             offset_syncs=offset_syncs,
             checkpoints=checkpoints,
             aliases=tuple(ClusterAlias(alias) for alias in self._value(self._file, keys.CLUSTERS)),
+            **self._fields(layers, own),
         )
+
+    def _fields(self, layers: FlowLayers, own: Layer) -> dict[str, Any]:
+        """Return the fields of ``FlowSettings`` that are one setting each, by the table."""
+        layer_of = {
+            Reader.CONNECTOR: layers.connector,
+            Reader.WORKER: layers.worker,
+            Reader.CONSUMER: layers.consumer,
+            Reader.PRODUCER: layers.producer,
+            Reader.OWN_CLUSTER: own,
+            Reader.OWN_FLOW: own,
+        }
+        return {key.field: key.typed(self._value(layer_of[key.readers[-1]], key)) for key in tables.FIELDS}
 
     def _offset_syncs(self, flow: Flow, connector: Layer, policy: ReplicationPolicy) -> OffsetSyncSettings | None:
         if not self._value(connector, keys.EMIT_OFFSET_SYNCS):
@@ -440,7 +424,7 @@ class FlowsReading:
     def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, Entry]:
         """mm2py's own settings: the flow's before the cluster's before the top of the file."""
         layer: dict[str, Entry] = {}
-        for prefix, table in (("", keys.OWN_TOP), (f"{cluster}.", keys.OWN_CLUSTER), (f"{flow}.", keys.OWN_FLOW)):
+        for prefix, table in (("", tables.OWN_TOP), (f"{cluster}.", tables.OWN_CLUSTER), (f"{flow}.", tables.OWN_FLOW)):
             layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
         return own_with_stored(layer, self._stored[flow]) if flow in self._stored else layer
 
@@ -470,12 +454,12 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
     """Return what in the settings of a flow forbids to run it, a clause for each reason; empty if it may run."""
     reasons: list[str] = []
     for layer, table in (
-        (layers.connector, {**keys.CONNECTOR, **keys.FLOW_ONLY}),
-        (layers.worker, keys.WORKER),
-        (layers.consumer, keys.CONSUMER),
-        (layers.producer, keys.PRODUCER),
-        (layers.source_admin, keys.ADMIN),
-        (layers.target_admin, keys.ADMIN),
+        (layers.connector, {**tables.CONNECTOR, **tables.FLOW_ONLY}),
+        (layers.worker, tables.WORKER),
+        (layers.consumer, tables.CONSUMER),
+        (layers.producer, tables.PRODUCER),
+        (layers.source_admin, tables.ADMIN),
+        (layers.target_admin, tables.ADMIN),
     ):
         for name, entry in layer.items():
             key = table.get(name)

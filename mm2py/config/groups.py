@@ -11,21 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mm2py.config.kinds import (
-    BadValue,
-    Ensemble,
-    Key,
-    Status,
-    Table,
-    boolean,
-    ensemble,
-    integer,
-    java_trim,
-    table_of,
-    topic_name_part,
-)
+from mm2py.config import keys
+from mm2py.config.kinds import BadValue, Ensemble, boolean, ensemble, integer, java_trim, topic_name_part
 from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
 from mm2py.config.properties import Entry
+from mm2py.config.row import AT_TOP_AND_TARGET, BY_WORKER, Key, Section, Status, Table, table_of
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
 from mm2py.config.settings import Election, GroupSettings, ZooKeeperSettings
@@ -57,22 +47,123 @@ def digest(text: str) -> Secret:
     return Secret(java_trim(text))
 
 
-REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
-INTERNAL_REPLICATION_FACTOR: Key[int | None] = Key("internal.topics.replication.factor", REPLICATION_FACTOR, None)
-"""Of all internal topics that have no setting of their own."""
-GROUP = Key("mm2py.group", topic_name_part, "mm2py")
-SESSION_TIMEOUT = Key("session.timeout.ms", integer(100), 3000)
+GROUP_OF_WORKERS = Section(
+    "the group of workers",
+    (
+        "The group is all processes that divide the flows into B among them. Its name and the way of election"
+        " have to be the same in the file of each process: a worker that elects in another way than a running one"
+        " is refused. To change it, stop all of them first."
+    ),
+)
+GROUP = GROUP_OF_WORKERS.row(
+    "mm2py.group",
+    topic_name_part,
+    "mm2py",
+    readers=AT_TOP_AND_TARGET,
+    field="group",
+    at="B.",
+    text=(
+        "Name of the group, and part of the names under which its processes write to B. One group runs a flow: a"
+        " process that names another group is refused the flow as long as a live process of the first one runs it."
+        " Except for the next two, only mm2py has the settings of this section. Write them at the top or for the"
+        " target."
+    ),
+)
+SESSION_TIMEOUT = GROUP_OF_WORKERS.row(
+    "session.timeout.ms",
+    integer(100),
+    3000,
+    readers=BY_WORKER,
+    at="B.",
+    text=(
+        "Milliseconds without a heartbeat after which a worker counts as dead, and milliseconds between two"
+        " heartbeats. The second is at most a third of the first. As in MirrorMaker 2 they are written for the"
+        " target; its own defaults are 10000 and 3000. Workers may have different values, for example while one"
+        " file after the other is changed. If the others send heartbeats less often than a dead worker did, they"
+        " notice its death a few of their heartbeats later."
+    ),
+)
 """10000 in MirrorMaker 2."""
-HEARTBEAT_INTERVAL = Key("heartbeat.interval.ms", integer(10), 500)
+HEARTBEAT_INTERVAL = GROUP_OF_WORKERS.row("heartbeat.interval.ms", integer(10), 500, readers=BY_WORKER, at="B.")
 """3000 in MirrorMaker 2."""
-LEADER_ELECTION: Key[Election] = Key("leader.election", election, "log")
+LEADER_ELECTION: Key[Election] = GROUP_OF_WORKERS.row(
+    "leader.election",
+    election,
+    "log",
+    readers=AT_TOP_AND_TARGET,
+    lines=(
+        "#B.leader.election = log",
+        "##B.leader.election = zookeeper",
+    ),
+    text=(
+        "The election backend: log, a topic of mm2py's own on B, or zookeeper, which needs the package kazoo (pip"
+        " install 'mm2py[zookeeper]')."
+    ),
+)
+ZOOKEEPER_CONNECT: Key[Ensemble | None] = GROUP_OF_WORKERS.row(
+    "zookeeper.connect",
+    ensemble,
+    None,
+    readers=AT_TOP_AND_TARGET,
+    lines=("##B.zookeeper.connect = z1.example:2181,z2.example:2181,z3.example:2181/mirror",),
+    text=(
+        "Where ZooKeeper is. Behind the last server there may be a node below which mm2py stays; it has to exist."
+        " ZooKeeper itself bounds sessions to 2 to 20 of its ticks, 4000 to 40000 milliseconds unless its"
+        " tickTime, minSessionTimeout or maxSessionTimeout say otherwise. With a session.timeout.ms below that the"
+        " next leader is elected later; do not set it above."
+    ),
+)
+ZOOKEEPER_DIGEST: Key[Secret | None] = GROUP_OF_WORKERS.row(
+    "zookeeper.auth.digest",
+    digest,
+    None,
+    readers=AT_TOP_AND_TARGET,
+    lines=("##B.zookeeper.auth.digest = mirror:change-it",),
+    text=(
+        "User and password for its scheme `digest`. Only that user may use what mm2py creates there, unless"
+        " zookeeper.set.acl is false. Without a user everyone may."
+    ),
+)
+ZOOKEEPER_SET_ACL = GROUP_OF_WORKERS.row("zookeeper.set.acl", boolean, True, readers=AT_TOP_AND_TARGET, at="B.")
+ZOOKEEPER_SSL = GROUP_OF_WORKERS.row(
+    "zookeeper.ssl.client.enable",
+    boolean,
+    False,
+    readers=AT_TOP_AND_TARGET,
+    lines=(
+        "#B.zookeeper.ssl.client.enable = false",
+        "##B.zookeeper.ssl.client.enable = true",
+    ),
+    text="Use TLS. The others are as in the section on secured connections.",
+)
+GROUP_OF_WORKERS.example(
+    "",
+    "#B.zookeeper.ssl.truststore.type = JKS",
+    "##B.zookeeper.ssl.truststore.location = /etc/mm2py/truststore.p12",
+    "##B.zookeeper.ssl.truststore.password = change-it",
+    "#B.zookeeper.ssl.keystore.type = JKS",
+    "##B.zookeeper.ssl.keystore.location = /etc/mm2py/keystore.p12",
+    "##B.zookeeper.ssl.keystore.password = change-it",
+    "#B.zookeeper.ssl.endpoint.identification.algorithm = https",
+    "#B.zookeeper.ssl.enabled.protocols = TLSv1.2, TLSv1.3",
+    "##B.zookeeper.ssl.cipher.suites = TLS_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256",
+)
+GROUP_OF_WORKERS.example(
+    "Certificates and key as PEM in the file itself, here for another target.",
+    "##A.leader.election = zookeeper",
+    "##A.zookeeper.connect = z1.example:2182",
+    "##A.zookeeper.ssl.client.enable = true",
+    "##A.zookeeper.ssl.truststore.type = PEM",
+    "##A.zookeeper.ssl.keystore.type = PEM",
+    "##A.zookeeper.ssl.truststore.certificates = -----BEGIN CERTIFICATE----- MIIB... -----END CERTIFICATE-----",
+    "##A.zookeeper.ssl.keystore.certificate.chain = -----BEGIN CERTIFICATE----- MIIB... -----END CERTIFICATE-----",
+    "##A.zookeeper.ssl.keystore.key = -----BEGIN ENCRYPTED PRIVATE KEY----- MIIB..."
+    " -----END ENCRYPTED PRIVATE KEY-----",
+    "##A.zookeeper.ssl.key.password = change-it",
+)
 
-ZOOKEEPER_CONNECT: Key[Ensemble | None] = Key("zookeeper.connect", ensemble, None)
-ZOOKEEPER_DIGEST: Key[Secret | None] = Key("zookeeper.auth.digest", digest, None)
-ZOOKEEPER_SET_ACL = Key("zookeeper.set.acl", boolean, True)
-ZOOKEEPER_SSL = Key("zookeeper.ssl.client.enable", boolean, False)
 ZOOKEEPER_TLS: Table = table_of(
-    replace(key, name=f"zookeeper.{key.name}")
+    replace(key, name=f"zookeeper.{key.name}", readers=AT_TOP_AND_TARGET)
     for key in SECURITY.values()
     if key.name.startswith("ssl.") and key.status is Status.WORKS
 )
@@ -80,7 +171,7 @@ ZOOKEEPER_TLS: Table = table_of(
 ZOOKEEPER: Table = table_of(
     ZOOKEEPER_CONNECT, ZOOKEEPER_DIGEST, ZOOKEEPER_SET_ACL, ZOOKEEPER_SSL, ZOOKEEPER_TLS.values()
 )
-OWN: tuple[Key[Any], ...] = (GROUP, INTERNAL_REPLICATION_FACTOR, LEADER_ELECTION, *ZOOKEEPER.values())
+OWN: tuple[Key[Any], ...] = (GROUP, keys.INTERNAL_REPLICATION_FACTOR, LEADER_ELECTION, *ZOOKEEPER.values())
 """Only mm2py has them: at the top, or for a target."""
 WORKER: tuple[Key[int], ...] = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
 """For a target only, as in MirrorMaker 2."""
@@ -128,7 +219,7 @@ class GroupsReading:
             heartbeat_interval_s=heartbeat_interval_ms / 1000,
             election=election,
             zookeeper=self._zookeeper(target, layer) if election == "zookeeper" else None,
-            replication_factor=self._value(layer, INTERNAL_REPLICATION_FACTOR) or AtMost(3),
+            replication_factor=self._value(layer, keys.INTERNAL_REPLICATION_FACTOR) or AtMost(3),
         )
 
     def _refuse_interval(self, target: str, layer: Layer, interval_ms: int, timeout_ms: int) -> None:

@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from mm2py.config.keys import (
+from mm2py.config.keys import ENABLED
+from mm2py.config.layers import WORKER_TOP_PREFIXES, Layer
+from mm2py.config.properties import Entry
+from mm2py.config.row import Key, Status, Table
+from mm2py.config.security.keys import SECURITY
+from mm2py.config.tables import (
     ADMIN,
     CLIENTS,
     CONNECTOR,
     CONNECTOR_FAMILIES,
     CONSUMER,
-    ENABLED,
     FILE,
     FILE_FAMILIES,
     FLOW_ONLY,
@@ -30,10 +34,6 @@ from mm2py.config.keys import (
     WORKER,
     WORKER_FAMILIES,
 )
-from mm2py.config.kinds import Key, Status, Table
-from mm2py.config.layers import WORKER_TOP_PREFIXES, Layer
-from mm2py.config.properties import Entry
-from mm2py.config.security.keys import SECURITY
 from mm2py.connector import ARROW, ClusterAlias, Flow
 from mm2py.secret import CLIENT_NAMES, may_show_unknown_key, shown_key, shown_unknown_key
 

@@ -1,44 +1,48 @@
-"""The settings mm2py knows, and what each of them does here.
+"""The settings that work: rows of the table, by section of the example.
 
 MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; beside them stand
-mm2py's own. Each has one of four standings (``Status``). A default here is the one that counts: ``flows.py`` has no
-other, and a test holds ``mm2.properties.example`` to it. ``layers.py`` and ``inventory.py`` know the *level* of a key:
-the top of the file, ``X.`` of a cluster, ``A->B.`` of a flow.
+mm2py's own. A default here is the one that counts. Of secured connections, workers' groups and REST the rows are in
+``security/keys.py``, ``groups.py`` and ``rest.py``; ``tables.py`` joins them all, with what does not work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Literal
 
-from mm2py.config import groups, rest
 from mm2py.config.kinds import (
     HostPort,
-    Key,
-    Table,
     addresses,
     auto_offset_reset,
     boolean,
     distinct_strings,
     integer,
-    is_blank,
-    is_one_of,
     java_trim,
     name,
-    never,
-    not_yet,
     one_of,
     raw,
-    refused,
     string,
     strings,
-    superseded,
-    table_of,
     topic_name,
 )
-from mm2py.config.layers import BYTE_ARRAY_CONVERTER, BYTE_ARRAY_SERIALIZER, CONNECTOR_PACKAGE
-from mm2py.config.security.keys import OWN as OWN_SECURITY
-from mm2py.config.security.keys import SECURITY
+from mm2py.config.layers import CONNECTOR_PACKAGE
+from mm2py.config.reach import Part
+from mm2py.config.row import (
+    AT_TOP,
+    AT_TOP_AND_FLOW,
+    AT_TOP_AND_TARGET,
+    BY_ALL_BUT_ADMIN,
+    BY_CLIENTS,
+    BY_CONNECTOR,
+    BY_CONSUMER,
+    BY_FAMILY,
+    BY_FILE,
+    BY_FLOW,
+    BY_PRODUCER,
+    BY_RECORD_CLIENTS,
+    BY_WORKER,
+    Key,
+    Section,
+)
 from mm2py.topics.filters import DEFAULT_GROUPS, DEFAULT_GROUPS_EXCLUDE, DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import DEFAULT_CONFIG_PROPERTIES_EXCLUDE
@@ -48,416 +52,936 @@ MEMORY_MIN_BYTES = 16 * 1024 * 1024
 _LONG = integer(-(2**63), 2**63 - 1)
 _COUNT = integer(0)
 _POSITIVE = integer(1)
+_REPLICATION_FACTOR = integer(1, 2**15 - 1, or_minus_one=True)
 
-
-def _replication_factor(name: str, default: int) -> Key[int]:
-    return Key(name, groups.REPLICATION_FACTOR, AtMost(default))
-
-
-# --- what works -------------------------------------------------------------------------------------------------------
-
-CLUSTERS: Key[tuple[str, ...]] = Key("clusters", distinct_strings, ())
-ENABLED = Key("enabled", boolean, False)
-BOOTSTRAP_SERVERS: Key[tuple[HostPort, ...]] = Key("bootstrap.servers", addresses, ())
-
-TOPICS: Key[tuple[str, ...]] = Key("topics", strings, DEFAULT_TOPICS)
-TOPICS_EXCLUDE: Key[tuple[str, ...]] = Key("topics.exclude", strings, DEFAULT_TOPICS_EXCLUDE)
-CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = Key(
-    "config.properties.exclude", strings, DEFAULT_CONFIG_PROPERTIES_EXCLUDE
+CLUSTERS_AND_FLOWS = Section("clusters and flows")
+CLUSTERS: Key[tuple[str, ...]] = CLUSTERS_AND_FLOWS.row(
+    "clusters",
+    distinct_strings,
+    (),
+    readers=BY_FILE,
+    lines=("clusters = A, B",),
+    text="The aliases of all clusters. An alias becomes part of topic names: letters, digits, `_` and `-`.",
 )
-USE_DEFAULTS_FROM = Key("use.defaults.from", string, "target")
-REFRESH_TOPICS_ENABLED = Key("refresh.topics.enabled", boolean, True)
-REFRESH_TOPICS_INTERVAL = Key("refresh.topics.interval.seconds", _LONG, 600)
-SYNC_CONFIGS_ENABLED = Key("sync.topic.configs.enabled", boolean, True)
-SYNC_CONFIGS_INTERVAL = Key("sync.topic.configs.interval.seconds", _LONG, 600)
-SYNC_ACLS_ENABLED = Key("sync.topic.acls.enabled", boolean, True)
-SYNC_ACLS_INTERVAL = Key("sync.topic.acls.interval.seconds", _LONG, 600)
-HEARTBEATS_REPLICATION = Key("heartbeats.replication.enabled", boolean, True)
-EMIT_HEARTBEATS_ENABLED = Key("emit.heartbeats.enabled", boolean, True)
-EMIT_HEARTBEATS_INTERVAL = Key("emit.heartbeats.interval.seconds", _LONG, 1)
-HEARTBEATS_REPLICATION_FACTOR = _replication_factor("heartbeats.topic.replication.factor", 3)
-REPLICATION_FACTOR = _replication_factor("replication.factor", 2)
-EMIT_OFFSET_SYNCS = Key("emit.offset-syncs.enabled", boolean, True)
-OFFSET_LAG_MAX = Key("offset.lag.max", _LONG, 100)
-OFFSET_SYNCS_LOCATION = Key("offset-syncs.topic.location", one_of("source", "target"), "source")
-OFFSET_SYNCS_REPLICATION_FACTOR = _replication_factor("offset-syncs.topic.replication.factor", 3)
-GROUPS: Key[tuple[str, ...]] = Key("groups", strings, DEFAULT_GROUPS)
-GROUPS_EXCLUDE: Key[tuple[str, ...]] = Key("groups.exclude", strings, DEFAULT_GROUPS_EXCLUDE)
-REFRESH_GROUPS_ENABLED = Key("refresh.groups.enabled", boolean, True)
-REFRESH_GROUPS_INTERVAL = Key("refresh.groups.interval.seconds", _LONG, 600)
-EMIT_CHECKPOINTS_ENABLED = Key("emit.checkpoints.enabled", boolean, True)
-EMIT_CHECKPOINTS_INTERVAL = Key("emit.checkpoints.interval.seconds", _LONG, 60)
-SYNC_GROUPS_ENABLED = Key("sync.group.offsets.enabled", boolean, False)
-SYNC_GROUPS_INTERVAL = Key("sync.group.offsets.interval.seconds", _LONG, 60)
-CHECKPOINTS_REPLICATION_FACTOR = _replication_factor("checkpoints.topic.replication.factor", 3)
-POLICY_CLASS = Key("replication.policy.class", name, f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy")
-POLICY_SEPARATOR = Key("replication.policy.separator", raw, ".")
-POLICY_INTERNAL_SEPARATOR = Key("replication.policy.internal.topic.separator.enabled", boolean, True)
+BOOTSTRAP_SERVERS: Key[tuple[HostPort, ...]] = CLUSTERS_AND_FLOWS.row(
+    "bootstrap.servers",
+    addresses,
+    (),
+    readers=BY_ALL_BUT_ADMIN,
+    lines=(
+        "A.bootstrap.servers = a.example:9092",
+        "B.bootstrap.servers = b.example:9092",
+    ),
+    text=(
+        "Where to reach each cluster: host:port, IPv6 as [::1]:9092. Connections use plain text and no user,"
+        " unless the section on secured connections below says otherwise."
+    ),
+)
+ENABLED = CLUSTERS_AND_FLOWS.row(
+    "enabled",
+    boolean,
+    False,
+    readers=BY_CONNECTOR,
+    parts=(Part.ON_OFF,),
+    lines=("A->B.enabled = true",),
+    text="Copy from A to B. Default: false.",
+)
 
-CLIENT_ID: Key[str | None] = Key("client.id", string, None)
-CLIENT_RACK = Key("client.rack", string, "")
-REQUEST_TIMEOUT = Key("request.timeout.ms", _POSITIVE, 30_000)
-ISOLATION_LEVEL = Key("isolation.level", one_of("read_committed", "read_uncommitted"), "read_uncommitted")
-AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = Key(
+WHICH_TOPICS = Section("which topics")
+TOPICS: Key[tuple[str, ...]] = WHICH_TOPICS.row(
+    "topics",
+    strings,
+    DEFAULT_TOPICS,
+    readers=BY_CONNECTOR,
+    parts=(
+        Part.TOPICS,
+        Part.TOPIC_ACLS,
+        Part.CHECKPOINTS,
+        Part.HEARTBEATS,
+    ),
+    text="Names and Java patterns; a pattern has to match the whole name. An empty list matches nothing.",
+)
+TOPICS_EXCLUDE: Key[tuple[str, ...]] = WHICH_TOPICS.row(
+    "topics.exclude",
+    strings,
+    DEFAULT_TOPICS_EXCLUDE,
+    readers=BY_CONNECTOR,
+    parts=(
+        Part.TOPICS,
+        Part.TOPIC_ACLS,
+        Part.CHECKPOINTS,
+        Part.HEARTBEATS,
+    ),
+    text="Topics that are not copied although they match `topics`.",
+)
+HEARTBEATS_REPLICATION = WHICH_TOPICS.row(
+    "heartbeats.replication.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(
+        Part.TOPICS,
+        Part.TOPIC_ACLS,
+        Part.HEARTBEATS,
+    ),
+    field="heartbeats_replication",
+    text="Copy topics called `heartbeats`, of any number of hops, whatever the two lists say.",
+)
+REFRESH_TOPICS_ENABLED = WHICH_TOPICS.row(
+    "refresh.topics.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPICS,),
+    text="Look for new topics and partitions while running. With false mm2py looks once, at start.",
+)
+REFRESH_TOPICS_INTERVAL = WHICH_TOPICS.row(
+    "refresh.topics.interval.seconds",
+    _LONG,
+    600,
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPICS,),
+    text=(
+        "Seconds between two looks at the remote topics, and at topics that were refused; 30 at most, also if the"
+        " number is higher. A negative number stops looking, as false above does. New topics and partitions have"
+        " the setting below."
+    ),
+)
+TOPICS_WATCH_INTERVAL = WHICH_TOPICS.row(
+    "topics.watch.interval.ms",
+    integer(100),
+    2000,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.TOPICS,),
+    field="topics_watch_interval_s",
+    text="Milliseconds between two looks for new topics and partitions; at least 100. Only mm2py has it.",
+)
+
+HEARTBEATS = Section(
+    "heartbeats",
+    (
+        "Records with a timestamp that mm2py writes to B's topic `heartbeats` for the pair A->B, enabled or not,"
+        " as MirrorMaker 2 does. The copy of A's heartbeats on B, `A.heartbeats`, proves that A->B works, and"
+        " shows how long a record takes."
+    ),
+)
+EMIT_HEARTBEATS_ENABLED = HEARTBEATS.row(
+    "emit.heartbeats.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(Part.HEARTBEATS,),
+    text="false stops them for all pairs or for one. The topic is created all the same.",
+)
+EMIT_HEARTBEATS_INTERVAL = HEARTBEATS.row(
+    "emit.heartbeats.interval.seconds",
+    _LONG,
+    1,
+    readers=BY_CONNECTOR,
+    parts=(Part.HEARTBEATS,),
+    text="Seconds between two heartbeats; a negative number stops them.",
+)
+HEARTBEATS_REPLICATION_FACTOR: Key[int] = HEARTBEATS.row(
+    "heartbeats.topic.replication.factor",
+    _REPLICATION_FACTOR,
+    AtMost(3),
+    readers=BY_CONNECTOR,
+    parts=(Part.HEARTBEATS,),
+    text="Replicas of the topic `heartbeats` if mm2py creates it; -1 takes the default of the brokers.",
+)
+
+CONSUMER_GROUPS = Section(
+    "consumer groups",
+    (
+        "mm2py emits checkpoints of A's consumer groups to B's topic `A.checkpoints.internal`: Java's"
+        " RemoteClusterUtils reads there where a group may continue on B. Its ledger has the target offset of each"
+        " copied record, so checkpoints are exact (docs/offsets.md). For programs that read them, and for records"
+        " that MirrorMaker 2 has copied, there are offset syncs as well: some pairs of source and target offset,"
+        " in MirrorMaker 2's format."
+    ),
+)
+EMIT_OFFSET_SYNCS = CONSUMER_GROUPS.row(
+    "emit.offset-syncs.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(
+        Part.OFFSET_SYNCS,
+        Part.CHECKPOINTS,
+    ),
+    text="false writes no offset syncs.",
+)
+OFFSET_LAG_MAX = CONSUMER_GROUPS.row(
+    "offset.lag.max",
+    _LONG,
+    100,
+    readers=BY_CONNECTOR,
+    parts=(Part.OFFSET_SYNCS,),
+    text=(
+        "After so many records of a partition there is another offset sync; with fewer, groups that are behind"
+        " read more again."
+    ),
+)
+OFFSET_SYNCS_LOCATION = CONSUMER_GROUPS.row(
+    "offset-syncs.topic.location",
+    one_of("source", "target"),
+    "source",
+    readers=BY_CONNECTOR,
+    parts=(
+        Part.OFFSET_SYNCS,
+        Part.CHECKPOINTS,
+    ),
+    text=(
+        "Where offset syncs are kept: on the source, as `mm2-offset-syncs.B.internal`, or on the target, as"
+        " `mm2-offset-syncs.A.internal`. Nothing but offset syncs is ever written to the source."
+    ),
+)
+OFFSET_SYNCS_REPLICATION_FACTOR: Key[int] = CONSUMER_GROUPS.row(
+    "offset-syncs.topic.replication.factor",
+    _REPLICATION_FACTOR,
+    AtMost(3),
+    readers=BY_CONNECTOR,
+    parts=(Part.OFFSET_SYNCS,),
+    text="Replicas of that topic if mm2py creates it; -1 takes the default of the brokers.",
+)
+EMIT_CHECKPOINTS_ENABLED = CONSUMER_GROUPS.row(
+    "emit.checkpoints.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text="false emits no checkpoints.",
+)
+EMIT_CHECKPOINTS_INTERVAL = CONSUMER_GROUPS.row(
+    "emit.checkpoints.interval.seconds",
+    _LONG,
+    60,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text=(
+        "Seconds between two checkpoints of a group that moves; a negative number stops them. A group that has"
+        " just become idle has its last one within 5 seconds."
+    ),
+)
+CHECKPOINTS_REPLICATION_FACTOR: Key[int] = CONSUMER_GROUPS.row(
+    "checkpoints.topic.replication.factor",
+    _REPLICATION_FACTOR,
+    AtMost(3),
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text="Replicas of the checkpoints topic if mm2py creates it; -1 takes the default of the brokers.",
+)
+SYNC_GROUPS_ENABLED = CONSUMER_GROUPS.row(
+    "sync.group.offsets.enabled",
+    boolean,
+    False,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text=(
+        "Commit on B, too, where each group may continue, unless it has members there. A group is never set back"
+        " by this."
+    ),
+)
+SYNC_GROUPS_INTERVAL = CONSUMER_GROUPS.row(
+    "sync.group.offsets.interval.seconds",
+    _LONG,
+    60,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text=(
+        "Seconds between two such commits of a group that moves. A group that has just become idle is moved at once."
+    ),
+)
+SYNC_GROUPS_REWIND = CONSUMER_GROUPS.row(
+    "sync.group.offsets.rewind",
+    boolean,
+    False,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.CHECKPOINTS,),
+    text=(
+        "Set a group back on B, too, if it was set back on A and B still has what mm2py has committed. Only mm2py"
+        " has it."
+    ),
+)
+GROUPS: Key[tuple[str, ...]] = CONSUMER_GROUPS.row(
+    "groups",
+    strings,
+    DEFAULT_GROUPS,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text="Which groups: names and Java patterns, as for topics. Only their topics that the flow copies count.",
+)
+GROUPS_EXCLUDE: Key[tuple[str, ...]] = CONSUMER_GROUPS.row(
+    "groups.exclude", strings, DEFAULT_GROUPS_EXCLUDE, readers=BY_CONNECTOR, parts=(Part.CHECKPOINTS,)
+)
+REFRESH_GROUPS_ENABLED = CONSUMER_GROUPS.row(
+    "refresh.groups.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text="Take in groups that come later. With false only those that are there when the flow starts count.",
+)
+REFRESH_GROUPS_INTERVAL = CONSUMER_GROUPS.row(
+    "refresh.groups.interval.seconds",
+    _LONG,
+    600,
+    readers=BY_CONNECTOR,
+    parts=(Part.CHECKPOINTS,),
+    text=(
+        "New groups are found within seconds, whatever this says; a negative number stops looking, as false above does."
+    ),
+)
+
+NAMES = Section("names on the target")
+POLICY_CLASS = NAMES.row(
+    "replication.policy.class",
+    name,
+    f"{CONNECTOR_PACKAGE}.DefaultReplicationPolicy",
+    readers=BY_CONNECTOR,
+    text=(
+        "DefaultReplicationPolicy: `orders` of A is `A.orders` on B. IdentityReplicationPolicy: names stay the"
+        " same; flows under it must not form a ring."
+    ),
+)
+POLICY_SEPARATOR = NAMES.row(
+    "replication.policy.separator",
+    raw,
+    ".",
+    readers=BY_CONNECTOR,
+    text="The text between alias and topic; no alias may contain it.",
+)
+POLICY_INTERNAL_SEPARATOR = NAMES.row(
+    "replication.policy.internal.topic.separator.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    text="Use that separator also in the names of MirrorMaker 2's internal topics that follow the policy.",
+)
+
+NEW_TOPICS = Section("new topics on the target")
+REPLICATION_FACTOR: Key[int] = NEW_TOPICS.row(
+    "replication.factor",
+    _REPLICATION_FACTOR,
+    AtMost(2),
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPICS,),
+    field="replication_factor",
+    text=(
+        "Replicas of each partition; -1 takes the default of B's brokers. Without this setting a topic gets 2, or"
+        " 1 where B has one broker."
+    ),
+)
+INTERNAL_REPLICATION_FACTOR: Key[int | None] = NEW_TOPICS.row(
+    "internal.topics.replication.factor",
+    _REPLICATION_FACTOR,
+    None,
+    readers=AT_TOP_AND_TARGET,
+    lines=("##internal.topics.replication.factor = 3",),
+    text=(
+        "Replicas of every topic that mm2py and MirrorMaker 2 make for themselves, unless the topic has a setting"
+        " of its own (heartbeats.topic., offset-syncs.topic., checkpoints.topic., offset.storage., status.storage."
+        " and config.storage.replication.factor). -1 takes the default of the brokers. Without any of these"
+        " settings such a topic gets 3, or as many as there are brokers when it is made. Only mm2py has this"
+        " setting. Write it at the top or for a cluster."
+    ),
+)
+"""Of all internal topics that have no setting of their own."""
+REMOTE_PARTITIONS_MAX = NEW_TOPICS.row(
+    "remote.partitions.max",
+    _POSITIVE,
+    50_000,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.TOPICS,),
+    field="remote_partitions_max",
+    text=(
+        "mm2py creates or widens no topic if the flow's remote topics would then have more partitions than this"
+        " in all. Remote topics of deleted source topics count. Copying continues. Only mm2py has it."
+    ),
+)
+CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = NEW_TOPICS.row(
+    "config.properties.exclude",
+    strings,
+    DEFAULT_CONFIG_PROPERTIES_EXCLUDE,
+    readers=BY_CONNECTOR,
+    parts=(
+        Part.TOPIC_CONFIGS,
+        Part.TOPICS,
+    ),
+    text=(
+        "Settings of a topic that its copy does not get, now or later: names and Java patterns. The two that"
+        " begin with `log.` are settings of brokers. A topic's limits of timestamps, the same without `log.`, are"
+        " only ever raised on its copy; name them here if they are to stay."
+    ),
+)
+USE_DEFAULTS_FROM = NEW_TOPICS.row(
+    "use.defaults.from",
+    string,
+    "target",
+    readers=BY_FLOW,
+    parts=(
+        Part.TOPIC_CONFIGS,
+        Part.TOPICS,
+    ),
+    at="A->B.",
+    text=(
+        "If a topic's setting has its default: target leaves the default of B, source writes the default of A."
+        " Only for a flow."
+    ),
+)
+
+IN_STEP = Section("keeping copies in step")
+SYNC_CONFIGS_ENABLED = IN_STEP.row(
+    "sync.topic.configs.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPIC_CONFIGS,),
+    text=(
+        "Remote topics follow when settings of their upstream topics change. mm2py resets a setting that is made"
+        " on a remote topic by hand, unless config.properties.exclude names it, or the source's brokers have that"
+        " setting in their own file."
+    ),
+)
+SYNC_CONFIGS_INTERVAL = IN_STEP.row(
+    "sync.topic.configs.interval.seconds",
+    _LONG,
+    600,
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPIC_CONFIGS,),
+    text="Seconds between two looks; the first is at once. A negative number stops looking, as false above does.",
+)
+SYNC_CONFIGS_DRY_RUN = IN_STEP.row(
+    "sync.topic.configs.dry.run",
+    boolean,
+    False,
+    readers=AT_TOP_AND_FLOW,
+    parts=(
+        Part.TOPIC_CONFIGS,
+        Part.TOPICS,
+    ),
+    field="sync_topic_configs_dry_run",
+    text="Only log what would change. Only mm2py has it.",
+)
+SYNC_ACLS_ENABLED = IN_STEP.row(
+    "sync.topic.acls.enabled",
+    boolean,
+    True,
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPIC_ACLS,),
+    text=(
+        "Give remote topics the ACLs of their upstream topics. mm2py never grants the right to write, loses no"
+        " DENY, and deletes no ACL. It grants nothing on a topic that is not a copy. A DENY goes by its topic's"
+        " name, whether there is a copy or not. This needs DESCRIBE on the cluster resource of A, and ALTER on"
+        " that of B."
+    ),
+)
+SYNC_ACLS_INTERVAL = IN_STEP.row(
+    "sync.topic.acls.interval.seconds",
+    _LONG,
+    600,
+    readers=BY_CONNECTOR,
+    parts=(Part.TOPIC_ACLS,),
+    text="Seconds between two looks; the first is at once. A negative number stops looking, as false above does.",
+)
+SYNC_ACLS_DRY_RUN = IN_STEP.row(
+    "sync.topic.acls.dry.run",
+    boolean,
+    False,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.TOPIC_ACLS,),
+    field="sync_topic_acls_dry_run",
+    text="Only log which ACLs would be created. Only mm2py has it.",
+)
+REMOTE_ACLS_MAX = IN_STEP.row(
+    "remote.acls.max",
+    _POSITIVE,
+    10_000,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.TOPIC_ACLS,),
+    field="remote_acls_max",
+    text=(
+        "mm2py grants nothing if the flow's remote topics would then have more ACLs than this in all. ACLs that"
+        " others created count. DENYs are still created. Only mm2py has it."
+    ),
+)
+
+SECRETS = Section("secrets in other places")
+CONFIG_PROVIDERS: Key[tuple[str, ...]] = SECRETS.row(
+    "config.providers",
+    strings,
+    (),
+    readers=BY_FILE,
+    lines=("##config.providers = file, env",),
+    text=(
+        "Config providers, at the top of the file: names of your choice, and the class of each. Then"
+        " ${file:PATH:KEY} is a key of a properties file, ${dir:PATH:FILE} the text of a file, ${env:NAME} a"
+        " variable of the environment. Any setting may hold them that workers do not share: addresses,"
+        " credentials, paths. They are read once, at start. See docs/security.md, also for the classes."
+    ),
+)
+PROVIDER_SETTINGS = SECRETS.row(
+    "config.providers.",
+    string,
+    "",
+    readers=BY_FAMILY,
+    lines=(
+        "##config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider",
+        "##config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+    ),
+)
+SECRETS.example(
+    (
+        "Only read below these directories, separated by commas; the same for a DirectoryConfigProvider. Only"
+        " read variables whose whole names match this pattern."
+    ),
+    "##config.providers.file.param.allowed.paths = /etc",
+    "##config.providers.env.param.allowlist.pattern = MM2PY_.*",
+)
+
+READING = Section(
+    "reading from the source",
+    (
+        "Write these for the source cluster. They then override the same setting of a flow (`A->B.consumer...`),"
+        " as in MirrorMaker 2; `A->B.source.consumer...` overrides both."
+    ),
+)
+AUTO_OFFSET_RESET: Key[Literal["earliest", "latest", "none"]] = READING.row(
     "auto.offset.reset",
     auto_offset_reset,
     "earliest",
     note="write earliest, latest or none",
     refuses=lambda value: java_trim(value).startswith("by_duration:"),
+    readers=BY_CONSUMER,
+    field="auto_offset_reset",
+    at="A.consumer.",
+    text=(
+        "Where to start in a partition that was never copied: earliest, latest (only what is written from now"
+        " on), none (stop)."
+    ),
 )
-FETCH_MAX_BYTES = Key("fetch.max.bytes", _COUNT, 50 * 1024 * 1024)
-FETCH_PARTITION_MAX_BYTES: Key[int | None] = Key("max.partition.fetch.bytes", _COUNT, None)
-FETCH_MIN_BYTES = Key("fetch.min.bytes", _COUNT, 1)
-FETCH_MAX_WAIT = Key("fetch.max.wait.ms", _COUNT, 500)
-COMPRESSION: Key[str | None] = Key(
-    "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd", "producer"), None
+ISOLATION_LEVEL = READING.row(
+    "isolation.level",
+    one_of("read_committed", "read_uncommitted"),
+    "read_uncommitted",
+    readers=BY_CONSUMER,
+    at="A.consumer.",
+    text="read_committed leaves out records of transactions that are open or were aborted.",
 )
-LINGER = Key("linger.ms", integer(0, 2**63 - 1), 0)
+FETCH_MAX_BYTES = READING.row(
+    "fetch.max.bytes",
+    _COUNT,
+    50 * 1024 * 1024,
+    readers=BY_CONSUMER,
+    parts=(Part.READING,),
+    field="fetch_max_bytes",
+    at="A.consumer.",
+    text="Bytes of one answer of a broker, over all its partitions.",
+)
+FETCH_PARTITION_MAX_BYTES: Key[int | None] = READING.row(
+    "max.partition.fetch.bytes",
+    _COUNT,
+    None,
+    readers=BY_CONSUMER,
+    parts=(Part.READING,),
+    lines=("##A.consumer.max.partition.fetch.bytes = 1048576",),
+    text=(
+        "Bytes of one partition in such an answer. Without it: 1048576, and 4194304 if the answer has only one"
+        " partition, as fewer requests take less CPU."
+    ),
+)
+FETCH_MIN_BYTES = READING.row(
+    "fetch.min.bytes",
+    _COUNT,
+    1,
+    readers=BY_CONSUMER,
+    parts=(Part.READING,),
+    field="fetch_min_bytes",
+    at="A.consumer.",
+    text="Bytes that a broker waits for before it answers, and for how many milliseconds at most.",
+)
+FETCH_MAX_WAIT = READING.row(
+    "fetch.max.wait.ms",
+    _COUNT,
+    500,
+    readers=BY_CONSUMER,
+    parts=(Part.READING,),
+    field="fetch_max_wait_ms",
+    at="A.consumer.",
+)
+REQUEST_TIMEOUT = READING.row(
+    "request.timeout.ms",
+    _POSITIVE,
+    30_000,
+    readers=BY_CLIENTS,
+    lines=(
+        "#A.consumer.request.timeout.ms = 30000",
+        "#A.admin.request.timeout.ms = 30000",
+    ),
+    text=(
+        "Milliseconds until an answer of A's brokers counts as lost. The first is for reads of records, and is"
+        " more than fetch.max.wait.ms. The second is for all other requests."
+    ),
+)
+CLIENT_RACK = READING.row(
+    "client.rack",
+    string,
+    "",
+    readers=BY_CONSUMER,
+    field="client_rack",
+    lines=("##A.consumer.client.rack = eu-west-1a",),
+    text=(
+        "The rack (zone, data centre) in which this worker stands, as A's brokers name it in broker.rack. If A"
+        " has the replica.selector.class RackAwareReplicaSelector, records are then read from replicas in the same"
+        " rack. Each worker has its own."
+    ),
+)
+CLIENT_ID: Key[str | None] = READING.row(
+    "client.id",
+    string,
+    None,
+    readers=BY_RECORD_CLIENTS,
+    lines=("##A.consumer.client.id = mirror",),
+    text="The name under which A's brokers log and limit this client.",
+)
 
-OFFSETS_TOPIC = Key("offset.storage.topic", topic_name, "")
+WRITING = Section(
+    "writing to the target",
+    "Write these for the target cluster; `A->B.producer.override...` overrides them for one flow.",
+)
+COMPRESSION: Key[str | None] = WRITING.row(
+    "compression.type",
+    one_of("none", "gzip", "snappy", "lz4", "zstd", "producer"),
+    None,
+    readers=BY_PRODUCER,
+    lines=("##B.producer.compression.type = zstd",),
+    text=(
+        "The codec of the copies: none, gzip, snappy, lz4, zstd. Without it batches keep their codec, which is"
+        " the cheapest."
+    ),
+)
+LINGER = WRITING.row(
+    "linger.ms",
+    integer(0, 2**63 - 1),
+    0,
+    readers=BY_PRODUCER,
+    parts=(Part.READING,),
+    field="linger_s",
+    at="B.producer.",
+    text=(
+        "Milliseconds that a partition at the end of its log rests after each read, so that the next read brings"
+        " more: fewer and larger batches, and that much more latency."
+    ),
+)
+WRITING.example(
+    ("Milliseconds until an answer of B's brokers counts as lost: to written records, and to all other requests."),
+    "#B.producer.request.timeout.ms = 30000",
+    "#B.admin.request.timeout.ms = 30000",
+)
+WRITING.example(
+    (
+        "The name under which B's brokers log and limit this client. Workers coordinate under the same name with"
+        " |cluster behind it, by default mm2py|cluster: leave room for it in quotas, see docs/security.md."
+    ),
+    "##B.producer.client.id = mirror",
+)
+
+POSITIONS = Section(
+    "positions",
+    (
+        "The target keeps how far each partition is copied, where MirrorMaker 2 keeps it. As in MirrorMaker 2,"
+        " `offset.storage...` at the top of the file overrides what is written for the cluster."
+    ),
+)
+OFFSETS_TOPIC = POSITIONS.row(
+    "offset.storage.topic",
+    topic_name,
+    "",
+    readers=BY_WORKER,
+    field="offsets_topic",
+    lines=("#B.offset.storage.topic = mm2-offsets.A.internal",),
+    text="The topic; its default names the source.",
+)
 """Its default is in the layers: ``mm2-offsets.A.internal``."""
-OFFSETS_PARTITIONS = Key("offset.storage.partitions", integer(1, or_minus_one=True), 25)
-OFFSETS_REPLICATION_FACTOR = _replication_factor("offset.storage.replication.factor", 3)
-OFFSET_FLUSH_INTERVAL = Key("offset.flush.interval.ms", integer(1, 2**63 - 1), 60_000)
-STATUS_TOPIC = Key("status.storage.topic", topic_name, "")
+OFFSETS_PARTITIONS = POSITIONS.row(
+    "offset.storage.partitions",
+    integer(1, or_minus_one=True),
+    25,
+    readers=BY_WORKER,
+    parts=(Part.OWN_TOPICS,),
+    field="offsets_topic_partitions",
+    at="B.",
+    text=(
+        "Partitions and replicas of that topic, and of mm2-ledger.A.internal, if mm2py creates them; -1 takes the"
+        " default of B's brokers."
+    ),
+)
+OFFSETS_REPLICATION_FACTOR: Key[int] = POSITIONS.row(
+    "offset.storage.replication.factor",
+    _REPLICATION_FACTOR,
+    AtMost(3),
+    readers=BY_WORKER,
+    parts=(Part.OWN_TOPICS,),
+    at="B.",
+)
+OFFSET_FLUSH_INTERVAL = POSITIONS.row(
+    "offset.flush.interval.ms",
+    integer(1, 2**63 - 1),
+    60_000,
+    readers=BY_WORKER,
+    parts=(Part.POSITIONS,),
+    at="B.",
+    text=(
+        "Milliseconds between two positions. mm2py stores them at least every second, and at most 1,000 a second"
+        " in one worker."
+    ),
+)
+
+GAPS = Section(
+    "gaps",
+    (
+        "mm2py logs and counts each gap, and keeps it on the target, in the topic in which Kafka Connect keeps"
+        " its states. If a partition stops, `mm2py gaps FILE` shows it and lets it continue. Without the topic"
+        " gaps are in the log only."
+    ),
+)
+STATUS_TOPIC = GAPS.row(
+    "status.storage.topic",
+    topic_name,
+    "",
+    readers=BY_WORKER,
+    field="status_topic",
+    lines=("#B.status.storage.topic = mm2-status.A.internal",),
+    text="The topic; its default names the source. It has to be compacted.",
+)
 """Its default is in the layers: ``mm2-status.A.internal``."""
-STATUS_PARTITIONS = Key("status.storage.partitions", integer(1, or_minus_one=True), 5)
-STATUS_REPLICATION_FACTOR = _replication_factor("status.storage.replication.factor", 3)
-CONFIGS_TOPIC = Key("config.storage.topic", topic_name, "")
-"""Its default is in the layers: ``mm2-configs.A.internal``."""
-CONFIGS_REPLICATION_FACTOR = _replication_factor("config.storage.replication.factor", 3)
-GROUP_ID = Key("group.id", name, "")
+STATUS_PARTITIONS = GAPS.row(
+    "status.storage.partitions",
+    integer(1, or_minus_one=True),
+    5,
+    readers=BY_WORKER,
+    parts=(Part.OWN_TOPICS,),
+    field="status_topic_partitions",
+    at="B.",
+    text="Partitions and replicas of that topic if mm2py creates it; -1 takes the default of B's brokers.",
+)
+STATUS_REPLICATION_FACTOR: Key[int] = GAPS.row(
+    "status.storage.replication.factor",
+    _REPLICATION_FACTOR,
+    AtMost(3),
+    readers=BY_WORKER,
+    parts=(Part.OWN_TOPICS,),
+    at="B.",
+)
+ON_SOURCE_GAP: Key[str | None] = GAPS.row(
+    "on.source.gap",
+    one_of("stop", "continue", "restart"),
+    None,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.GAPS,),
+    field="on_source_gap",
+    lines=("##A->B.on.source.gap = stop",),
+    text=(
+        "What to do if the source lost records, or is not what was copied: stop, continue after what is lost, or"
+        " restart at the first record there is. Without this setting, mm2py skips records that expired before they"
+        " were copied, and stops a topic that was cut back or recreated. Only mm2py has the settings of this"
+        " section from here on."
+    ),
+)
+ON_TARGET_LOSS = GAPS.row(
+    "on.target.loss",
+    one_of("stop", "recopy"),
+    "stop",
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.GAPS,),
+    field="on_target_loss",
+    text=(
+        "What to do if a remote topic was deleted, or has lost its end: stop, or recopy everything that the"
+        " source has. What is still in the copy comes twice then."
+    ),
+)
+STALL_TIMEOUT = GAPS.row(
+    "stall.timeout.ms",
+    _POSITIVE,
+    30_000,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.STALLS,),
+    field="stall_timeout_s",
+    text=(
+        "A partition is reported as stalled, with the reason, if records wait and none is acknowledged for so"
+        " many milliseconds. Under isolation.level=read_committed this includes records behind a transaction that"
+        " has not ended."
+    ),
+)
+
+BESIDE_MM2 = Section("beside MirrorMaker 2")
+GROUP_ID = BESIDE_MM2.row(
+    "group.id",
+    name,
+    "",
+    readers=BY_WORKER,
+    field="mm2_group_id",
+    lines=("#B.group.id = A-mm2",),
+    text=(
+        "The group in which MirrorMaker 2's workers run this flow: while it has members, mm2py does not start the flow."
+    ),
+)
 """Its default is in the layers: ``A-mm2``."""
-EXACTLY_ONCE = Key("exactly.once.source.support", one_of("disabled", "preparing", "enabled", any_case=True), "disabled")
-EXACTLY_ONCE_SUPPORT = Key("exactly.once.support", one_of("requested", "required", any_case=True), "requested")
+CONFIGS_TOPIC = BESIDE_MM2.row(
+    "config.storage.topic",
+    topic_name,
+    "",
+    readers=BY_WORKER,
+    field="configs_topic",
+    lines=("#B.config.storage.topic = mm2-configs.A.internal",),
+    text=(
+        "The topic with the settings of MirrorMaker 2's connectors. They tell one that copies this flow from one"
+        " that only emits its heartbeats. mm2py keeps there the settings of the flow that all its workers use,"
+        " never addresses or credentials."
+    ),
+)
+"""Its default is in the layers: ``mm2-configs.A.internal``."""
+CONFIGS_REPLICATION_FACTOR: Key[int] = BESIDE_MM2.row(
+    "config.storage.replication.factor", _REPLICATION_FACTOR, AtMost(3), readers=BY_WORKER, at="B."
+)
+
+BATCHES = Section("how batches travel, only of mm2py")
+COPY_MODE = BATCHES.row(
+    "copy.mode",
+    one_of("auto", "pass", "repack"),
+    "auto",
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.READING,),
+    text=(
+        "auto: batches pass as bytes. If many small ones wait, mm2py makes one large batch of them (the log says"
+        " when and why). pass: it never does. repack: it always does, if several come at once. Batches that have"
+        " to be rebuilt (broker timestamps, offsets missing after compaction) are not merged."
+    ),
+)
+COPY_MODE_PASS_TOPICS: Key[tuple[str, ...]] = BATCHES.row(
+    "copy.mode.pass.topics",
+    strings,
+    (),
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.READING,),
+    lines=("##A->B.copy.mode.pass.topics = images, video.*",),
+    text="Topics, by Java patterns, for which this is fixed whatever copy.mode says; a topic in both lists passes.",
+)
+COPY_MODE_REPACK_TOPICS: Key[tuple[str, ...]] = BATCHES.row(
+    "copy.mode.repack.topics",
+    strings,
+    (),
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.READING,),
+    lines=("##A->B.copy.mode.repack.topics = clicks",),
+)
+
+REFUSED_RECORDS = Section("what the target refuses, only of mm2py")
+ON_POISON_RECORD = REFUSED_RECORDS.row(
+    "on.poison.record",
+    one_of("stop", "quarantine"),
+    "stop",
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.POISON,),
+    text=(
+        "What to do with a record that the target refuses (too large, its timestamp, a null key, a policy). mm2py"
+        " cuts its batch to find it. stop: its partition waits there and tries again. quarantine: the record is"
+        " kept whole, with its origin, in mm2-quarantine.A.internal on the target, and copying continues after it;"
+        " `mm2py replay` takes it out."
+    ),
+)
+
+LIMITS = Section("limits, only of mm2py")
+MEMORY_MAX_BYTES = LIMITS.row(
+    "memory.max.bytes",
+    integer(MEMORY_MIN_BYTES, 2**63 - 1),
+    96 * 1024 * 1024,
+    readers=AT_TOP,
+    text=(
+        "Bytes of records in memory, for the whole file; at least 16777216. The buffers that hold them may be"
+        " half as large again. It counts for each worker process: --workers 4 uses four times as much."
+    ),
+)
+METRICS_PARTITIONS_MAX = LIMITS.row(
+    "metrics.partitions.max",
+    integer(0),
+    10_000,
+    readers=AT_TOP,
+    text=(
+        "So many partitions of a worker have series of their own on its page of metrics. The others share one"
+        ' series for each topic, with partition="all", and mm2py_partitions_left_out tells how many they are. So'
+        " many groups in remote partitions have a latency of their checkpoints there; mm2py_checkpoints_left_out"
+        " tells how many more there are."
+    ),
+)
+TASKS_MAX: Key[int | None] = LIMITS.row(
+    "tasks.max",
+    _POSITIVE,
+    None,
+    readers=BY_CONNECTOR,
+    parts=(Part.SPREAD,),
+    field="tasks_max",
+    lines=("##tasks.max = 4",),
+    text=(
+        "The largest number of workers of a flow. Without it a flow uses all that take part; in MirrorMaker 2 it is 1."
+    ),
+)
+BYTES_PER_SECOND_MAX: Key[int | None] = LIMITS.row(
+    "bytes.per.second.max",
+    integer(1, 2**63 - 1),
+    None,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.RATE,),
+    field="bytes_per_second_max",
+    lines=("##bytes.per.second.max = 52428800",),
+    text=(
+        "Bytes that a flow copies in a second. Without it there is no limit. Several workers divide it: each gets"
+        " a part in proportion to its partitions of the flow."
+    ),
+)
+CONNECTIONS_PER_BROKER_MAX = LIMITS.row(
+    "connections.per.broker.max",
+    integer(1, 1000),
+    64,
+    readers=AT_TOP_AND_FLOW,
+    parts=(Part.READING,),
+    field="connections_per_broker_max",
+    text=(
+        "Connections to one source broker that read what a flow has to catch up, at most. mm2py opens as many as"
+        " the link rewards: over a long way one carries little. Near brokers are read over one."
+    ),
+)
+EXACTLY_ONCE = LIMITS.row(
+    "exactly.once.source.support",
+    one_of("disabled", "preparing", "enabled", any_case=True),
+    "disabled",
+    readers=BY_WORKER,
+    field="exactly_once",
+    at="B.",
+    text=(
+        "Exactly once, also after workers die or brokers forget. Records are there once and in order anyway, if"
+        " the target lets mm2py use transactional ids. With enabled a flow stops where that is not so, and copies"
+        " committed records only. preparing is accepted as a step towards enabled and changes nothing. As in"
+        " MirrorMaker 2 it is written for the target."
+    ),
+)
+EXACTLY_ONCE_SUPPORT = LIMITS.row(
+    "exactly.once.support",
+    one_of("requested", "required", any_case=True),
+    "requested",
+    readers=BY_FLOW,
+    at="A->B.",
+    text="With required, the flow does not run unless exactly.once.source.support is enabled.",
+)
 """Of a connector: whether it must not run without."""
-
-TASKS_MAX: Key[int | None] = Key("tasks.max", _POSITIVE, None)
-TOPICS_WATCH_INTERVAL = Key("topics.watch.interval.ms", integer(100), 2000)
-MEMORY_MAX_BYTES = Key("memory.max.bytes", integer(MEMORY_MIN_BYTES, 2**63 - 1), 96 * 1024 * 1024)
-METRICS_PARTITIONS_MAX = Key("metrics.partitions.max", integer(0), 10_000)
-BYTES_PER_SECOND_MAX: Key[int | None] = Key("bytes.per.second.max", integer(1, 2**63 - 1), None)
-CONNECTIONS_PER_BROKER_MAX = Key("connections.per.broker.max", integer(1, 1000), 64)
-MANY_TO_ONE = Key("many.to.one", boolean, False)
-ON_POISON_RECORD = Key("on.poison.record", one_of("stop", "quarantine"), "stop")
-ON_SOURCE_GAP: Key[str | None] = Key("on.source.gap", one_of("stop", "continue", "restart"), None)
-ON_TARGET_LOSS = Key("on.target.loss", one_of("stop", "recopy"), "stop")
-STALL_TIMEOUT = Key("stall.timeout.ms", _POSITIVE, 30_000)
-_OWN_GAPS = (ON_SOURCE_GAP, ON_TARGET_LOSS, STALL_TIMEOUT)
-COPY_MODE = Key("copy.mode", one_of("auto", "pass", "repack"), "auto")
-COPY_MODE_PASS_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.pass.topics", strings, ())
-COPY_MODE_REPACK_TOPICS: Key[tuple[str, ...]] = Key("copy.mode.repack.topics", strings, ())
-_OWN_COPY_MODE = (COPY_MODE, COPY_MODE_PASS_TOPICS, COPY_MODE_REPACK_TOPICS)
-SYNC_CONFIGS_DRY_RUN = Key("sync.topic.configs.dry.run", boolean, False)
-SYNC_ACLS_DRY_RUN = Key("sync.topic.acls.dry.run", boolean, False)
-REMOTE_PARTITIONS_MAX = Key("remote.partitions.max", _POSITIVE, 50_000)
-REMOTE_ACLS_MAX = Key("remote.acls.max", _POSITIVE, 10_000)
-GROUP = groups.GROUP
-INTERNAL_REPLICATION_FACTOR = groups.INTERNAL_REPLICATION_FACTOR
-
-# --- mm2py's own, by level --------------------------------------------------------------------------------------------
-
-SYNC_GROUPS_REWIND = Key("sync.group.offsets.rewind", boolean, False)
-_OWN_SYNC = (SYNC_CONFIGS_DRY_RUN, SYNC_ACLS_DRY_RUN, REMOTE_PARTITIONS_MAX, REMOTE_ACLS_MAX, SYNC_GROUPS_REWIND)
-OWN_TOP = table_of(
-    OWN_SECURITY,
-    TOPICS_WATCH_INTERVAL,
-    MEMORY_MAX_BYTES,
-    METRICS_PARTITIONS_MAX,
-    BYTES_PER_SECOND_MAX,
-    CONNECTIONS_PER_BROKER_MAX,
-    MANY_TO_ONE,
-    groups.OWN,
-    ON_POISON_RECORD,
-    _OWN_SYNC,
-    _OWN_COPY_MODE,
-    _OWN_GAPS,
+MANY_TO_ONE = LIMITS.row(
+    "many.to.one",
+    boolean,
+    False,
+    readers=AT_TOP_AND_FLOW,
+    field="many_to_one",
+    text=(
+        "Let several flows write to one topic of the target (identity policy). Such a topic is copied at least"
+        " once, not exactly once."
+    ),
 )
-OWN_CLUSTER = table_of(OWN_SECURITY, groups.OWN)
-OWN_FLOW = table_of(
-    OWN_SECURITY,
-    TOPICS_WATCH_INTERVAL,
-    BYTES_PER_SECOND_MAX,
-    CONNECTIONS_PER_BROKER_MAX,
-    MANY_TO_ONE,
-    ON_POISON_RECORD,
-    _OWN_SYNC,
-    _OWN_COPY_MODE,
-    _OWN_GAPS,
-)
-
-RENAMED = {
-    "topics.blacklist": "topics.exclude",
-    "topic.blacklist": "topics.exclude",
-    "groups.blacklist": "groups.exclude",
-    "config.properties.blacklist": "config.properties.exclude",
-}
-"""Names that MirrorMaker 2 dropped in 4.0, and how one of them is misspelled. It ignores them since, and copies what
-they were to keep out."""
-
-# --- MirrorMaker 2's connectors ---------------------------------------------------------------------------------------
-
-_JAVA_WAY_OUT = "mm2py does not run Java classes; remove it"
-_BYTES_WAY_OUT = "records are copied as bytes; remove it"
-
-_PROVIDERS_AT_THE_TOP = "config providers are named at the top of the file only"
-_PROVIDERS_ELSEWHERE = superseded("config.providers", _PROVIDERS_AT_THE_TOP, agrees=is_blank)
-CONFIG_PROVIDERS: Key[tuple[str, ...]] = Key("config.providers", strings, ())
-
-CONNECTOR = table_of(
-    ENABLED,
-    TOPICS,
-    TOPICS_EXCLUDE,
-    CONFIG_PROPERTIES_EXCLUDE,
-    REFRESH_TOPICS_ENABLED,
-    REFRESH_TOPICS_INTERVAL,
-    SYNC_CONFIGS_ENABLED,
-    SYNC_CONFIGS_INTERVAL,
-    SYNC_ACLS_ENABLED,
-    SYNC_ACLS_INTERVAL,
-    HEARTBEATS_REPLICATION,
-    EMIT_HEARTBEATS_ENABLED,
-    EMIT_HEARTBEATS_INTERVAL,
-    HEARTBEATS_REPLICATION_FACTOR,
-    REPLICATION_FACTOR,
-    POLICY_CLASS,
-    POLICY_SEPARATOR,
-    POLICY_INTERNAL_SEPARATOR,
-    SECURITY.values(),
-    _PROVIDERS_ELSEWHERE,
-    TASKS_MAX,
-    EMIT_OFFSET_SYNCS,
-    OFFSET_LAG_MAX,
-    OFFSET_SYNCS_LOCATION,
-    OFFSET_SYNCS_REPLICATION_FACTOR,
-    GROUPS,
-    GROUPS_EXCLUDE,
-    REFRESH_GROUPS_ENABLED,
-    REFRESH_GROUPS_INTERVAL,
-    EMIT_CHECKPOINTS_ENABLED,
-    EMIT_CHECKPOINTS_INTERVAL,
-    CHECKPOINTS_REPLICATION_FACTOR,
-    SYNC_GROUPS_ENABLED,
-    SYNC_GROUPS_INTERVAL,
-    not_yet("admin.timeout.ms metric.reporters metric.names.formats"),
-    superseded("tasks.max.enforce", "mm2py makes no more tasks than it is allowed"),
-    superseded("consumer.poll.timeout.ms", "nothing is polled"),
-    superseded("config.action.reload", "the file is read at start"),
-    superseded(
-        "connector.plugin.version key.converter.plugin.version value.converter.plugin.version"
-        " header.converter.plugin.version",
-        "there are no plug-ins",
-    ),
-    superseded("errors.tolerance", "mm2py skips no record by itself", agrees=is_one_of("none")),
-    superseded("errors.retry.timeout errors.retry.delay.max.ms", "what can be retried is retried without end"),
-    superseded("errors.log.enable errors.log.include.messages", "errors are always logged, records never"),
-    refused(
-        "topic.filter.class",
-        _JAVA_WAY_OUT,
-        agrees=is_one_of("", "DefaultTopicFilter", f"{CONNECTOR_PACKAGE}.DefaultTopicFilter"),
-    ),
-    refused(
-        "group.filter.class",
-        _JAVA_WAY_OUT,
-        agrees=is_one_of("", "DefaultGroupFilter", f"{CONNECTOR_PACKAGE}.DefaultGroupFilter"),
-    ),
-    refused(
-        "config.property.filter.class",
-        _JAVA_WAY_OUT,
-        agrees=is_one_of("", "DefaultConfigPropertyFilter", f"{CONNECTOR_PACKAGE}.DefaultConfigPropertyFilter"),
-    ),
-    refused(
-        "forwarding.admin.class",
-        _JAVA_WAY_OUT,
-        agrees=is_one_of("", "org.apache.kafka.clients.admin.ForwardingAdmin"),
-    ),
-    refused("transforms predicates", "records cannot be changed on their way yet; remove it", agrees=is_blank),
-    refused("key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)),
-    superseded("name", "positions are stored under the names of the connector classes, as MirrorMaker 2 does"),
-    refused(
-        "connector.class",
-        _JAVA_WAY_OUT,
-        agrees=is_one_of(
-            *(
-                form
-                for connector in ("MirrorSourceConnector", "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
-                for form in (connector, f"{CONNECTOR_PACKAGE}.{connector}")
-            )
-        ),
-    ),
-    # Agreement with the flow's own aliases is judged where the flow is known.
-    refused("source.cluster.alias target.cluster.alias", "the aliases are those of the flow", agrees=never),
-)
-
-FLOW_ONLY = table_of(
-    USE_DEFAULTS_FROM,
-    EXACTLY_ONCE_SUPPORT,
-    refused("offsets.storage.topic", "positions are kept in the worker's offset.storage.topic", agrees=is_blank),
-    superseded("transaction.boundary transaction.boundary.interval.ms", "records are copied without transactions"),
-    superseded("topic.creation.groups", "remote topics follow their upstream topics"),
-)
-"""Settings of a connector that MirrorMaker 2 drops unless they are written as ``A->B.k``."""
-
-# --- the Connect worker -----------------------------------------------------------------------------------------------
-
-_NO_HERDERS = "there is no Connect worker"
-
-_COMMON = table_of(
-    not_yet(
-        "connections.max.idle.ms metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metrics.sample.window.ms"
-        " reconnect.backoff.max.ms reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms"
-        " socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms receive.buffer.bytes"
-        " send.buffer.bytes metrics.num.samples client.dns.lookup metadata.recovery.strategy metrics.recording.level"
-        " metric.reporters"
-    ),
-    SECURITY.values(),
-    _PROVIDERS_ELSEWHERE,
-)
-
-WORKER = table_of(
-    _COMMON.values(),
-    BOOTSTRAP_SERVERS,
-    OFFSETS_TOPIC,
-    OFFSETS_PARTITIONS,
-    OFFSETS_REPLICATION_FACTOR,
-    OFFSET_FLUSH_INTERVAL,
-    CONFIGS_TOPIC,
-    CONFIGS_REPLICATION_FACTOR,
-    GROUP_ID,
-    EXACTLY_ONCE,
-    refused("key.converter value.converter header.converter", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_CONVERTER)),
-    STATUS_TOPIC,
-    STATUS_PARTITIONS,
-    STATUS_REPLICATION_FACTOR,
-    groups.WORKER,
-    not_yet(
-        "rebalance.timeout.ms worker.sync.timeout.ms worker.unsync.backoff.ms task.shutdown.graceful.timeout.ms"
-        " request.timeout.ms scheduled.rebalance.max.delay.ms client.id"
-    ),
-    superseded("offset.flush.timeout.ms", "positions are stored as they are acknowledged"),
-    superseded(
-        "connect.protocol inter.worker.key.generation.algorithm inter.worker.key.size"
-        " inter.worker.key.ttl.ms inter.worker.signature.algorithm inter.worker.verification.algorithms",
-        _NO_HERDERS,
-    ),
-    superseded(
-        "plugin.path plugin.discovery key.converter.plugin.version value.converter.plugin.version"
-        " header.converter.plugin.version",
-        "there are no plug-ins",
-    ),
-    superseded(
-        "topic.creation.enable topic.tracking.enable topic.tracking.allow.reset",
-        "remote topics follow their upstream topics",
-    ),
-    superseded("connector.client.config.override.policy", "every override is allowed", agrees=is_one_of("All")),
-)
-
-# --- Kafka's clients --------------------------------------------------------------------------------------------------
-
-_CLIENT = table_of(
-    _COMMON.values(),
-    CLIENT_ID,
-    REQUEST_TIMEOUT,
-    not_yet("enable.metrics.push", agrees=is_one_of("false")),
-    refused("security.providers", _JAVA_WAY_OUT, agrees=is_blank),
-)
-_NO_GROUP = "copying needs no consumer group"
-
-CONSUMER = table_of(
-    _CLIENT.values(),
-    BOOTSTRAP_SERVERS,
-    ISOLATION_LEVEL,
-    AUTO_OFFSET_RESET,
-    FETCH_MAX_BYTES,
-    FETCH_PARTITION_MAX_BYTES,
-    FETCH_MIN_BYTES,
-    FETCH_MAX_WAIT,
-    CLIENT_RACK,
-    not_yet("default.api.timeout.ms"),
-    superseded("check.crcs", "every batch is checked", agrees=is_one_of("true")),
-    superseded("max.poll.records max.poll.interval.ms", "nothing is polled"),
-    superseded("enable.auto.commit", "positions are stored with the copy", agrees=is_one_of("false")),
-    superseded("allow.auto.create.topics", "nothing is created on the source", agrees=is_one_of("false")),
-    superseded("exclude.internal.topics", "topics.exclude decides"),
-    superseded(
-        "auto.commit.interval.ms group.id group.instance.id group.protocol group.remote.assignor"
-        " heartbeat.interval.ms partition.assignment.strategy session.timeout.ms share.acknowledgement.mode"
-        " share.acquire.mode internal.throw.on.fetch.stable.offset.unsupported",
-        _NO_GROUP,
-    ),
-    superseded("key.deserializer value.deserializer", "records are copied as bytes"),
-    refused("interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
-)
-
-PRODUCER = table_of(
-    _CLIENT.values(),
-    BOOTSTRAP_SERVERS,
-    COMPRESSION,
-    LINGER,
-    not_yet("compression.gzip.level compression.lz4.level compression.zstd.level"),
-    superseded("acks", "mm2py always waits for all replicas in sync", agrees=is_one_of("all", "-1")),
-    superseded("batch.size", "batches are passed as they are, or repacked as copy.mode says"),
-    superseded("buffer.memory", "memory.max.bytes bounds what is in flight"),
-    superseded("max.request.size", "the target's max.message.bytes decides"),
-    superseded("max.block.ms delivery.timeout.ms retries", "a batch is sent until its outcome is known"),
-    superseded("max.in.flight.requests.per.connection", "order is kept by idempotence"),
-    superseded("enable.idempotence", "always on", agrees=is_one_of("true")),
-    superseded("transaction.timeout.ms transaction.two.phase.commit.enable", "records are copied without transactions"),
-    superseded("transactional.id", "mm2py names its producers itself"),
-    superseded("metadata.max.idle.ms", "metadata is kept for the topics that are copied"),
-    superseded(
-        "partitioner.adaptive.partitioning.enable partitioner.ignore.keys partitioner.availability.timeout.ms"
-        " partitioner.class",
-        "partitions are kept",
-    ),
-    refused("interceptor.classes", _JAVA_WAY_OUT, agrees=is_blank),
-    refused("key.serializer value.serializer", _BYTES_WAY_OUT, agrees=is_one_of(BYTE_ARRAY_SERIALIZER)),
-)
-
-ADMIN = table_of(
-    [key for key in _CLIENT.values() if key != CLIENT_ID],
-    not_yet("client.id"),
-    not_yet("default.api.timeout.ms retries"),
-    superseded("bootstrap.servers", "a cluster has one list of addresses, for reading or writing records"),
-    superseded("bootstrap.controllers", "a cluster has one list of addresses, for reading or writing records"),
-)
-
-CLIENTS: Mapping[str, Table] = {"consumer": CONSUMER, "producer": PRODUCER, "admin": ADMIN}
-
-# --- the top of the file, and families of names -----------------------------------------------------------------------
-
-FILE = table_of(
-    CLUSTERS,
-    CONFIG_PROVIDERS,
-    rest.KEYS,
-    superseded(
-        "dedicated.mode.enable.internal.rest rest.advertised.host.name rest.advertised.port rest.advertised.listener",
-        "workers find each other by topics on the target, and none calls another",
-        agrees=is_one_of("false"),
-    ),
-    superseded(
-        "access.control.allow.origin access.control.allow.methods response.http.headers.config",
-        "pages of other sites are not served",
-        agrees=is_blank,
-    ),
-    superseded("rest.extension.classes", "users and their roles stand in rest.users.file", agrees=is_blank),
-)
-
-
-_CONVERTERS = superseded("key.converter. value.converter. header.converter.", "ByteArrayConverter has no settings")
-_PROVIDERS = superseded("config.providers.", _PROVIDERS_AT_THE_TOP)
-PROVIDER_SETTINGS = Key("config.providers.", string, "")
-CONNECTOR_FAMILIES = (
-    *_PROVIDERS,
-    *superseded("transforms.", "see transforms"),
-    *superseded("predicates.", "see predicates"),
-    *superseded("topic.creation.", "remote topics follow their upstream topics"),
-    *_CONVERTERS,
-)
-WORKER_FAMILIES = (
-    *not_yet("offset.storage. config.storage. status.storage. metrics.context."),
-    *_PROVIDERS,
-    *_CONVERTERS,
-)
-FILE_FAMILIES = (PROVIDER_SETTINGS, *rest.FAMILIES)
-"""Families of settings, by the prefix of their names."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.config import keys
+from mm2py.config import keys, tables
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.layers import FlowLayers, Layer, flow_layers
 from mm2py.config.properties import Entry
@@ -67,9 +67,9 @@ def entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> Entry
             return layer.get(name.removeprefix(prefix))
     if name == keys.ENABLED.name:
         return entries.get(f"{flow}.{name}") or entries.get(name)
-    if name in keys.OWN_FLOW:
+    if name in tables.OWN_FLOW:
         return entries.get(f"{flow}.{name}") or entries.get(name)
-    if name in keys.CONNECTOR or name in keys.FLOW_ONLY:
+    if name in tables.CONNECTOR or name in tables.FLOW_ONLY:
         return layers.connector.get(name)
     return layers.worker.get(name)
 

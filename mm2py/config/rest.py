@@ -15,9 +15,10 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from mm2py.config.kinds import BadValue, Key, boolean, one_of, string, strings
+from mm2py.config.kinds import BadValue, boolean, one_of, string, strings
 from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
 from mm2py.config.properties import Entry
+from mm2py.config.row import BY_FAMILY, BY_FILE, Key, Section
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
 from mm2py.kafka.security.settings import TlsSettings
@@ -95,18 +96,122 @@ def hosts(text: str) -> tuple[str, ...]:
 
 ClientAuth = Literal["none", "requested", "required"]
 DEFAULT: Final = (Listener("127.0.0.1", 8083),)
-LISTENERS: Key[tuple[Listener, ...]] = Key("listeners", listeners, DEFAULT)
-ADMIN_LISTENERS: Key[tuple[Listener, ...]] = Key("admin.listeners", listeners, ())
-USERS_FILE: Key[str] = Key("rest.users.file", string, "")
-HOSTS: Key[tuple[str, ...]] = Key("rest.hosts", hosts, ())
-TOKEN_FILE: Key[str] = Key("rest.token.file", string, "")
-ANONYMOUS_MAY: Key[str] = Key("rest.anonymous.may", one_of("read", "change"), "read")
-INSECURE = Key("rest.insecure", boolean, False)
-CLIENT_AUTH: Key[str] = Key("ssl.client.auth", one_of("none", "requested", "required", any_case=True), "none")
-HTTPS: Key[str] = Key("listeners.https.", string, "")
-ADMIN_HTTPS: Key[str] = Key("admin.listeners.https.", string, "")
-KEYS: Final = (LISTENERS, ADMIN_LISTENERS, USERS_FILE, TOKEN_FILE, ANONYMOUS_MAY, HOSTS, INSECURE, CLIENT_AUTH)
-FAMILIES: Final = (HTTPS, ADMIN_HTTPS)
+REST = Section("REST, metrics and health")
+LISTENERS: Key[tuple[Listener, ...]] = REST.row(
+    "listeners",
+    listeners,
+    DEFAULT,
+    readers=BY_FILE,
+    text=(
+        "Where each worker serves them: http://host:port or https://host:port, separated by commas, for the whole"
+        " file. Port 0 takes any free port; with --workers N, the second worker listens at the next port, and so"
+        " on. An empty list serves nothing. Without this line a worker whose port is taken copies all the same;"
+        " with it, it does not start.\n"
+        "Where other machines reach it, only /health is served unless there are TLS and users. See"
+        " docs/rest-access.md."
+    ),
+)
+ADMIN_LISTENERS: Key[tuple[Listener, ...]] = REST.row(
+    "admin.listeners",
+    listeners,
+    (),
+    readers=BY_FILE,
+    lines=("##admin.listeners = http://0.0.0.0:8084",),
+    text=(
+        "Listeners for probes and Prometheus: they serve /health and /metrics to all who reach them, and nothing else."
+    ),
+)
+HTTPS: Key[str] = REST.row(
+    "listeners.https.",
+    string,
+    "",
+    readers=BY_FAMILY,
+    lines=(
+        "##listeners.https.ssl.keystore.type = PKCS12",
+        "##listeners.https.ssl.keystore.location = /etc/mm2py/rest.p12",
+        "##listeners.https.ssl.keystore.password = change-it",
+        "##listeners.https.ssl.truststore.type = PEM",
+        "##listeners.https.ssl.truststore.location = /etc/mm2py/clients-ca.pem",
+    ),
+    text=(
+        "The certificate of https listeners and its key: any ssl setting of Kafka's clients, behind this prefix."
+        " Without any, the ssl settings at the top of the file count. The second prefix is that of"
+        " admin.listeners."
+    ),
+)
+ADMIN_HTTPS: Key[str] = REST.row(
+    "admin.listeners.https.",
+    string,
+    "",
+    readers=BY_FAMILY,
+    lines=(
+        "##admin.listeners.https.ssl.keystore.type = PEM",
+        "##admin.listeners.https.ssl.keystore.location = /etc/mm2py/probes.pem",
+    ),
+)
+CLIENT_AUTH: Key[str] = REST.row(
+    "ssl.client.auth",
+    one_of("none", "requested", "required", any_case=True),
+    "none",
+    readers=BY_FILE,
+    text=(
+        "Whether clients of https listeners show a certificate (none, requested, required); mostly behind the prefix."
+    ),
+)
+REST.example("", "##listeners.https.ssl.client.auth = requested")
+USERS_FILE: Key[str] = REST.row(
+    "rest.users.file",
+    string,
+    "",
+    readers=BY_FILE,
+    lines=("##rest.users.file = /etc/mm2py/rest.users",),
+    text=(
+        "Users, what proves them, and their roles, one a line; read again when it changes. Only its owner may"
+        " write to it. See docs/rest-access.md."
+    ),
+)
+TOKEN_FILE: Key[str] = REST.row(
+    "rest.token.file",
+    string,
+    "",
+    readers=BY_FILE,
+    lines=("##rest.token.file = /var/lib/mm2py/rest.token",),
+    text=(
+        "The file of the token that changes take where there is no users' file; the worker makes it, for its own"
+        " user alone. Without this line it is rest.token in $RUNTIME_DIRECTORY, else in $XDG_STATE_HOME/mm2py,"
+        " else in ~/.local/state/mm2py."
+    ),
+)
+ANONYMOUS_MAY: Key[str] = REST.row(
+    "rest.anonymous.may",
+    one_of("read", "change"),
+    "read",
+    readers=BY_FILE,
+    text=(
+        "What may be done without a proof where there is no users' file: read or change. With change every local"
+        " user may delete offsets and change flows."
+    ),
+)
+HOSTS: Key[tuple[str, ...]] = REST.row(
+    "rest.hosts",
+    hosts,
+    (),
+    readers=BY_FILE,
+    lines=("##rest.hosts = mirror.example.org",),
+    text=(
+        "Names by which clients call the workers, besides addresses, localhost, the host's name and those in listeners."
+    ),
+)
+INSECURE = REST.row(
+    "rest.insecure",
+    boolean,
+    False,
+    readers=BY_FILE,
+    text=(
+        "Serve all of REST without TLS or users wherever listeners say. All who reach it may read; changes take"
+        " the token."
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

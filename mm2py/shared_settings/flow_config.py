@@ -6,8 +6,8 @@ While others run it, a different file is drift: it is shown, and replaces what i
 file of the worker that starts; but what an operator has changed last is not replaced by a file that has not changed.
 
 A changed setting concerns some parts of a flow (``reach``). A part that may change in place takes the new settings up
-at its next round or request: nothing stops. A setting that is not named here concerns the whole flow: its tasks are
-drained and restart, which is safe for any setting, and costs a pause.
+at its next round or request: nothing stops. A row of the table that names no part concerns the whole
+flow: its tasks are drained and restart, which is safe for any setting, and costs a pause.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Final
 
 from mm2py import __version__
 from mm2py.config.flow_properties import (
-    ENABLED,
     FlowProperties,
     looks_like_address_or_secret,
     meaning,
@@ -30,7 +29,8 @@ from mm2py.config.flow_properties import (
     shown_change,
     stored_keys,
 )
-from mm2py.config.kinds import Status
+from mm2py.config.reach import Part
+from mm2py.config.row import Status
 from mm2py.records.author import UNKNOWN, Author, with_reason
 from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer, told_writer
 from mm2py.records.history_record import HistoryEntry, SettingChange, settings_entry
@@ -341,94 +341,17 @@ def behind(version: int, applied: Mapping[str, int]) -> list[str]:
     return sorted(worker for worker, theirs in applied.items() if theirs < version)
 
 
-class Part(Enum):
-    """What of a running flow is concerned."""
-
-    TOPICS = "which topics are copied, how they are looked for and made: the next round of discovery"
-    TOPIC_CONFIGS = "the schedule that carries settings of topics over"
-    TOPIC_ACLS = "the schedule that carries ACLs over"
-    RATE = "the limit of bytes per second"
-    READING = "how much is read at once, and how batches are made: the next request of a lane"
-    GAPS = "what follows when records are missing: the next gap"
-    SPREAD = "on how many workers its partitions are spread: the next plan of the group's leader"
-    POISON = "what becomes of a record that the target refuses: the next try of a partition"
-    POSITIONS = "how often positions are stored: the next round"
-    OWN_TOPICS = "topics of mm2py's own that have to be made; those that are there stay as they are"
-    STALLS = "after how long a silent partition is named"
-    OFFSET_SYNCS = "where offset syncs are written, and how often: the next look at what was stored"
-    CHECKPOINTS = "the checkpoint connector: it restarts by itself"
-    HEARTBEATS = "the heartbeat connector of the pair, and how its path is judged"
-    TASKS = "all of the flow: its tasks are drained, and restart"
-    ON_OFF = "whether the flow copies at all: it is drained, or starts"
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether copying goes on meanwhile."""
-        return self not in {Part.TASKS, Part.ON_OFF}
-
-
-_NAMES: Final[Mapping[Part, str]] = {
-    Part.TOPICS: (
-        "topics topics.exclude heartbeats.replication.enabled refresh.topics.enabled refresh.topics.interval.seconds"
-        " topics.watch.interval.ms replication.factor remote.partitions.max"
-    ),
-    Part.TOPIC_CONFIGS: (
-        "config.properties.exclude use.defaults.from sync.topic.configs.enabled sync.topic.configs.interval.seconds"
-        " sync.topic.configs.dry.run"
-    ),
-    Part.TOPIC_ACLS: (
-        "topics topics.exclude heartbeats.replication.enabled sync.topic.acls.enabled"
-        " sync.topic.acls.interval.seconds sync.topic.acls.dry.run remote.acls.max"
-    ),
-    Part.RATE: "bytes.per.second.max",
-    Part.READING: (
-        "source.consumer.fetch.max.bytes source.consumer.max.partition.fetch.bytes source.consumer.fetch.min.bytes"
-        " source.consumer.fetch.max.wait.ms producer.override.linger.ms copy.mode copy.mode.pass.topics"
-        " copy.mode.repack.topics connections.per.broker.max"
-    ),
-    Part.GAPS: "on.source.gap on.target.loss",
-    Part.SPREAD: "tasks.max",
-    Part.POISON: "on.poison.record",
-    Part.POSITIONS: "offset.flush.interval.ms",
-    Part.OWN_TOPICS: (
-        "offset.storage.partitions offset.storage.replication.factor status.storage.partitions"
-        " status.storage.replication.factor"
-    ),
-    Part.STALLS: "stall.timeout.ms",
-    Part.OFFSET_SYNCS: (
-        "emit.offset-syncs.enabled offset.lag.max offset-syncs.topic.location offset-syncs.topic.replication.factor"
-    ),
-    Part.CHECKPOINTS: (
-        "emit.offset-syncs.enabled offset-syncs.topic.location topics topics.exclude groups groups.exclude"
-        " refresh.groups.enabled refresh.groups.interval.seconds emit.checkpoints.enabled"
-        " emit.checkpoints.interval.seconds checkpoints.topic.replication.factor sync.group.offsets.enabled"
-        " sync.group.offsets.interval.seconds sync.group.offsets.rewind"
-    ),
-    Part.HEARTBEATS: (
-        "emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.topic.replication.factor topics"
-        " topics.exclude heartbeats.replication.enabled"
-    ),
-    Part.ON_OFF: ENABLED,
-}
-_PARTS: Final = {part: frozenset(names.split()) for part, names in _NAMES.items()}
 # New remote topics are made with these, too.
-_ALSO_TOPICS: Final = frozenset({"config.properties.exclude", "use.defaults.from", "sync.topic.configs.dry.run"})
 
 
 def reach(touched: Iterable[str]) -> frozenset[Part]:
     """Return the parts of a flow that changed settings concern; none for settings that do nothing yet."""
-    found: set[Part] = set()
-    for name in touched:
-        parts = {part for part, names in _PARTS.items() if name in names}
-        if name in _ALSO_TOPICS:
-            parts.add(Part.TOPICS)
-        key = stored_keys().get(name)
-        if not parts and key is not None and key.status is Status.WORKS:
-            parts = {Part.TASKS}
-        found |= parts
-    return frozenset(found)
+    keys = (stored_keys().get(name) for name in touched)
+    return frozenset(
+        part for key in keys if key is not None and key.status is Status.WORKS for part in key.parts or (Part.TASKS,)
+    )
 
 
 def named() -> frozenset[str]:
     """Return the settings that reach something less than everything."""
-    return frozenset().union(*_PARTS.values())
+    return frozenset(name for name, key in stored_keys().items() if key.parts)

@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.flow_properties import StoredConfigUnusable
+from mm2py.config.reach import Part
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.errors import Mm2Error
@@ -37,7 +38,7 @@ from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import NotStarted, Released, TaskName
 from mm2py.records.operator_request import RestartPartitions, Target
 from mm2py.shared_settings.current_settings import Asked, CurrentSettings
-from mm2py.shared_settings.flow_config import Follow, Part
+from mm2py.shared_settings.flow_config import Follow
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerLost
 from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
 from mm2py.status.not_copied import Reason

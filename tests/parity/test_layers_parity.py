@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mm2py.config import layers
-from mm2py.config.keys import ADMIN, CONNECTOR, CONSUMER, PRODUCER, WORKER
 from mm2py.config.properties import parse_properties
+from mm2py.config.tables import ADMIN, CONNECTOR, CONSUMER, PRODUCER, WORKER
 from mm2py.connector import ClusterAlias, Flow
 
 FILES = 150

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.config.kinds import Status
+from mm2py.config.row import Status
 from mm2py.config.security.jaas import MODULES, BadJaas, parse_jaas
 from mm2py.config.security.keys import SECURITY
 from mm2py.secret import Secret

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from mm2py.config.reach import Part
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
 from mm2py.copying.copied_partition import CopiedPartition
@@ -27,7 +28,6 @@ from mm2py.metrics.snapshot import DEPARTED, ConnectorPart, FlowSnapshot, in_par
 from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
 from mm2py.records.standstill import Cause
-from mm2py.shared_settings.flow_config import Part
 from mm2py.status.not_copied import Reason, source_remedy
 from mm2py.topics.names import ledger_topic
 from mm2py_connectors.source.assigned_partitions import AssignedPositions, LoadMeter, Releases

@@ -16,13 +16,13 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.config.reach import Part
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
 from mm2py.kafka.error_codes import CONTENT_REFUSED, name_of
 from mm2py.kafka.errors import BrokerRefused, Reaction
-from mm2py.shared_settings.flow_config import Part
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,

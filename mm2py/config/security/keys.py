@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from mm2py.config.kinds import (
-    BadValue,
+from mm2py.config.kinds import BadValue, boolean, integer, java_trim, one_of, string, strings
+from mm2py.config.row import (
+    AT_EVERY_LEVEL,
+    BY_SECURITY,
     Key,
+    Section,
     Status,
     Table,
-    boolean,
-    integer,
     is_blank,
     is_one_of,
-    java_trim,
     not_yet,
-    one_of,
     refused,
-    string,
-    strings,
     superseded,
     table_of,
 )
@@ -64,78 +61,255 @@ def _classes(package: str, *names: str) -> Any:
     return is_one_of("", *names, *(f"{package}.{name}" for name in names))
 
 
-SECURITY_PROTOCOL = Key(
-    "security.protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", any_case=True), "PLAINTEXT"
+_STORE_TYPE = one_of("PEM", "PKCS12", "JKS", any_case=True)
+
+SECURED_CONNECTIONS = Section(
+    "secured connections",
+    (
+        "Write these for a cluster, or at the top for all of them. `A.consumer...` overrides `A...` where A is"
+        " the source, `B.producer...` overrides `B...` where B is the target; all connections to that side use"
+        " them. `A.admin...` does not count. docs/security.md has an example of each kind. mm2py reads the files"
+        " again when they change."
+    ),
+)
+SECURITY_PROTOCOL = SECURED_CONNECTIONS.row(
+    "security.protocol",
+    one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", any_case=True),
+    "PLAINTEXT",
+    readers=BY_SECURITY,
+    lines=(
+        "#A.security.protocol = PLAINTEXT",
+        "#B.security.protocol = PLAINTEXT",
+        "##A.security.protocol = SASL_SSL",
+        "##B.security.protocol = SASL_SSL",
+    ),
+    text="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+)
+TRUSTSTORE_TYPE = SECURED_CONNECTIONS.row(
+    "ssl.truststore.type",
+    _STORE_TYPE,
+    "JKS",
+    readers=BY_SECURITY,
+    at="A.",
+    text=(
+        "The certificates to trust; without them, the authorities of the system. PEM, PKCS12, or JKS. JKS is"
+        " Java's name for both its old format, which mm2py does not read, and PKCS12. The password opens PKCS12"
+        " only."
+    ),
+)
+TRUSTSTORE_LOCATION: Key[str | None] = SECURED_CONNECTIONS.row(
+    "ssl.truststore.location",
+    string,
+    None,
+    readers=BY_SECURITY,
+    lines=("##A.ssl.truststore.location = /etc/mm2py/truststore.p12",),
+)
+TRUSTSTORE_PASSWORD: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "ssl.truststore.password", secret, None, readers=BY_SECURITY, lines=("##A.ssl.truststore.password = change-it",)
+)
+SECURED_CONNECTIONS.example("The same as PEM in the file itself.", "##B.ssl.truststore.type = PEM")
+TRUSTSTORE_CERTIFICATES: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "ssl.truststore.certificates",
+    secret,
+    None,
+    readers=BY_SECURITY,
+    lines=(
+        "##B.ssl.truststore.certificates = -----BEGIN CERTIFICATE----- \\\n"
+        "##    MIIB... \\\n"
+        "##    -----END CERTIFICATE-----",
+    ),
+)
+KEYSTORE_TYPE = SECURED_CONNECTIONS.row(
+    "ssl.keystore.type",
+    _STORE_TYPE,
+    "JKS",
+    readers=BY_SECURITY,
+    at="A.",
+    text="mm2py's own certificate with its key, for brokers that ask for one. The password opens PKCS12.",
+)
+KEYSTORE_LOCATION: Key[str | None] = SECURED_CONNECTIONS.row(
+    "ssl.keystore.location",
+    string,
+    None,
+    readers=BY_SECURITY,
+    lines=("##A.ssl.keystore.location = /etc/mm2py/keystore.p12",),
+)
+KEYSTORE_PASSWORD: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "ssl.keystore.password", secret, None, readers=BY_SECURITY, lines=("##A.ssl.keystore.password = change-it",)
+)
+SECURED_CONNECTIONS.example(
+    "The same as PEM in the file itself. The password opens an encrypted key, here and in a PEM file.",
+    "##B.ssl.keystore.type = PEM",
+)
+KEYSTORE_CERTIFICATE_CHAIN: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "ssl.keystore.certificate.chain",
+    secret,
+    None,
+    readers=BY_SECURITY,
+    lines=("##B.ssl.keystore.certificate.chain = -----BEGIN CERTIFICATE----- MIIB... -----END CERTIFICATE-----",),
+)
+KEYSTORE_KEY: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "ssl.keystore.key",
+    secret,
+    None,
+    readers=BY_SECURITY,
+    lines=("##B.ssl.keystore.key = -----BEGIN ENCRYPTED PRIVATE KEY----- MIIB... -----END ENCRYPTED PRIVATE KEY-----",),
+)
+KEY_PASSWORD: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "ssl.key.password", secret, None, readers=BY_SECURITY, lines=("##B.ssl.key.password = change-it",)
+)
+ENDPOINT_IDENTIFICATION = SECURED_CONNECTIONS.row(
+    "ssl.endpoint.identification.algorithm",
+    one_of("https", "", any_case=True),
+    "https",
+    readers=BY_SECURITY,
+    at="A.",
+    text="Compare host names with certificates. An empty value turns that off, with a warning.",
+)
+ENABLED_PROTOCOLS: Key[tuple[str, ...]] = SECURED_CONNECTIONS.row(
+    "ssl.enabled.protocols",
+    tls_versions,
+    ("TLSv1.2", "TLSv1.3"),
+    readers=BY_SECURITY,
+    at="A.",
+    text=(
+        "Versions of TLS, and suites in Java's names. mm2py does not use a version without a listed suite."
+        " Without a list it uses the usual suites."
+    ),
+)
+CIPHER_SUITES: Key[tuple[str, ...]] = SECURED_CONNECTIONS.row(
+    "ssl.cipher.suites",
+    strings,
+    (),
+    readers=BY_SECURITY,
+    lines=("##A.ssl.cipher.suites = TLS_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256",),
+)
+MECHANISM = SECURED_CONNECTIONS.row(
+    "sasl.mechanism",
+    string,
+    "GSSAPI",
+    readers=BY_SECURITY,
+    lines=(
+        "#A.sasl.mechanism = GSSAPI",
+        "##A.sasl.mechanism = SCRAM-SHA-512",
+    ),
+    text=(
+        "How to authenticate: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. The default is Kafka's, and"
+        " does not work yet."
+    ),
+)
+JAAS_CONFIG: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "sasl.jaas.config",
+    secret,
+    None,
+    readers=BY_SECURITY,
+    lines=(
+        "##A.sasl.jaas.config = org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+        '##    username="mirror" password="change-it";',
+    ),
+    text="Name and password, in the login module of the mechanism.",
+)
+SECURED_CONNECTIONS.example(
+    (
+        "OAUTHBEARER: a token server and the client's credentials, or file:///path of a file that another program"
+        " keeps up to date. mm2py asks for the scope if it is set. It sends id and secret as they are, or"
+        " URL-encodes them first."
+    ),
+    "##B.sasl.mechanism = OAUTHBEARER",
+)
+TOKEN_ENDPOINT_URL: Key[str | None] = SECURED_CONNECTIONS.row(
+    "sasl.oauthbearer.token.endpoint.url",
+    string,
+    None,
+    readers=BY_SECURITY,
+    lines=("##B.sasl.oauthbearer.token.endpoint.url = https://login.example/oauth2/token",),
+)
+OAUTH_CLIENT_ID: Key[str | None] = SECURED_CONNECTIONS.row(
+    "sasl.oauthbearer.client.credentials.client.id",
+    string,
+    None,
+    readers=BY_SECURITY,
+    lines=("##B.sasl.oauthbearer.client.credentials.client.id = mirror",),
+)
+OAUTH_CLIENT_SECRET: Key[Secret | None] = SECURED_CONNECTIONS.row(
+    "sasl.oauthbearer.client.credentials.client.secret",
+    secret,
+    None,
+    readers=BY_SECURITY,
+    lines=("##B.sasl.oauthbearer.client.credentials.client.secret = change-it",),
+)
+OAUTH_SCOPE: Key[str | None] = SECURED_CONNECTIONS.row(
+    "sasl.oauthbearer.scope", string, None, readers=BY_SECURITY, lines=("##B.sasl.oauthbearer.scope = kafka",)
+)
+OAUTH_URL_ENCODE = SECURED_CONNECTIONS.row(
+    "sasl.oauthbearer.header.urlencode", boolean, False, readers=BY_SECURITY, at="B."
+)
+LOGIN_CONNECT_TIMEOUT = SECURED_CONNECTIONS.row(
+    "sasl.login.connect.timeout.ms",
+    integer(1),
+    10_000,
+    readers=BY_SECURITY,
+    at="B.",
+    text=(
+        "Milliseconds to wait for the token server. Milliseconds between attempts, which grow from the first to"
+        " the second."
+    ),
+)
+LOGIN_READ_TIMEOUT = SECURED_CONNECTIONS.row(
+    "sasl.login.read.timeout.ms", integer(1), 10_000, readers=BY_SECURITY, at="B."
+)
+LOGIN_BACKOFF = SECURED_CONNECTIONS.row(
+    "sasl.login.retry.backoff.ms", integer(1, 2**63 - 1), 100, readers=BY_SECURITY, at="B."
+)
+LOGIN_BACKOFF_MAX = SECURED_CONNECTIONS.row(
+    "sasl.login.retry.backoff.max.ms", integer(1, 2**63 - 1), 10_000, readers=BY_SECURITY, at="B."
+)
+REFRESH_WINDOW_FACTOR: Key[float] = SECURED_CONNECTIONS.row(
+    "sasl.login.refresh.window.factor",
+    number(0.5, 1.0),
+    0.8,
+    readers=BY_SECURITY,
+    at="B.",
+    text=(
+        "When mm2py fetches a new token: after this part of its lifetime, and up to the jitter more of it. If the"
+        " lifetime is long enough, no sooner than the first number of seconds after it was fetched, and no later"
+        " than the second before its end."
+    ),
+)
+REFRESH_WINDOW_JITTER: Key[float] = SECURED_CONNECTIONS.row(
+    "sasl.login.refresh.window.jitter", number(0.0, 0.25), 0.05, readers=BY_SECURITY, at="B."
+)
+REFRESH_MIN_PERIOD = SECURED_CONNECTIONS.row(
+    "sasl.login.refresh.min.period.seconds", integer(0, 900), 60, readers=BY_SECURITY, at="B."
+)
+REFRESH_BUFFER = SECURED_CONNECTIONS.row(
+    "sasl.login.refresh.buffer.seconds", integer(0, 3600), 300, readers=BY_SECURITY, at="B."
+)
+SASL_REQUIRE_TLS = SECURED_CONNECTIONS.row(
+    "sasl.require.tls",
+    boolean,
+    False,
+    readers=AT_EVERY_LEVEL,
+    text=(
+        "Refuse flows that would authenticate without TLS, with SASL_PLAINTEXT; otherwise there is a warning."
+        " Only mm2py has these two; at the top, for a cluster or for a flow."
+    ),
+)
+OAUTH_ALLOW_HTTP = SECURED_CONNECTIONS.row(
+    "sasl.oauthbearer.allow.http",
+    boolean,
+    False,
+    readers=AT_EVERY_LEVEL,
+    text="Send the client's secret over http, too, to a token server on the same machine.",
 )
 
-_STORE_TYPE = one_of("PEM", "PKCS12", "JKS", any_case=True)
-TRUSTSTORE_TYPE = Key("ssl.truststore.type", _STORE_TYPE, "JKS")
-TRUSTSTORE_LOCATION: Key[str | None] = Key("ssl.truststore.location", string, None)
-TRUSTSTORE_PASSWORD: Key[Secret | None] = Key("ssl.truststore.password", secret, None)
-TRUSTSTORE_CERTIFICATES: Key[Secret | None] = Key("ssl.truststore.certificates", secret, None)
-KEYSTORE_TYPE = Key("ssl.keystore.type", _STORE_TYPE, "JKS")
-KEYSTORE_LOCATION: Key[str | None] = Key("ssl.keystore.location", string, None)
-KEYSTORE_PASSWORD: Key[Secret | None] = Key("ssl.keystore.password", secret, None)
-KEYSTORE_CERTIFICATE_CHAIN: Key[Secret | None] = Key("ssl.keystore.certificate.chain", secret, None)
-KEYSTORE_KEY: Key[Secret | None] = Key("ssl.keystore.key", secret, None)
-KEY_PASSWORD: Key[Secret | None] = Key("ssl.key.password", secret, None)
-ENDPOINT_IDENTIFICATION = Key("ssl.endpoint.identification.algorithm", one_of("https", "", any_case=True), "https")
-ENABLED_PROTOCOLS: Key[tuple[str, ...]] = Key("ssl.enabled.protocols", tls_versions, ("TLSv1.2", "TLSv1.3"))
-CIPHER_SUITES: Key[tuple[str, ...]] = Key("ssl.cipher.suites", strings, ())
-
-MECHANISM = Key("sasl.mechanism", string, "GSSAPI")
-JAAS_CONFIG: Key[Secret | None] = Key("sasl.jaas.config", secret, None)
-TOKEN_ENDPOINT_URL: Key[str | None] = Key("sasl.oauthbearer.token.endpoint.url", string, None)
-OAUTH_CLIENT_ID: Key[str | None] = Key("sasl.oauthbearer.client.credentials.client.id", string, None)
-OAUTH_CLIENT_SECRET: Key[Secret | None] = Key("sasl.oauthbearer.client.credentials.client.secret", secret, None)
-OAUTH_SCOPE: Key[str | None] = Key("sasl.oauthbearer.scope", string, None)
-OAUTH_URL_ENCODE = Key("sasl.oauthbearer.header.urlencode", boolean, False)
-LOGIN_CONNECT_TIMEOUT = Key("sasl.login.connect.timeout.ms", integer(1), 10_000)
-LOGIN_READ_TIMEOUT = Key("sasl.login.read.timeout.ms", integer(1), 10_000)
-LOGIN_BACKOFF = Key("sasl.login.retry.backoff.ms", integer(1, 2**63 - 1), 100)
-LOGIN_BACKOFF_MAX = Key("sasl.login.retry.backoff.max.ms", integer(1, 2**63 - 1), 10_000)
-REFRESH_WINDOW_FACTOR: Key[float] = Key("sasl.login.refresh.window.factor", number(0.5, 1.0), 0.8)
-REFRESH_WINDOW_JITTER: Key[float] = Key("sasl.login.refresh.window.jitter", number(0.0, 0.25), 0.05)
-REFRESH_MIN_PERIOD = Key("sasl.login.refresh.min.period.seconds", integer(0, 900), 60)
-REFRESH_BUFFER = Key("sasl.login.refresh.buffer.seconds", integer(0, 3600), 300)
-
-SASL_REQUIRE_TLS = Key("sasl.require.tls", boolean, False)
-OAUTH_ALLOW_HTTP = Key("sasl.oauthbearer.allow.http", boolean, False)
 OWN: tuple[Key[bool], ...] = (SASL_REQUIRE_TLS, OAUTH_ALLOW_HTTP)
 """Only mm2py has them: at the top, for a cluster, for a flow."""
 
 _BROKER_CHECKS = "brokers check tokens, mm2py only brings them"
 
 SECURITY: Table = table_of(
-    SECURITY_PROTOCOL,
-    TRUSTSTORE_TYPE,
-    TRUSTSTORE_LOCATION,
-    TRUSTSTORE_PASSWORD,
-    TRUSTSTORE_CERTIFICATES,
-    KEYSTORE_TYPE,
-    KEYSTORE_LOCATION,
-    KEYSTORE_PASSWORD,
-    KEYSTORE_CERTIFICATE_CHAIN,
-    KEYSTORE_KEY,
-    KEY_PASSWORD,
-    ENDPOINT_IDENTIFICATION,
-    ENABLED_PROTOCOLS,
-    CIPHER_SUITES,
-    MECHANISM,
-    JAAS_CONFIG,
-    TOKEN_ENDPOINT_URL,
-    OAUTH_CLIENT_ID,
-    OAUTH_CLIENT_SECRET,
-    OAUTH_SCOPE,
-    OAUTH_URL_ENCODE,
-    LOGIN_CONNECT_TIMEOUT,
-    LOGIN_READ_TIMEOUT,
-    LOGIN_BACKOFF,
-    LOGIN_BACKOFF_MAX,
-    REFRESH_WINDOW_FACTOR,
-    REFRESH_WINDOW_JITTER,
-    REFRESH_MIN_PERIOD,
-    REFRESH_BUFFER,
+    [key for key in SECURED_CONNECTIONS.rows if key.readers == BY_SECURITY],
     Key(
         "ssl.protocol",
         one_of("TLS", "TLSv1.2", "TLSv1.3", any_case=True),

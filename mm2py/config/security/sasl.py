@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from mm2py.config.kinds import BadValue, Key, Status
+from mm2py.config.kinds import BadValue
 from mm2py.config.layers import Findings, FlowLayers, Layer, named, origin
 from mm2py.config.properties import Entry
+from mm2py.config.row import Key, Status
 from mm2py.config.security import jaas, keys
 from mm2py.config.security.tls import read_tls
 from mm2py.connector import Flow

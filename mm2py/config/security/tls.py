@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from mm2py.config.kinds import Key
 from mm2py.config.layers import Findings, Layer, named
+from mm2py.config.row import Key
 from mm2py.config.security import keys
 from mm2py.kafka.security.settings import (
     JKS_MAGICS,

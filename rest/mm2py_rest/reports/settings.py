@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from mm2py.config import groups, keys
+from mm2py.config import groups, keys, tables
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import meaning, stored_keys
 from mm2py.config.inventory import Level, take_inventory
-from mm2py.config.kinds import Key, Status
 from mm2py.config.layers import FlowLayers, flow_layers
 from mm2py.config.origins import CLIENTS, clients_of, entry_of
 from mm2py.config.properties import Entry
+from mm2py.config.row import Key, Status
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.secret import HIDDEN, Secret, is_hidden, may_be_address
@@ -147,7 +147,7 @@ def worker_settings_body(file: SettingsFile, targets: Mapping[ClusterAlias, str]
     entries = file.properties.entries
     clusters = keys.CLUSTERS.kind(entries[keys.CLUSTERS.name].value)
     items, _ = take_inventory(entries, clusters)
-    known = {**keys.FILE, **{name: key for name, key in keys.OWN_TOP.items() if name not in keys.OWN_FLOW}}
+    known = {**tables.FILE, **{name: key for name, key in tables.OWN_TOP.items() if name not in tables.OWN_FLOW}}
     found = {name: _of_file(name, key, entries.get(name)) for name, key in known.items()}
     for target in sorted(targets):
         for key in (*groups.OWN, *groups.WORKER):
@@ -196,9 +196,9 @@ def _shared(name: str, key: Key[Any], entry: Entry | None, default: Entry | None
 
 def _of_connections(layers: FlowLayers) -> Iterator[Setting]:
     """Yield what the file says of a flow's clients and is not shared: addresses, credentials, time-outs."""
-    tables = (keys.CONSUMER, keys.PRODUCER, keys.ADMIN, keys.ADMIN)
+    of_clients = (tables.CONSUMER, tables.PRODUCER, tables.ADMIN, tables.ADMIN)
     shared = stored_keys()
-    for prefix, layer, table in zip(CLIENTS, clients_of(layers), tables, strict=True):
+    for prefix, layer, table in zip(CLIENTS, clients_of(layers), of_clients, strict=True):
         for short, entry in layer.items():
             if entry.line is not None and prefix + short not in shared and short in table:
                 yield _of_file(prefix + short, table[short], entry)

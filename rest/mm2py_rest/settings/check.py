@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mm2py.config import keys
+from mm2py.config import keys, tables
 from mm2py.config.flow_properties import contradicted, new_name, stored_keys
-from mm2py.config.kinds import BadValue, Key, Status, boolean, strings
+from mm2py.config.kinds import BadValue, boolean, strings
+from mm2py.config.row import Key, Status
 from mm2py.connector import Flow, Kind
 from mm2py.errors import ConfigError
 from mm2py.secret import HIDDEN, is_hidden, may_be_address, may_hold_secret, setting_within, shown_key
@@ -88,7 +89,7 @@ def check(flow: Flow | None, kind: Kind, wanted: Mapping[str, str]) -> Checked:
             found.errors[shown_key(name)] = (
                 "addresses and credentials cannot be changed over REST; each worker has them in its own file"
             )
-        elif name in keys.CONNECTOR or name in keys.FLOW_ONLY:
+        elif name in tables.CONNECTOR or name in tables.FLOW_ONLY:
             found.without_effect.append(name)
         else:
             found.errors[shown_key(name)] = "there is no such setting of a flow"
@@ -152,7 +153,8 @@ def _definition(order: int, name: str, key: Key[Any]) -> ConfigKey:
         name=name,
         type=_type(key),
         default_value=_default(key),
-        documentation=key.note or "See mm2.properties.example of mm2py.",
+        documentation=key.text
+        or f"{key.status.value[0].upper()}{key.status.value[1:]}." + (f" {key.note}." if key.note else ""),
         group=GROUPS[1],
         display_name=name,
         order_in_group=order,

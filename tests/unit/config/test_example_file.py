@@ -1,4 +1,4 @@
-"""mm2.properties.example is true: it names every setting that works, and its defaults are the defaults."""
+"""mm2.properties.example and docs/settings.md are true: they are what the table of settings says, with its defaults."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from mm2py.config import keys
+from mm2py.config import keys, tables
 from mm2py.config.configuration import load_configuration
+from mm2py.config.flow_properties import stored_keys
 from mm2py.config.inventory import take_inventory
-from mm2py.config.kinds import Key, Status
+from mm2py.config.pages import example_text, settings_page
 from mm2py.config.properties import parse_properties
-from mm2py.config.settings import Configuration
+from mm2py.config.row import Key, Status
+from mm2py.config.settings import Configuration, FlowSettings
 
 EXAMPLE = Path(__file__).parents[3] / "mm2.properties.example"
 SETTING = re.compile(r"[A-Za-z0-9.>-]+ = ")
@@ -95,9 +97,17 @@ def test_every_setting_that_works_is_in_the_example_and_no_other() -> None:
     entries = parse_properties(uncommented("#") + b"\n" + uncommented("##")).entries
     items, _ = take_inventory(entries, ["A", "B"])
     shown = {item.key.name for item in items if item.key is not None}
-    tables = [keys.FILE, keys.CONNECTOR, keys.FLOW_ONLY, keys.WORKER, keys.OWN_TOP, keys.OWN_CLUSTER, keys.OWN_FLOW]
-    everything: list[Key[Any]] = [key for table in (*tables, *keys.CLIENTS.values()) for key in table.values()]
-    everything += keys.FILE_FAMILIES
+    all_tables = [
+        tables.FILE,
+        tables.CONNECTOR,
+        tables.FLOW_ONLY,
+        tables.WORKER,
+        tables.OWN_TOP,
+        tables.OWN_CLUSTER,
+        tables.OWN_FLOW,
+    ]
+    everything: list[Key[Any]] = [key for table in (*all_tables, *tables.CLIENTS.values()) for key in table.values()]
+    everything += tables.FILE_FAMILIES
     assert shown == {key.name for key in everything if key.status is Status.WORKS}
 
 
@@ -106,3 +116,21 @@ def test_what_is_refused_or_not_there_yet_is_not_promised() -> None:
     entries = parse_properties(uncommented("#") + b"\n" + uncommented("##")).entries
     items, _ = take_inventory(entries, ["A", "B"])
     assert {item.key.status for item in items if item.key is not None} == {Status.WORKS}
+
+
+def test_both_pages_are_made_of_the_table() -> None:
+    """``python -m mm2py.config.pages`` makes them."""
+    assert EXAMPLE.read_text() == example_text()
+    assert (EXAMPLE.parent / "docs" / "settings.md").read_text() == settings_page()
+
+
+def test_each_setting_that_is_a_field_is_one_of_the_typed_settings() -> None:
+    named = [key.field for key in tables.FIELDS]
+    assert len(named) == len(set(named)) > 20
+    assert set(named) <= {field.name for field in fields(FlowSettings)}
+
+
+def test_a_row_says_what_a_change_concerns_where_it_is_a_setting_of_a_flow() -> None:
+    """Else it would change nothing while it runs, and nothing would say so."""
+    rows = [key for section in tables.SECTIONS for key in section.rows]
+    assert [key.name for key in rows if key.parts and key not in stored_keys().values()] == []

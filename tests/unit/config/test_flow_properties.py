@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.config import keys
+from mm2py.config import tables
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import (
     StoredConfigUnusable,
@@ -21,9 +21,10 @@ from mm2py.config.flow_properties import (
     properties_of_connector,
     stored_keys,
 )
-from mm2py.config.kinds import Status, addresses
+from mm2py.config.kinds import addresses
 from mm2py.config.layers import connector_config
 from mm2py.config.properties import Entry
+from mm2py.config.row import Status
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
 from mm2py.config.settings import FlowSettings
@@ -92,8 +93,16 @@ def test_no_known_setting_that_may_be_stored_is_an_address_or_a_credential() -> 
 
 
 def test_no_known_setting_of_a_connection_gets_through_from_any_place() -> None:
-    tables = [keys.CONNECTOR, keys.FLOW_ONLY, keys.WORKER, keys.OWN_TOP, keys.OWN_CLUSTER, keys.OWN_FLOW, keys.FILE]
-    known = {name for table in (*tables, *keys.CLIENTS.values()) for name in table}
+    all_tables = [
+        tables.CONNECTOR,
+        tables.FLOW_ONLY,
+        tables.WORKER,
+        tables.OWN_TOP,
+        tables.OWN_CLUSTER,
+        tables.OWN_FLOW,
+        tables.FILE,
+    ]
+    known = {name for table in (*all_tables, *tables.CLIENTS.values()) for name in table}
     forbidden = {name for name in known if name in CLIENT_NAMES or looks_like_address_or_secret(name)}
     assert {"ssl.keystore.password", "sasl.jaas.config", "bootstrap.servers", "listeners"} <= forbidden
     for name in forbidden:

@@ -13,9 +13,9 @@ import pytest
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.certificates import Authority
-from mm2py.config import keys, layers
+from mm2py.config import layers, tables
 from mm2py.config.configuration import load_configuration
-from mm2py.config.kinds import Status
+from mm2py.config.row import Status
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.settings import Configuration
 from mm2py.connector import parse_flow
@@ -424,7 +424,7 @@ def test_settings_of_clients_that_do_not_count_are_named(
 
 def test_every_name_of_kafkas_clients_has_a_standing() -> None:
     assert {"bootstrap.servers", *SECURITY} == set(layers.CLIENT_NAMES)
-    for table in (keys.CONSUMER, keys.PRODUCER, keys.ADMIN, keys.WORKER, keys.CONNECTOR):
+    for table in (tables.CONSUMER, tables.PRODUCER, tables.ADMIN, tables.WORKER, tables.CONNECTOR):
         assert set(SECURITY) <= set(table)
     for key in SECURITY.values():
         assert key.status is Status.WORKS or key.note or key.status is Status.NOT_YET, key.name

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.config import keys
+from mm2py.config import tables
 from mm2py.config.configuration import load_configuration, read_settings_file
 from mm2py.config.flows import FlowUnsupported
 from mm2py.config.inventory import nearest, take_inventory
-from mm2py.config.kinds import Status
 from mm2py.config.properties import parse_properties
+from mm2py.config.row import Status
 from mm2py.config.settings import CheckpointSettings, Configuration, FlowSettings, GroupSyncSettings, OffsetSyncSettings
 from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
@@ -864,8 +864,16 @@ def test_a_slip_of_the_pen_finds_what_was_meant(key: str, meant: str) -> None:
 
 
 def test_every_key_says_why_it_is_not_what_mirror_maker_does() -> None:
-    tables = [keys.CONNECTOR, keys.FLOW_ONLY, keys.WORKER, keys.CONSUMER, keys.PRODUCER, keys.ADMIN, keys.FILE]
-    for table in tables:
+    all_tables = [
+        tables.CONNECTOR,
+        tables.FLOW_ONLY,
+        tables.WORKER,
+        tables.CONSUMER,
+        tables.PRODUCER,
+        tables.ADMIN,
+        tables.FILE,
+    ]
+    for table in all_tables:
         for name, key in table.items():
             assert key.name == name
             if key.status in (Status.SUPERSEDED, Status.REFUSED):

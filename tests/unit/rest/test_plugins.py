@@ -10,6 +10,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from mm2py.config import keys
 from mm2py.config.flow_properties import stored_keys
 from mm2py_rest.errors import tell_errors
 from mm2py_rest.routes import plugins
@@ -58,7 +59,7 @@ def test_a_plugin_has_the_names_that_connect_knows(client: TestClient, name: str
         "required": False,
         "default_value": "true",
         "importance": "MEDIUM",
-        "documentation": "See mm2.properties.example of mm2py.",
+        "documentation": keys.SYNC_ACLS_ENABLED.text,
         "group": "mm2py",
         "width": "MEDIUM",
         "display_name": "sync.topic.acls.enabled",

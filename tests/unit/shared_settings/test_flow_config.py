@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from mm2py import __version__
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.kinds import Status
+from mm2py.config.reach import Part
+from mm2py.config.row import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, FlowConfig, Writer, encode_flow
 from mm2py.shared_settings.flow_config import (
     DECIDED_MOST,
@@ -21,7 +22,6 @@ from mm2py.shared_settings.flow_config import (
     Decision,
     Follow,
     Keep,
-    Part,
     Restore,
     behind,
     changed,

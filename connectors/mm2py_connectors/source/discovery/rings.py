@@ -14,7 +14,8 @@ from typing import Final
 
 from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, is_enabled
-from mm2py.config.kinds import BadValue, Key
+from mm2py.config.kinds import BadValue
+from mm2py.config.row import Key
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.copying.positions import PositionTable
 from mm2py.errors import ConfigError, Mm2Error, for_each

@@ -1,0 +1,199 @@
+"""The table of settings: what a row says.
+
+A row is written once, in ``keys.py``, ``groups.py``, ``rest.py`` or ``security/keys.py``. From it come how a text is
+read, the field of the typed settings, ``mm2.properties.example`` and ``docs/settings.md`` (``pages.py``), what REST
+tells of it, and whether it changes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, Generic, TypeVar
+
+from mm2py.config.kinds import Kind, java_trim, string
+from mm2py.config.reach import Part
+
+T = TypeVar("T")
+
+
+class Status(Enum):
+    WORKS = "does what MirrorMaker 2 documents"
+    SUPERSEDED = "accepted; mm2py does this its own way, and needs no value"
+    NOT_YET = "accepted; does nothing yet, and is named at start"
+    REFUSED = "its flow is not started, because ignoring it would change the copy"
+
+
+class Reader(Enum):
+    """Who reads a setting, which says where it is written."""
+
+    FILE = auto()
+    FAMILY = auto()
+    """Of the names that begin so."""
+    CONNECTOR = auto()
+    FLOW_ONLY = auto()
+    WORKER = auto()
+    CONSUMER = auto()
+    PRODUCER = auto()
+    ADMIN = auto()
+    SECURITY = auto()
+    """All connections."""
+    OWN_TOP = auto()
+    OWN_CLUSTER = auto()
+    OWN_FLOW = auto()
+
+
+Readers = tuple[Reader, ...]
+BY_FILE: Final = (Reader.FILE,)
+BY_FAMILY: Final = (Reader.FAMILY,)
+BY_CONNECTOR: Final = (Reader.CONNECTOR,)
+BY_FLOW: Final = (Reader.FLOW_ONLY,)
+BY_WORKER: Final = (Reader.WORKER,)
+BY_CONSUMER: Final = (Reader.CONSUMER,)
+BY_PRODUCER: Final = (Reader.PRODUCER,)
+BY_RECORD_CLIENTS: Final = (Reader.CONSUMER, Reader.PRODUCER)
+BY_CLIENTS: Final = (Reader.CONSUMER, Reader.PRODUCER, Reader.ADMIN)
+BY_ALL_BUT_ADMIN: Final = (Reader.WORKER, Reader.CONSUMER, Reader.PRODUCER)
+BY_SECURITY: Final = (Reader.SECURITY,)
+AT_TOP: Final = (Reader.OWN_TOP,)
+AT_TOP_AND_FLOW: Final = (Reader.OWN_TOP, Reader.OWN_FLOW)
+AT_TOP_AND_TARGET: Final = (Reader.OWN_TOP, Reader.OWN_CLUSTER)
+AT_EVERY_LEVEL: Final = (Reader.OWN_TOP, Reader.OWN_CLUSTER, Reader.OWN_FLOW)
+
+
+def never(value: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """One setting: how its text is read, what it is without one, and what it does.
+
+    ``agrees`` tells the values with which mm2py already does what is asked, so that there is nothing to say;
+    ``refuses`` the values of a working key that do not work yet. ``note`` says why, or the way out.
+    """
+
+    name: str
+    kind: Kind[T]
+    default: T
+    status: Status = Status.WORKS
+    note: str = ""
+    agrees: Callable[[str], bool] = never
+    refuses: Callable[[str], bool] = never
+    readers: Readers = ()
+    parts: tuple[Part, ...] = ()
+    """What of a running flow a change concerns; none: all its tasks, if it is a setting of a flow."""
+    field: str = ""
+    """Of ``FlowSettings``, where the value alone decides it; in seconds if it ends so and the name in ms."""
+    text: str = ""
+    """What it does, its unit and its borders."""
+
+    def typed(self, value: T) -> Any:
+        """Return the value of ``field``."""
+        is_in_ms = self.name.endswith(".ms") and self.field.endswith("_s")
+        return value / 1000 if is_in_ms else value  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines of ``mm2.properties.example`` under one text, empty where they go with the lines above."""
+
+    text: str
+    lines: tuple[str, ...]
+    key: Key[Any] | None = None
+
+
+class Section:
+    """Rows that belong together, in the order in which the example and the page have them."""
+
+    def __init__(self, title: str, intro: str = "") -> None:
+        self.title = title
+        self.intro = intro
+        self.blocks: list[Block] = []
+
+    @property
+    def rows(self) -> list[Key[Any]]:
+        return [block.key for block in self.blocks if block.key is not None]
+
+    def row(  # noqa: PLR0913  (a row of a table: each has a name)
+        self,
+        name: str,
+        kind: Kind[T],
+        default: T,
+        *,
+        readers: Readers,
+        parts: tuple[Part, ...] = (),
+        field: str = "",
+        text: str = "",
+        at: str = "",
+        lines: tuple[str, ...] = (),
+        note: str = "",
+        refuses: Callable[[str], bool] = never,
+    ) -> Key[T]:
+        """Add a setting that works.
+
+        Args:
+            text: what it does; empty: the text of the row above is about both.
+            at: the prefix with which the example shows its default.
+            lines: what the example shows instead, as where there is no default.
+        """
+        key = Key(
+            name,
+            kind,
+            default,
+            note=note,
+            refuses=refuses,
+            readers=readers,
+            parts=parts,
+            field=field,
+            text=text or self.rows[-1].text,
+        )
+        self.blocks.append(Block(text, lines or (f"#{at}{name} = {shown_default(default)}",), key))
+        return key
+
+    def example(self, text: str, *lines: str) -> None:
+        """Add lines to the example that show rows of other blocks once more."""
+        self.blocks.append(Block(text, lines))
+
+
+def shown_default(default: Any) -> str:
+    """Return a default as a file has it."""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default)).replace("\\", "\\\\")
+    return str(default)
+
+
+# --- tables, and rows of what does not work ---------------------------------------------------------------------------
+
+Table = Mapping[str, Key[Any]]
+
+
+def is_one_of(*values: str) -> Callable[[str], bool]:
+    wanted = {value.lower() for value in values}
+    return lambda value: java_trim(value).lower() in wanted
+
+
+def is_blank(value: str) -> bool:
+    return not java_trim(value)
+
+
+def table_of(*parts: Key[Any] | Iterable[Key[Any]]) -> dict[str, Key[Any]]:
+    keys = [key for part in parts for key in ([part] if isinstance(part, Key) else part)]
+    table = {key.name: key for key in keys}
+    assert len(table) == len(keys), "a setting stands twice in its table"  # noqa: S101
+    return table
+
+
+def not_yet(names: str, agrees: Callable[[str], bool] = never) -> list[Key[Any]]:
+    return [Key(name, string, None, Status.NOT_YET, agrees=agrees) for name in names.split()]
+
+
+def superseded(names: str, note: str, agrees: Callable[[str], bool] = never) -> list[Key[Any]]:
+    return [Key(name, string, None, Status.SUPERSEDED, note, agrees) for name in names.split()]
+
+
+def refused(names: str, note: str, agrees: Callable[[str], bool]) -> list[Key[Any]]:
+    return [Key(name, string, None, Status.REFUSED, note, agrees) for name in names.split()]
