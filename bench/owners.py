@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.records.control_record import Entry, TaskName
 
 
-def owners_of(view: View, topic: str) -> dict[TaskName, str]:
+def owners_of(view: GroupState, topic: str) -> dict[TaskName, str]:
     """Return the owner of each partition that has one."""
     return {
         share: str(owned.member)
@@ -17,7 +17,7 @@ def owners_of(view: View, topic: str) -> dict[TaskName, str]:
     }
 
 
-def is_assigned(view: View, topic: str, *, partitions: int, workers: int) -> bool:
+def is_assigned(view: GroupState, topic: str, *, partitions: int, workers: int) -> bool:
     """Return whether exactly so many workers own so many partitions of the topic, and none waits for a release."""
     owners = owners_of(view, topic)
     return (
@@ -35,7 +35,7 @@ def assigned_since(entries: Iterable[Entry], topic: str, *, partitions: int, wor
     Returns:
         The time, None if that never was, and how often a partition got another owner from then on.
     """
-    view, moves = View(), 0
+    view, moves = GroupState(), 0
     at_ms: int | None = None
     before: dict[TaskName, str] = {}
     for entry in entries:

@@ -23,9 +23,9 @@ from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
-from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
+from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId

@@ -24,7 +24,7 @@ from mm2py.connector import Flow, Kind, TopicName
 from mm2py.connector_offsets.offsets_body import Offsets, OffsetsInvalid, read_offsets
 from mm2py.copying.positions import PositionStore, operators_position, read_positions
 from mm2py.errors import Mm2Error
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter, find_or_make

@@ -14,7 +14,8 @@ from typing import Final
 from mm2py.connector import Flow, Kind
 from mm2py.group.assignor import Piece, assign, steady_load
 from mm2py.group.election.backend import CandidateState
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
+from mm2py.group.state_snapshot import snapshot_text
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import (
     UNASSIGNED,
@@ -43,7 +44,7 @@ class Planned:
 
     leader_epoch: int
     changes: int
-    """``View.plan_changes`` then."""
+    """``GroupState.plan_changes`` then."""
     generation: int
     """The generation that the view reaches if the assignment counted."""
     members: frozenset[MemberId]
@@ -94,7 +95,7 @@ class Fence:
 Action = Append | Fence | Planned
 
 
-def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
+def decide(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
     """Return what to do, in this order; nothing if this worker is no member.
 
     Ask again when the returned records have been read back, or could not be appended: until then the answer is the
@@ -117,7 +118,7 @@ def decide(view: View, me: MemberId, now: Situation) -> list[Action]:
     return actions
 
 
-def _lead(view: View, me: MemberId, now: Situation) -> list[Action]:
+def _lead(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
     actions: list[Action] = [Fence(dead, writers) for dead, writers in view.to_fence.items() if dead not in now.fencing]
     if expired := [name for name in view.members if name != me and view.is_expired(name)]:
         # Their tasks are assigned once they are evicted: a moment later.
@@ -129,7 +130,7 @@ def _lead(view: View, me: MemberId, now: Situation) -> list[Action]:
     return actions
 
 
-def _is_plan_due(view: View, last: Planned | None) -> bool:
+def _is_plan_due(view: GroupState, last: Planned | None) -> bool:
     return (
         last is None
         or last.leader_epoch != view.leader_epoch
@@ -139,7 +140,7 @@ def _is_plan_due(view: View, last: Planned | None) -> bool:
     )
 
 
-def _is_balance_due(view: View, last: Planned) -> bool:
+def _is_balance_due(view: GroupState, last: Planned) -> bool:
     """Whether to assign by the loads measured now: because a member joined, or it is time.
 
     The story: w1, w2 and w3 start with equal numbers of tasks, and measure loads for some seconds. w3 is killed. If its
@@ -148,7 +149,7 @@ def _is_balance_due(view: View, last: Planned) -> bool:
     return not view.members.keys() <= last.members or view.log_time_ms - last.balanced_ms >= BALANCE_EVERY_MS
 
 
-def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
+def _plan(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
     """Return the tasks that change their owner, and what the next plan needs of this one."""
     bundles: defaultdict[TaskName, list[TaskName]] = defaultdict(list)
     for task in view.tasks():
@@ -181,7 +182,7 @@ def _plan(view: View, me: MemberId, now: Situation) -> list[Action]:
 
 
 def _assign(
-    view: View, bundles: Mapping[TaskName, list[TaskName]], loads: Mapping[TaskName, float], *, keeps: bool
+    view: GroupState, bundles: Mapping[TaskName, list[TaskName]], loads: Mapping[TaskName, float], *, keeps: bool
 ) -> dict[TaskName, MemberId]:
     """Undivided tasks are assigned by themselves, each kind by its number: they copy no records, and heartbeats are
     emitted also by workers that do not copy the flow."""
@@ -205,7 +206,7 @@ def _assign(
     return owners
 
 
-def _in_parts(view: View, me: MemberId, moves: Mapping[TaskName, MemberId]) -> list[Assigned]:
+def _in_parts(view: GroupState, me: MemberId, moves: Mapping[TaskName, MemberId]) -> list[Assigned]:
     """Return records that are small enough. Tasks are sorted, so that a topic's name stands in few of them."""
     generation = view.generation + 1
     whole = Assigned(me, view.leader_epoch, generation, moves)
@@ -223,8 +224,8 @@ def _in_parts(view: View, me: MemberId, moves: Mapping[TaskName, MemberId]) -> l
         count *= 2
 
 
-def _snapshot(view: View, me: MemberId, snapshot_id: str) -> list[Snapshot]:
-    state = view.to_json()
+def _snapshot(view: GroupState, me: MemberId, snapshot_id: str) -> list[Snapshot]:
+    state = snapshot_text(view)
     size = PART_BYTES_MOST // 2 - 512  # within the record each quote takes two bytes
     texts = [state[at : at + size] for at in range(0, len(state), size)]
     return [

@@ -24,9 +24,9 @@ from mm2py.connector import ConnectorName, Flow, Kind, Side
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.election.backends import make_backend
-from mm2py.group.group_state import GroupRefused
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
+from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.cluster import reach
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded

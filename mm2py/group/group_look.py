@@ -21,8 +21,8 @@ from mm2py.connector import Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
-from mm2py.group.group_state import GroupState, Member
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState, Member
+from mm2py.group.state_snapshot import read_snapshot
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_record import MemberId, Writer
 from mm2py.topics.names import control_log
@@ -118,7 +118,7 @@ class GroupLooks:
             rng=rng,
             log=log,
         )
-        self._view: View | None = None
+        self._view: GroupState | None = None
         self._since = 0
         """Where the log ended when this look began."""
         self._silent_to = 0
@@ -159,11 +159,11 @@ class GroupLooks:
     def _forget(self) -> None:
         self._view, self._silent_to = None, 0
 
-    async def _read(self) -> View:
+    async def _read(self) -> GroupState:
         """Return the group as of now. What may come soon is not waited for: a start takes that long."""
         if self._view is None:
             opening = await self._log.open()
-            self._view = View() if opening.state is None else View.from_json(opening.state, where=self._log.topic)
+            self._view = GroupState() if opening.state is None else read_snapshot(opening.state, where=self._log.topic)
             for entry in opening.entries:
                 self._view.take(entry)
         self._since = self._view.next_offset
@@ -181,7 +181,7 @@ class GroupLooks:
                 raise self._log.denied
         return self._view
 
-    async def _watch(self, view: View) -> None:
+    async def _watch(self, view: GroupState) -> None:
         """Read on until a member that runs the flow writes, or none has for a whole session time-out."""
         quiet_s = 0.0
         while suspects := self._suspects(view):
@@ -196,14 +196,14 @@ class GroupLooks:
             if not self._log.trouble:
                 quiet_s += self._clock.monotonic() - begun_s
 
-    def _suspects(self, view: View) -> list[Member]:
+    def _suspects(self, view: GroupState) -> list[Member]:
         return [
             one
             for one in runners(view, self._flow).values()
             if one.last_offset >= self._silent_to and (self._is_owner or has_begun(one, self._flow))
         ]
 
-    def _alive(self, view: View) -> list[Member]:
+    def _alive(self, view: GroupState) -> list[Member]:
         """Return the members that run the flow, if one of them has written since the look began.
 
         The others count as well: they have written since their last session time-out.

@@ -18,7 +18,6 @@ from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, open_with_history
 from mm2py.group.election.backend import ElectionBackend
 from mm2py.group.election.candidate import Candidate
-from mm2py.group.group_state import GroupRefused, refusal
 from mm2py.group.leader_loop import GroupContext, LeaderLoop
 from mm2py.group.member_state import (
     Active,
@@ -46,8 +45,10 @@ from mm2py.group.member_state import (
     Suspended,
     step,
 )
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.group.ownership import Ownership
+from mm2py.group.refusal import GroupRefused, refusal
+from mm2py.group.state_snapshot import read_snapshot
 from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_codec import NewerFormat
@@ -109,7 +110,7 @@ class Member:
         self.id = joined.member
         self.state: State = Preparing()
         """Changed by events only."""
-        self.view = View()
+        self.view = GroupState()
         self.joined_at = 0
         """The offset of the record with which it joined."""
         self.applied: Mapping[Flow, int] = {}
@@ -433,7 +434,7 @@ class Member:
     async def _follow(self) -> None:
         opening = await open_with_history(self._control_log, self._settings.session_timeout_s, self._log)
         if opening.state is not None:
-            self.view = View.from_json(opening.state)
+            self.view = read_snapshot(opening.state)
         for entry in opening.entries:
             self.view.take(entry)
         await self._wait_for_contradicting()

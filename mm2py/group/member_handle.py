@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from mm2py.connector import Flow
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_record import ControlRecord, MemberId, NotStarted, TaskName
@@ -17,7 +17,7 @@ class MemberHandle(Protocol):
     """One member, see ``Member``."""
 
     id: MemberId
-    view: View
+    view: GroupState
     gate: Gate
     not_started: dict[Flow, NotStarted]
 

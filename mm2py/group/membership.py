@@ -3,16 +3,23 @@
 Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
 a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
 A record that its writer was not allowed to write is void for every reader, so a leader that slept may wake and write
-without harm. ``group_state.py`` says which tasks may run, ``decisions.py`` what a member does about all this.
+without harm. ``decisions.py`` says what a member does about all this.
+
+Connect revokes tasks in one rebalance and assigns them in the next. Here a task is assigned at once, and its new owner
+waits until the previous one has drained it (``Released``) or can append nothing more (``Fenced``), see ``revocations``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from mm2py.connector import Kind
-from mm2py.group.group_state import GroupState, Member
+from mm2py.connector import Flow, Kind
+from mm2py.group.revocations import Owned, Revocations
+from mm2py.group.topic_claims import TopicClaims
 from mm2py.records.control_record import (
+    UNDIVIDED,
     Assigned,
     Beat,
     Claim,
@@ -24,6 +31,7 @@ from mm2py.records.control_record import (
     Listed,
     Loads,
     MemberId,
+    NotStarted,
     Released,
     Resigned,
     Skipped,
@@ -32,6 +40,7 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
+from mm2py.records.link_use import LinkUse
 
 REMEMBERED_MS: Final = 14 * 24 * 3_600_000
 """How long ids and fences of members that ended are kept, in log time: twice the default life of the log's records."""
@@ -42,11 +51,170 @@ OUTAGES_MOST: Final = 4
 UNFENCED_MOST: Final = 1000
 
 
-class View(GroupState):
-    """The group after all records below ``next_offset``. Changes with ``take`` only.
+@dataclass(slots=True)
+class Member:
+    """A member that has joined, and has neither left nor been evicted."""
 
-    Every rule here is part of the protocol: all versions of mm2py in a group must read the same records alike.
+    joined: Joined
+    last_offset: int
+    last_time_ms: int
+    """Of its last record of any kind, in log time."""
+    applied: dict[Flow, int] = field(default_factory=dict)
+    writers: dict[int, Writer] = field(default_factory=dict)
+    """By producer id."""
+    heard: dict[MemberId, int] = field(default_factory=dict)
+    """When each other member wrote its first record after this one's last."""
+    expired: bool = False
+    outages: int = 0
+    """How many times since its last record the log accepted nothing at all for half of its session time-out."""
+    held: Mapping[Flow, int] = field(default_factory=dict)
+    """As of its last heartbeat, see ``Beat``; no snapshot has it."""
+    links: Mapping[Flow, LinkUse] = field(default_factory=dict)
+    """Likewise."""
+    troubles: Mapping[Flow, str] = field(default_factory=dict)
+    """As of its last heartbeat, and likewise the next one. Snapshots have both: a status that is read just behind one
+    would else be green."""
+    not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
+
+
+class GroupState:
+    """The group after all records below ``next_offset``. Changes with ``take`` only, in place: keep no part of it.
+
+    Every rule of ``take`` is part of the protocol: all versions of mm2py in a group must read the same records alike.
     """
+
+    def __init__(self) -> None:
+        self.log_time_ms = 0
+        """The clock by which all is judged: it advances with append times, and never steps back."""
+        self.append_time_ms = 0
+        """Of the last record, by the clock of the log's leader then. Only this compares with other clocks."""
+        self.next_offset = 0
+        self.members: dict[MemberId, Member] = {}
+        self.leader: MemberId | None = None
+        self.leader_epoch = 0
+        self.claim_id = ""
+        """Id of the accepted claim. After the log was truncated, two claims may have the same epoch."""
+        self.generation = 0
+        self.revocations = Revocations()
+        self.topics: dict[Flow, dict[str, int]] = {}
+        """How many partitions of which source topic are copied, as the flows' coordinators listed them."""
+        self.sources: dict[Flow, str] = {}
+        """The id of each flow's source cluster, as its first coordinator said, while a live member runs the flow."""
+        self.topic_claims = TopicClaims()
+        """Where these topics are copied to."""
+        self.widths: dict[Flow, dict[str, int]] = {}
+        """How many partitions each of these topics had when its flow first copied it, as coordinators said."""
+        self.loads: dict[TaskName, int] = {}
+        """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
+        self.to_fence: dict[MemberId, dict[int, Writer]] = {}
+        """Members that were evicted, or left with an unknown outcome: their producers, until all of them are fenced."""
+        self.gone: dict[MemberId, int] = {}
+        """Members that were fenced whole or left drained, and since when; oldest first."""
+        self.drained: dict[MemberId, None] = {}
+        """Those of ``gone`` that left drained: all that they sent was answered."""
+        self.retired: dict[int, tuple[Writer, int]] = {}
+        """By producer id, the producers of former members, and since when; oldest first."""
+        self.fences: dict[int, tuple[int, int]] = {}
+        """The highest fence epoch of a producer id, and since when; oldest first."""
+        self.unfenced: dict[int, str] = {}
+        """Producer ids that could not be fenced, and why; the last ones."""
+        self.snapshot_ms: int | None = None
+        """When this leader wrote its last whole snapshot; None if it has not yet."""
+        self.member_changes = 0
+        """Grows whenever ``members``' data, ``out``, ``gone``, ``fences`` or the leader changed; not with beats."""
+        self.parts: dict[int, Assigned] = {}
+        """Of the next generation, until all have been read."""
+        self.joins = 0
+        """Grows when a member joins, ends, or says something else of itself."""
+        self.listings = 0
+        """Grows when ``topics`` change."""
+        self.other_changes = 0
+        self._wanted: dict[TaskName, None] | None = None
+        self.flows: frozenset[Flow] = frozenset()
+        """Those that a live member may copy."""
+        self.undivided: Mapping[Kind, frozenset[Flow]] = {}
+        """By kind, those of which a live member may run the undivided task."""
+
+    @property
+    def owners(self) -> Mapping[TaskName, Owned]:
+        return self.revocations.owners
+
+    @property
+    def changes(self) -> int:
+        """Grows with each record that changed anything but times and loads."""
+        return self.other_changes + self.listings + self.member_changes + self.revocations.changes
+
+    @property
+    def plan_changes(self) -> int:
+        """Grows when anything changed on which an assignment rests, except loads and owners."""
+        return self.listings + self.joins
+
+    def is_expired(self, member: MemberId) -> bool:
+        """Whether its session has expired: another member wrote two records, at least one session time-out apart, and
+        this member wrote nothing between them. So the log could be written to all that time; an outage of the log
+        expires no session, see ``_pass_time``.
+        """
+        found = self.members.get(member)
+        return found is not None and found.expired
+
+    def can_be_claimed(self) -> bool:
+        return self.leader is None or self.is_expired(self.leader)
+
+    def can_be_fenced(self, member: MemberId) -> bool:
+        """Whether other members can fence this one, as far as is known: by transactional ids, which worked so far."""
+        writers = self.members[member].writers.values()
+        return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
+
+    def owner(self, task: TaskName) -> MemberId | None:
+        owned = self.owners.get(task)
+        return None if owned is None else owned.member
+
+    def may_run(self, task: TaskName, member: MemberId) -> bool:
+        owned = self.owners.get(task)
+        return owned is not None and owned.member == member and owned.waits_for is None
+
+    def owned_by(self, member: MemberId) -> Collection[TaskName]:
+        """See ``Revocations``."""
+        return self.revocations.owned_by(member)
+
+    def awaited_of(self, member: MemberId) -> Collection[TaskName]:
+        """See ``Revocations``."""
+        return self.revocations.awaited_of(member)
+
+    def tasks(self) -> Collection[TaskName]:
+        """All tasks that the live members may run: each should have an owner."""
+        if self._wanted is None:
+            self._wanted = dict.fromkeys(TaskName(flow, Kind.SOURCE) for flow in sorted(self.flows))
+            for kind, flows in self.undivided.items():
+                self._wanted.update(dict.fromkeys(TaskName(flow, kind) for flow in sorted(flows)))
+            for flow, topics in self.topics.items():
+                for topic, partitions in topics.items():
+                    for partition in range(partitions):
+                        self._wanted[TaskName(flow, Kind.SOURCE, topic, partition)] = None
+        return self._wanted.keys()
+
+    def is_wanted(self, task: TaskName) -> bool:
+        """Whether it is one of ``tasks``."""
+        flow, kind, topic, partition = task
+        if task.is_partition:
+            return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
+        return not topic and flow in (self.flows if kind is Kind.SOURCE else self.undivided.get(kind, ()))
+
+    def index_flows(self) -> None:
+        """After ``members`` changed."""
+        joined = [member.joined for member in self.members.values()]
+        self.flows = frozenset(flow for each in joined for flow in each.flows)
+        self.undivided = {
+            kind: frozenset(flow for each in joined for flow in each.undivided[kind]) for kind in UNDIVIDED
+        }
+        self._wanted = None
+
+    def note_listing(self) -> None:
+        """After ``topics`` changed."""
+        self.listings += 1
+        self._wanted = None
+
+    # -- the rules by which records change it -----------------------------------------------------------------------
 
     def take(self, entry: Entry) -> None:
         """Fold the next record in. Offsets that were taken already are passed over."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from mm2py.connector import Flow, Kind
 from mm2py.group.member_handle import MemberHandle
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
@@ -164,7 +164,7 @@ class Ownership:
             self._known_at, self._known = now, self._find_known(view)
         return self._known
 
-    def _find_known(self, view: View) -> KnownProducers:
+    def _find_known(self, view: GroupState) -> KnownProducers:
         writers = [writer for member in view.members.values() for writer in member.writers.values()]
         former = {producer_id for producer_id, (writer, _) in view.retired.items() if writer.flow == self._flow}
         out = {producer_id for writers_of_one in view.to_fence.values() for producer_id in writers_of_one}

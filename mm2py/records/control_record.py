@@ -329,7 +329,7 @@ class Snapshot:
     """The offset up to which records are in it; those behind it and before the snapshot are read as well."""
     snapshot_id: str
     state: str
-    """This part of the JSON text of the state, see ``membership.View.to_json``."""
+    """This part of the JSON text of the state, see ``state_snapshot.py``."""
     part: int = 0
     parts: int = 1
 

@@ -21,8 +21,8 @@ from mm2py.config.flow_properties import ENABLED, FlowProperties, StoredConfigUn
 from mm2py.config.settings import Configuration, FlowSettings, HeartbeatSettings
 from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
-from mm2py.group.group_state import GroupState
 from mm2py.group.member import Member
+from mm2py.group.membership import GroupState
 from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.logs import CONNECT_LEVELS, set_level

@@ -20,7 +20,8 @@ from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import MISSING_S, ControlLogMissing
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
+from mm2py.group.state_snapshot import read_snapshot
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata, hidden_among
 from mm2py.kafka.error_codes import name_of
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, OffsetAnswer, list_offsets
@@ -285,7 +286,7 @@ class GroupInquiry:
             rng=rng,
             log=make_logger("error", "text", io.StringIO()),
         )
-        self._view: View | None = None
+        self._view: GroupState | None = None
         self._looked: tuple[float, int] | None = None
         """When the log was read last, by our clock, and up to which offset."""
 
@@ -343,7 +344,7 @@ class GroupInquiry:
 
     async def _open(self) -> None:
         opening = await self._log.open()
-        view = View() if opening.state is None else View.from_json(opening.state, where=self.topic)
+        view = GroupState() if opening.state is None else read_snapshot(opening.state, where=self.topic)
         for entry in opening.entries:
             view.take(entry)
         self._view = view

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mm2py.connector import ConnectorName, Flow, Kind
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import Target

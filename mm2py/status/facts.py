@@ -13,7 +13,7 @@ from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.origins import Origin
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import FlowConfig

@@ -16,7 +16,7 @@ from typing import Final
 
 from mm2py.config.flow_properties import ENABLED, is_enabled
 from mm2py.connector import Flow, Kind
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import Author, with_reason
 from mm2py.records.connector_config import FlowConfig, Writer, told_writer

@@ -27,9 +27,9 @@ from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
-from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
+from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded

@@ -19,7 +19,7 @@ from typing import Any, Self
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import ControlRecord, Entry, TaskName
 from tests.cluster.kafka_client import admin, read
@@ -85,9 +85,9 @@ class Group:
     def records(self, kind: type[ControlRecord]) -> list[ControlRecord]:
         return [entry.record for entry in self.entries() if isinstance(entry.record, kind)]
 
-    def view(self) -> View:
+    def view(self) -> GroupState:
         """Return the group as it is now."""
-        view = View()
+        view = GroupState()
         for entry in self.entries():
             view.take(entry)
         return view
@@ -109,7 +109,7 @@ class Group:
     def leader(self) -> Mm2py:
         return self.worker_of(self.view().leader)
 
-    def partitions(self, view: View | None = None) -> dict[TaskName, str]:
+    def partitions(self, view: GroupState | None = None) -> dict[TaskName, str]:
         """Return who may copy which partition just now: owners that wait for nobody."""
         return {
             share: str(owned.member)

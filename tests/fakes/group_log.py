@@ -8,7 +8,7 @@ from typing import cast
 
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.member import Member
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.group.ownership import Ownership
 from mm2py.records.control_record import (
     Assigned,
@@ -63,7 +63,7 @@ class GroupLog:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.view = View()
+        self.view = GroupState()
         self.now_ms = 1_000_000
 
     def add(self, *records: ControlRecord) -> None:
@@ -107,9 +107,9 @@ class GroupLog:
         """Return a flow's part of the group, as one of its members sees it."""
         return Ownership(cast("Member", _Seat(member, self)), flow, "mm2py", 86_400_000)
 
-    def read(self, upto: int) -> View:
+    def read(self, upto: int) -> GroupState:
         """Return the view of a reader that has read up to ``upto``."""
-        view = View()
+        view = GroupState()
         for entry in self.entries[:upto]:
             view.take(entry)
         return view
@@ -124,7 +124,7 @@ class _Seat:
     is_over: bool = False
 
     @property
-    def view(self) -> View:
+    def view(self) -> GroupState:
         return self.log.view
 
     async def say(self, records: Sequence[ControlRecord]) -> None:

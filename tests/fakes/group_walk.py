@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from mm2py.group.decisions import Append, Fence, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
+from mm2py.group.state_snapshot import read_snapshot, snapshot_text
 from mm2py.records.control_codec import decode, encode
 from mm2py.records.control_record import (
     UNASSIGNED,
@@ -45,7 +46,7 @@ class Worker:
     name: MemberId
     says: Joined
     producer_id: int
-    view: View = field(default_factory=View)
+    view: GroupState = field(default_factory=GroupState)
     running: set[TaskName] = field(default_factory=set)
     """The tasks that it runs: requests of theirs may still append to a remote topic."""
     fenced: bool = False
@@ -78,8 +79,8 @@ class Walk:
         self.now_ms = 1_000_000
         self.skew_ms = 0
         self.entries: list[Entry] = []
-        self.truth = View()
-        self.states: list[str] = [self.truth.to_json()]
+        self.truth = GroupState()
+        self.states: list[str] = [snapshot_text(self.truth)]
         """The view after each number of entries."""
         self.workers: dict[MemberId, Worker] = {}
         self.leaders: dict[int, tuple[MemberId | None, str]] = {}
@@ -270,21 +271,21 @@ class Walk:
             epoch = self.truth.leader_epoch
             self.truth.take(entry)
             self.counts["claims"] += self.truth.leader_epoch != epoch
-            self.states.append(self.truth.to_json())
+            self.states.append(snapshot_text(self.truth))
             if self.truth.leader is not None:
                 term = self.truth.leader, self.truth.claim_id
                 assert self.leaders.setdefault(self.truth.leader_epoch, term) == term
 
-    def _compare(self, view: View) -> None:
+    def _compare(self, view: GroupState) -> None:
         if self.rng.random() < 0.05:
-            assert view.to_json() == self.states[view.next_offset]
+            assert snapshot_text(view) == self.states[view.next_offset]
 
     def _read_snapshot(self, worker: Worker) -> None:
         whole = [entry.record for entry in self.entries if isinstance(entry.record, Snapshot)]
         if whole and self.rng.random() < 0.8:
             snapshot = self.rng.choice(whole)
             assert snapshot.parts == 1
-            worker.view = View.from_json(snapshot.state)
+            worker.view = read_snapshot(snapshot.state)
             assert worker.view.next_offset == snapshot.covers
             self.counts["snapshots"] += 1
 

@@ -15,7 +15,7 @@ from mm2py.clock import SystemClock
 from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.group.membership import View as GroupView
+from mm2py.group.membership import GroupState
 from mm2py.records.connector_config import FlowConfig, Writer
 from mm2py.records.control_record import (
     Assigned,
@@ -76,9 +76,9 @@ GAPS: Final = (
 )
 
 
-def group_state() -> GroupView:
+def group_state() -> GroupState:
     """A group of two: the first leads, coordinates the flow and copies ``payments``; the second copies ``orders``."""
-    view = GroupView()
+    view = GroupState()
     heads = {TaskName(FLOW, Kind.SOURCE): W1, TaskName(FLOW, Kind.HEARTBEAT): W2}
     owners = {TaskName(FLOW, Kind.SOURCE, "orders", number): W2 for number in range(2)}
     owners |= {TaskName(FLOW, Kind.SOURCE, "payments", 0): W1}
@@ -125,7 +125,7 @@ def flow_facts(**extra: Any) -> FlowFacts:
     return replace(found, **extra)
 
 
-def facts_of(*flows: FlowFacts, state: GroupView | None = None) -> Facts:
+def facts_of(*flows: FlowFacts, state: GroupState | None = None) -> Facts:
     group = GroupFacts(B, "mm2py", "mm2-cluster.mm2py.internal", group_state() if state is None else state)
     return Facts(NOW_MS, {A: "", B: ""}, [group], flows or [flow_facts()], {REFUSED: "B->A is refused: it is MM2's."})
 

@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.records.control_record import Evicted
 from tests.checker.committed import judge_transactions
 from tests.cluster.copies import COPY_DEADLINE_S, bounds_of
@@ -171,7 +171,7 @@ class SharedScene:
 
 def assert_led_by_one(group: Group) -> None:
     """I8: leader epochs only grow, each has one leader, and every reader ignores records of an older epoch."""
-    all_of_it, without = View(), View()
+    all_of_it, without = GroupState(), GroupState()
     epochs: dict[int, str] = {}
     for entry in group.entries():
         epoch = getattr(entry.record, "leader_epoch", None)

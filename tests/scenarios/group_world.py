@@ -15,10 +15,10 @@ from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
 from mm2py.group.control_topic import CHANNEL
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.group import Group
-from mm2py.group.group_state import GroupRefused
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
+from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity

@@ -19,9 +19,9 @@ from typing import Any, Final
 from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.election.backend import CandidateState
-from mm2py.group.group_state import GroupRefused
 from mm2py.group.member import Member
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
+from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
@@ -327,7 +327,7 @@ class Storm:
         authors: defaultdict[int, set[MemberId]] = defaultdict(set)
         writers: dict[int, MemberId] = {}
         owners: defaultdict[int, list[MemberId]] = defaultdict(list)
-        view, epoch = View(), 0
+        view, epoch = GroupState(), 0
         for record in self.world.cluster.records(LOG, 0):
             entry = Entry(record.offset, record.timestamp_ms, decode(record.value, where=f"{LOG} at {record.offset}"))
             what = entry.record

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from mm2py.connector import Kind, parse_flow
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, MemberId, Writes
 from tests.fakes.broker.broker_model import ClusterModel
@@ -34,7 +34,7 @@ def group_findings(target: ClusterModel, topics: Collection[tuple[str, str]]) ->
     leaders: dict[int, MemberId] = {}
     writers: dict[int, MemberId] = {}
     owners: defaultdict[tuple[str, int], list[MemberId]] = defaultdict(list)
-    view, changes, epoch = View(), -1, 0
+    view, changes, epoch = GroupState(), -1, 0
     for entry in entries(target):
         if isinstance(entry.record, Writes):
             writers[entry.record.writer.producer_id] = entry.record.member

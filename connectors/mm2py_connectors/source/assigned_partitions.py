@@ -63,7 +63,7 @@ class AssignedPositions:
         if not new:
             return
         await self._read()
-        await self._gaps.read_again(new)
+        await self._gaps.stored.read_again(new)
         for key in {*self._table.positions, *self._starting_offsets.positions} - self._held:
             if key in self._table.positions:
                 self._starting_offsets.positions[key] = self._table.positions[key]
@@ -270,7 +270,7 @@ class Releases:
         kept = {*unsettled, *owed}
         released = [key for key in dict.fromkeys([*drained, *awaited]) if key not in kept]
         if released:
-            await self._gaps.written()
+            await self._gaps.stored.written()
             self._assigned_positions.release(released)
         await self._ownership.release(released)
         if drained:

@@ -38,6 +38,7 @@ from mm2py_connectors.source.gap_keeper import GapKeeper, Resumption
 from mm2py_connectors.source.recovery.preparation import Preparation, Prepared
 from mm2py_connectors.source.recovery.previous_producers import KeepAlive, PreviousProducers
 from mm2py_connectors.source.recovery.reconciliation import RestartState
+from mm2py_connectors.source.stored_gaps import StoredGaps
 from mm2py_connectors.source.task.ledger_keeper import LedgerKeeper
 from mm2py_connectors.source.task.measures import partition_parts
 from mm2py_connectors.source.task.reports import topic_status
@@ -73,7 +74,8 @@ class SourceConnector:
         self._ownership = context.ownership
         self._clock = context.clock
         self._log = context.log
-        self._gaps = GapKeeper(context)
+        self._stored_gaps = StoredGaps(context)
+        self._gaps = GapKeeper(context, self._stored_gaps)
         self._gained = asyncio.Event()
         """Partitions were assigned, other topics are selected, or there is another flow coordinator: the next round
         looks at all topics, also those that were refused a moment ago."""
@@ -100,7 +102,7 @@ class SourceConnector:
             FlowRefused, Mm2IsRunning: the flow must not run; the error names the way out.
             Fenced, BrokerRefused and other Mm2Errors: this attempt is over; another one may succeed.
         """
-        prepared = await Preparation(self._context, self._gaps).run()
+        prepared = await Preparation(self._context, self._stored_gaps).run()
         parts = self._parts = self._assemble(prepared)
         self.task = parts.task
         loads = LoadMeter(parts.task.partitions, self._ownership, self._clock)
@@ -113,7 +115,7 @@ class SourceConnector:
                 tasks.create_task(parts.releases.run(), name=f"{self._flow} releases")
                 tasks.create_task(parts.schedules.run(), name=f"{self._flow} syncs")
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
-                tasks.create_task(self._gaps.run(), name=f"{self._flow} gaps")
+                tasks.create_task(self._stored_gaps.run(lambda: bool(self._gaps.wishes)), name=f"{self._flow} gaps")
                 tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
         finally:
             self._state.name = "stopped"
@@ -124,7 +126,7 @@ class SourceConnector:
         if self.task is not None:
             await self.task.drain()
             self._drained = True
-            await self._gaps.close()
+            await self._stored_gaps.close()
 
     def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
         """Use other settings while copying goes on; they concern ``parts``, which can all change in place."""
@@ -204,7 +206,7 @@ class SourceConnector:
             store,
             ledger,
             met_gap=gaps.met,
-            gaps_written=gaps.written,
+            gaps_written=self._stored_gaps.written,
             looked=self._show_standstills,
         )
         starting_offsets = StartingOffsets(
@@ -242,7 +244,7 @@ class SourceConnector:
                 causes.setdefault(topic, []).insert(0, cause)
             if (waiting := self._why_waiting(now_s)) is not None:
                 causes.setdefault("", []).insert(0, waiting)
-            self._gaps.show(causes)
+            self._stored_gaps.show(causes)
 
     def _why_waiting(self, now_s: float) -> Cause | None:
         """Return why the whole flow waits; None: it does not, or other workers say so."""

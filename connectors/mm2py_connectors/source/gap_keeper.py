@@ -35,11 +35,14 @@ SHOWN_MOST: Final = 50
 """How many partitions of a topic that is not what was copied are named in its line of the log."""
 
 
-class GapKeeper(StoredGaps):
+class GapKeeper:
     """The gaps of a flow, and the partitions that they stop. Owned by the flow's connector."""
 
-    def __init__(self, context: FlowContext) -> None:
-        super().__init__(context)
+    def __init__(self, context: FlowContext, stored: StoredGaps) -> None:
+        self.stored = stored
+        self._context = context
+        self._clock = context.clock
+        self._log = context.log
         self.stopped: dict[TopicPartition, GapFound] = {}
         """Partitions that a gap has stopped, with the latest gap of each."""
         self.held: set[TopicPartition] = set()
@@ -47,10 +50,6 @@ class GapKeeper(StoredGaps):
         self.wishes: dict[TopicPartition, int | None] = {}
         """Stopped partitions that policy lets go on: at a source offset, or at the start of the log (None)."""
         self._flow = context.flow
-
-    @property
-    def is_wanted(self) -> bool:
-        return bool(self.wishes) or super().is_wanted
 
     def met(self, part: CopiedPartition, found: GapFound) -> None:
         """Take in a gap that a copier met. A partition that stopped starts again in the next round if policy allows."""
@@ -113,7 +112,7 @@ class GapKeeper(StoredGaps):
             gap = Gap(kind, name, partition, first, last, done, position, text, self._clock.wall_ms(), topic_id)
             if done is Done.STOPPED:
                 self.held.add((name, partition))
-            before = self._gaps.get((name, partition), {}).get(gap.key)
+            before = self.stored.known(gap)
             if before is None or before.done is not done or before.is_of_another_topic(gap):
                 self._note(gap)
                 noted.append(partition)
@@ -139,14 +138,14 @@ class GapKeeper(StoredGaps):
             self.wishes.pop(part.key, None)
             stored = starting_offsets.positions.get(part.key)
             if stored is not None and stored.by == BY_OPERATOR:
-                self.settle(part.key)
+                self.stored.settle(part.key)
             else:
                 self._hold_stopped(part)
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
-        """See ``StoredGaps.forget``."""
+        """Forget partitions that have another owner now."""
         keys = list(keys)
-        super().forget(keys)
+        self.stored.forget(keys)
         for key in keys:
             self.held.discard(key)
             self.stopped.pop(key, None)
@@ -160,7 +159,7 @@ class GapKeeper(StoredGaps):
         pass over them. Or another writer wrote to the remote partition of an exactly-once flow, before the position.
         """
         position = part.copier.position
-        for gap in self.of(part.key):
+        for gap in self.stored.of(part.key):
             if not gap.is_open:
                 continue
             met: TargetLost | SourceRewritten | UnexpectedMet
@@ -174,7 +173,7 @@ class GapKeeper(StoredGaps):
             ):
                 met = SourceRewritten(gap.first_offset, gap.position - 1)
             elif gap.kind.is_unexpected and not self._context.must_be_exactly_once:
-                self.keep(replace(gap, done=Done.CONTINUED))
+                self.stored.keep(replace(gap, done=Done.CONTINUED))
                 continue
             elif gap.kind.is_unexpected and gap.position == position.source_offset:
                 met = UnexpectedMet(gap.text, gap.kind, is_known=True)
@@ -206,7 +205,7 @@ class GapKeeper(StoredGaps):
 
     def _note(self, gap: Gap) -> None:
         self._context.metrics.count_gap(self._flow, gap.topic, gap.kind)
-        self.keep(gap)
+        self.stored.keep(gap)
 
 
 def positions_of(name: str, starting_offsets: StartingOffsets) -> dict[int, StoredPosition]:
@@ -268,25 +267,25 @@ class Resumption:
                     partition=command.partition,
                     why=verdict.text,
                 )
-            await gaps.answer(verdicts)
+            await gaps.stored.answer(verdicts)
         has_begun, self._has_begun = self._has_begun, False
         return has_begun
 
     async def _obey(self) -> dict[Command, _Verdict]:
         """Carry out commands. Returns the answers; commands that cannot be carried out yet have none."""
-        found = {command: self._judge(command) for command in self._gaps.commands()}
+        found = {command: self._judge(command) for command in self._gaps.stored.commands()}
         stopped = [(one.topic, one.partition) for one, do in found.items() if do is _Do.GO_ON]
         held = {(one.topic, one.partition) for one, do in found.items() if do is _Do.RESTART}
         going_on = await self._restart({key: self._gaps.stopped[key].go_on_at for key in stopped})
         for key, at in going_on.items():
             self._note_expired(key, at)
-            self._gaps.accept_all(key)
+            self._gaps.stored.accept_all(key)
         restarted = await self._operators.restart(held) if held else {}
         for key, upstream in restarted.items():
             if not isinstance(upstream, str):
                 self._has_begun = True
                 self._gaps.held.discard(key)
-                self._gaps.accept_all(key)
+                self._gaps.stored.accept_all(key)
         verdicts: dict[Command, _Verdict] = {}
         for command, do in found.items():
             key = (command.topic, command.partition)
@@ -301,7 +300,7 @@ class Resumption:
     def _judge(self, command: Command) -> _Verdict | _Do | None:
         """Return what to do for a command, or what to answer; None while that is not known yet."""
         key = (command.topic, command.partition)
-        gaps = self._gaps.of(key)
+        gaps = self._gaps.stored.of(key)
         is_open = any(gap.is_open for gap in gaps)
         if command.action != "accept":
             return _Verdict(False, f"this mm2py does not know the command {command.action!r}.")
@@ -412,6 +411,6 @@ class Resumption:
 
     def _note_expired(self, key: TopicPartition, at: int) -> None:
         """Extend accepted gaps of expired records up to where the partition starts: more may have expired."""
-        for gap in self._gaps.of(key):
+        for gap in self._gaps.stored.of(key):
             if gap.kind is GapKind.EXPIRED and gap.is_open and gap.last_offset != at - 1:
-                self._gaps.keep(replace(gap, last_offset=at - 1, text=expired_text(gap.position, at - 1)))
+                self._gaps.stored.keep(replace(gap, last_offset=at - 1, text=expired_text(gap.position, at - 1)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -65,15 +65,14 @@ class StoredGaps:
         self._settled: set[TopicPartition] = set()
         """Partitions that started at an operator's position: the gaps that stopped them before are accepted."""
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether there is something to carry out."""
-        return bool(self.commands())
-
     def commands(self) -> Sequence[Command]:
         """Return the unanswered commands for this worker, oldest first."""
         found = () if self._status is None else self._status.unanswered()
         return [command for command in found if self._context.ownership.speaks_for((command.topic, command.partition))]
+
+    def known(self, gap: Gap) -> Gap | None:
+        """Return the same gap as it was noted before, if it was."""
+        return self._gaps.get((gap.topic, gap.partition), {}).get(gap.key)
 
     def of(self, key: TopicPartition) -> Sequence[Gap]:
         """Return the gaps of a partition that are known, the latest last."""
@@ -144,9 +143,11 @@ class StoredGaps:
 
     # The status topic
 
-    async def run(self) -> None:
+    async def run(self, has_wishes: Callable[[], bool]) -> None:
         """Keep the status topic until cancelled; copying goes on while it is out of reach.
 
+        Args:
+            has_wishes: whether policies let something go on; operators' commands are known here.
         Raises:
             Fenced, EpochRefused: this incarnation of the flow is over.
         """
@@ -171,7 +172,7 @@ class StoredGaps:
                     await status.remove(status.old_answers())
                     is_tidy = True
                 self._say_malformed(status)
-                if self.is_wanted:
+                if has_wishes() or self.commands():
                     self._context.state.metadata_wanted.set()
                 backoff.reset()
                 trouble.over()

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
 from mm2py.group.election.backend import ElectionBackend, LogElection
-from mm2py.group.group_state import GroupRefused
+from mm2py.group.refusal import GroupRefused
 
 
 def make_backend(

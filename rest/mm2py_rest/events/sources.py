@@ -20,7 +20,8 @@ from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
+from mm2py.group.state_snapshot import read_snapshot
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, KafkaError
@@ -158,7 +159,7 @@ class GroupSource:
         self._clock = clock
         self._rng = rng
         self._log: ControlLog | None = None
-        self._view: View | None = None
+        self._view: GroupState | None = None
         self._found: list[Happened] = []
 
     async def poll(self) -> Sequence[Happened]:
@@ -188,7 +189,7 @@ class GroupSource:
             )
         if self._view is None:
             opening = await self._log.open()
-            view = View() if opening.state is None else View.from_json(opening.state, where=str(self._topic.name))
+            view = GroupState() if opening.state is None else read_snapshot(opening.state, where=str(self._topic.name))
             self.begins = {self._key: opening.covers}
             for entry in opening.entries:
                 self._take(view, entry, is_old=True)
@@ -203,7 +204,7 @@ class GroupSource:
                 return
             await asyncio.sleep(0)
 
-    def _take(self, view: View, entry: Entry, *, is_old: bool) -> None:
+    def _take(self, view: GroupState, entry: Entry, *, is_old: bool) -> None:
         record = entry.record
         names = {name: member.joined.name for name, member in view.members.items()}
         leader, epoch, generation = view.leader, view.leader_epoch, view.generation

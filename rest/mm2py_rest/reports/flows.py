@@ -8,7 +8,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from mm2py.connector import ClusterAlias, Flow, Kind
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.records.control_record import MemberId
 from mm2py.status.bodies import Body
 from mm2py.status.consumer_groups import ConsumerGroupsReport

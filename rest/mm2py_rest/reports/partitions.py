@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mm2py.connector import Kind
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.records.partition_ranges import numbers

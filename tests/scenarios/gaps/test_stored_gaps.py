@@ -10,7 +10,7 @@ import pytest
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
 from mm2py.records.source_offset import partition_of
-from mm2py_connectors.source.gap_keeper import GapKeeper
+from mm2py_connectors.source.stored_gaps import StoredGaps
 from tests.fakes.broker.broker_model import Record
 from tests.fakes.flow_context import make_context
 from tests.scenarios.world import World
@@ -35,7 +35,7 @@ async def test_a_gap_found_after_an_operators_position_waits_even_if_the_status_
         waiting=lambda _: None,
     )
     await incarnation.start()
-    gaps = GapKeeper(make_context(target=world.target, incarnation=incarnation, clock=world.clock, log=world.log))
+    gaps = StoredGaps(make_context(target=world.target, incarnation=incarnation, clock=world.clock, log=world.log))
     key = ("orders", 0)
     gaps.settle(key)
     gaps.keep(LATER)

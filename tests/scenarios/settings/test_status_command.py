@@ -17,7 +17,8 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.group.control_log import ControlLog
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
+from mm2py.group.state_snapshot import read_snapshot, snapshot_text
 from mm2py.kafka.errors import BrokerUnreachable, RequestTimedOut
 from mm2py.kafka.port import BrokerId
 from mm2py.logs import make_logger
@@ -117,10 +118,10 @@ class Scene(World):
     async def append(self, *records: ControlRecord) -> None:
         await (await self.log_of_members()).append(records)
 
-    async def view(self) -> View:
+    async def view(self) -> GroupState:
         """Return the group as the control log describes it now."""
         opening = await self.control_log().open()
-        view = View() if opening.state is None else View.from_json(opening.state)
+        view = GroupState() if opening.state is None else read_snapshot(opening.state)
         for entry in opening.entries:
             view.take(entry)
         return view
@@ -427,13 +428,13 @@ async def test_a_record_of_a_newer_mm2py_is_named_with_the_version_that_reads_it
 async def test_reading_starts_at_the_newest_snapshot(tmp_path: Path) -> None:
     scene = Scene(15, tmp_path)
     await scene.form_group(("orders", 0), topics={"orders": 1})
-    log, view = await scene.log_of_members(), View()
+    log, view = await scene.log_of_members(), GroupState()
     reader = await scene.log_of_members()
     for entry in (await reader.open()).entries:
         view.take(entry)
     for _ in range(10):
         await log.append([Beat(member) for member in (W1, W2) for _ in range(200)])
-    state = view.to_json()
+    state = snapshot_text(view)
     await log.append([Snapshot(W1, 1, view.next_offset, "s1", state)])
     await log.append([Fenced(W1, 1, None, {}, {7: "no coordinator"})])
     found = await scene.found()

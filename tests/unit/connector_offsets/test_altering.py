@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mm2py.connector import Flow, parse_flow
 from mm2py.connector_offsets.altering import why_running
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.records.control_record import (
     Beat,
     Claim,
@@ -31,7 +31,7 @@ def joined(member: MemberId, flow: Flow = A_TO_B) -> Joined:
 
 class Log:
     def __init__(self, *records: ControlRecord) -> None:
-        self.view = View()
+        self.view = GroupState()
         self.at_ms = 1_000
         self.add(*records)
 

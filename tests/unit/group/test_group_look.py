@@ -8,8 +8,7 @@ from typing import Any, Final
 from mm2py.connector import Kind, parse_flow
 from mm2py.group.control_log import Opening
 from mm2py.group.group_look import GroupLook, GroupLooks, has_begun, runners, unfenced_writers
-from mm2py.group.group_state import Member
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState, Member
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Joined, MemberId, TaskName, Writer
 from tests.fakes.virtual_time import VirtualClock
@@ -23,8 +22,8 @@ def member(name: MemberId, *flows: object) -> Member:
     return Member(joined, 1, 1)
 
 
-def view(*members: Member) -> View:
-    found = View()
+def view(*members: Member) -> GroupState:
+    found = GroupState()
     found.members = {one.joined.member: one for one in members}
     return found
 

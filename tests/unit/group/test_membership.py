@@ -9,8 +9,9 @@ import time
 import pytest
 
 from mm2py.connector import Kind
-from mm2py.group.group_state import Owned
-from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, View
+from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, GroupState
+from mm2py.group.revocations import Owned
+from mm2py.group.state_snapshot import read_snapshot, snapshot_text
 from mm2py.records.control_record import (
     UNASSIGNED,
     Assigned,
@@ -171,14 +172,14 @@ def test_outages_of_the_log_however_often_expire_no_session_and_who_died_is_foun
 
 def test_a_reader_of_a_snapshot_counts_the_same_outages_and_goes_on_from_the_same_time() -> None:
     log = group_of(W1, W2)
-    read = [View.from_json(log.view.to_json())]
+    read = [read_snapshot(snapshot_text(log.view))]
     for leap_ms in (9000, 9000, 3_600_000, -3_590_000, 9000, 9000, 9000):
         log.now_ms += leap_ms
         log.add(Beat(W2))
         for view in read:
             view.take(log.entries[-1])
-        read.append(View.from_json(log.view.to_json()))
-        assert {view.to_json() for view in read} == {log.view.to_json()}
+        read.append(read_snapshot(snapshot_text(log.view)))
+        assert {snapshot_text(view) for view in read} == {snapshot_text(log.view)}
     assert log.view.is_expired(W1)
 
 
@@ -421,7 +422,7 @@ def test_the_first_coordinator_says_from_which_cluster_a_flow_is_copied_for_as_l
     log.add(Listed(W1, A_B, {"orders": 5}, source_cluster="first"))
     log.add(Listed(W1, A_B, {"orders": 6}, source_cluster="second"))
     assert log.view.sources == {A_B: "first"}
-    assert View.from_json(log.view.to_json()).sources == {A_B: "first"}
+    assert read_snapshot(snapshot_text(log.view)).sources == {A_B: "first"}
     log.add(Left(W1, outcome_unknown=False))
     assert log.view.sources == {A_B: "first"}
     log.add(Left(W2, outcome_unknown=False))
@@ -623,10 +624,10 @@ def test_loads_are_those_of_the_owner_and_outlive_it() -> None:
 
 def test_records_that_were_read_already_change_nothing() -> None:
     log = group_of(W1, W2)
-    before = log.view.to_json()
+    before = snapshot_text(log.view)
     for entry in log.entries[:-1]:
         log.view.take(entry)
-    assert log.view.to_json() == before
+    assert snapshot_text(log.view) == before
 
 
 def test_changes_are_counted_for_whom_they_concern() -> None:
@@ -670,14 +671,14 @@ def test_a_hundred_members_with_fifty_thousand_tasks_are_read_faster_than_they_c
         log.now_ms += 500
         log.add(*map(Beat, members))
     assert time.process_time() - began_s < 2.5
-    state = log.view.to_json()
+    state = snapshot_text(log.view)
     assert len(state) < 600_000
-    assert View.from_json(state).to_json() == state
+    assert snapshot_text(read_snapshot(state)) == state
 
 
 @pytest.mark.parametrize("offset", [0, 5])
 def test_reading_may_begin_anywhere(offset: int) -> None:
-    view = View()
+    view = GroupState()
     view.take(Entry(offset, 1000, joined(W1)))
     assert (list(view.members), view.next_offset) == ([W1], offset + 1)
 
@@ -686,13 +687,13 @@ def test_a_snapshot_says_what_heartbeats_have_said_of_problems_and_one_of_an_ear
     """Until the next heartbeat, whoever began to read at a snapshot took a flow for healthy."""
     log, silent = group_of(W1, W2), {A_B: NotStarted(7, "source-silent", "connection refused")}
     log.add(Beat(W1, not_started=silent), Beat(W2, troubles={A_B: "READ is missing"}))
-    state = log.view.to_json()
-    again = View.from_json(state)
+    state = snapshot_text(log.view)
+    again = read_snapshot(state)
     assert (again.members[W1].not_started, again.members[W2].troubles, again.members[W2].not_started) == (
         silent,
         {A_B: "READ is missing"},
         {},
     )
-    assert again.to_json() == state
+    assert snapshot_text(again) == state
     earlier = {name: value for name, value in json.loads(state).items() if name != "problems"}
-    assert View.from_json(json.dumps(earlier)).members[W1].not_started == {}
+    assert read_snapshot(json.dumps(earlier)).members[W1].not_started == {}

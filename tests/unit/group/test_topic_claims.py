@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.connector import Flow, Kind, parse_flow
-from mm2py.group.group_state import TopicClaims
-from mm2py.group.membership import View
+from mm2py.group.state_snapshot import read_snapshot, snapshot_text
+from mm2py.group.topic_claims import TopicClaims
 from mm2py.records.control_codec import read_topic_claims, topic_claim_fields
 from mm2py.records.control_record import Listed, TaskName, TopicClaim
 from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy
@@ -120,8 +120,8 @@ def test_of_two_heads_that_list_a_topic_at_once_the_first_in_the_log_counts_for_
     listed(log, A_B, {"orders": 3, "bills": 1})
     assert log.view.topics == {C_B: {"orders": 3}, A_B: {"bills": 1}}
     assert TaskName(A_B, Kind.SOURCE, "orders", 0) not in log.view.tasks()
-    again = View.from_json(log.view.to_json())
-    assert again.to_json() == log.view.to_json()
+    again = read_snapshot(snapshot_text(log.view))
+    assert snapshot_text(again) == snapshot_text(log.view)
     assert again.topic_claims.conflicting_flows(A_B, "orders", KEPT) == {C_B}
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
 from mm2py.config.origins import Origin
-from mm2py.group.membership import View as GroupView
+from mm2py.group.membership import GroupState
 from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
 from mm2py.records.standstill import Cause, Standstill
@@ -124,7 +124,7 @@ def test_a_flow_in_short_says_whether_it_runs_and_how_far_it_is_behind() -> None
 
 
 def test_a_flow_without_workers_is_not_running_and_copies_nothing() -> None:
-    facts = facts_of(state=GroupView())
+    facts = facts_of(state=GroupState())
     (flow, _) = items("flows", client(facts))
     assert (flow["state"], flow["topics_copied"]) == ("not-running", 0)
     topics = by("topic", items("flows/A->B/topics?copied=false", client(facts)))

@@ -13,7 +13,7 @@ import pytest
 from mm2py.cli.status import parse_arguments
 from mm2py.connector import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.group.membership import View
+from mm2py.group.membership import GroupState
 from mm2py.records.author import UNKNOWN
 from mm2py.records.backfill_record import Backfill, Range, State
 from mm2py.records.connector_config import FlowConfig
@@ -80,7 +80,7 @@ class Log:
     """A control log in the making; each record is appended 100 ms after the one before."""
 
     def __init__(self, at_ms: int = NOW_MS) -> None:
-        self.view = View()
+        self.view = GroupState()
         self.at_ms = at_ms
 
     def take(self, *records: ControlRecord) -> Log:

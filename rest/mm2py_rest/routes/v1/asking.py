@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
-from mm2py.group.group_state import GroupState
+from mm2py.group.membership import GroupState
 from mm2py.secret import shown_name
 from mm2py.status.bodies import Body
 from mm2py.status.facts import FlowFacts

@@ -1,0 +1,69 @@
+"""Which flow of a group may copy into which remote topic. Pure.
+
+MirrorMaker 2 lets several flows write to one remote topic: under the identity policy a topic that two sources have
+becomes one. Here the flow that was listed first has the remote topic, unless all its flows want to be mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from mm2py.connector import Flow
+from mm2py.records.control_record import TopicClaim
+
+
+class TopicClaims:
+    """The claims of a group's flows on remote topics, as their coordinators have listed them."""
+
+    def __init__(self) -> None:
+        self.by_flow: dict[Flow, dict[str, TopicClaim]] = {}
+        """By source topic."""
+        self._into: dict[str, tuple[tuple[Flow, bool], ...]] = {}
+        """By remote topic: the flows that copy into it, and whether they may be mixed."""
+
+    def conflicting_flows(self, flow: Flow, topic: str, claim: TopicClaim) -> frozenset[Flow]:
+        """Return the flows because of which ``flow`` must not copy a topic there."""
+        known = self._into.get(claim.prefix + topic, ())
+        return frozenset(other for other, mixes in known if other != flow and not (mixes and claim.mixes))
+
+    def take(self, flow: Flow, topic: str, claim: TopicClaim) -> bool:
+        """Claim a remote topic for a flow's topic; its earlier claim ends. Returns False if another flow's claim
+        conflicts."""
+        if self.by_flow.get(flow, {}).get(topic) == claim:
+            return True
+        self.drop(flow, topic)
+        if self.conflicting_flows(flow, topic, claim):
+            return False
+        self.by_flow.setdefault(flow, {})[topic] = claim
+        remote = claim.prefix + topic
+        self._into[remote] = (*self._into.get(remote, ()), (flow, claim.mixes))
+        return True
+
+    def drop(self, flow: Flow, topic: str) -> None:
+        """A flow copies a topic no more."""
+        claim = self.by_flow.get(flow, {}).pop(topic, None)
+        if claim is None:
+            return
+        remote = claim.prefix + topic
+        left = list(self._into[remote])
+        left.remove((flow, claim.mixes))
+        if left:
+            self._into[remote] = tuple(left)
+        else:
+            del self._into[remote]
+
+    def keep(self, flows: Collection[Flow]) -> None:
+        """Drop the claims of all other flows."""
+        for flow in self.by_flow.keys() - flows:
+            for topic in list(self.by_flow[flow]):
+                self.drop(flow, topic)
+            del self.by_flow[flow]
+
+    @classmethod
+    def of(cls, by_flow: Mapping[Flow, Mapping[str, TopicClaim]]) -> TopicClaims:
+        """Return the claims of these flows."""
+        found = cls()
+        for flow, claims in by_flow.items():
+            for topic, claim in claims.items():
+                found.take(flow, topic, claim)
+        return found
