@@ -30,7 +30,7 @@ from deploy.local.kafka import KafkaCluster
 from deploy.local.ports import HOST
 from mm2py.backfill.verifying.comparing import RangeComparison
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
-from mm2py.backfill.verifying.reading import RangeReader, Sides
+from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
 from mm2py.clock import SystemClock
 from mm2py.kafka.cluster import Cluster
 from mm2py.offsets.runs import Run as Stretch
@@ -102,7 +102,7 @@ async def measure(shape: Shape, topic: str, clusters: Sequence[KafkaCluster]) ->
     brokers = []
     for name, cluster in zip("AB", clusters, strict=True):
         brokers.append(Cluster(name, [(HOST, cluster.brokers[0].port)], rng=rng, client_id="bench"))
-    reader = RangeReader(
+    reader = ComparedRangeReader(
         Sides(("A", "B"), (brokers[0], brokers[1])), clock=SystemClock(), rng=rng, bytes_per_second=None
     )
     count = shape.records

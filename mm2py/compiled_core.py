@@ -119,7 +119,7 @@ class CoreRequired(ConfigError):
         )
 
 
-class Choice(NamedTuple):
+class CoreChoice(NamedTuple):
     """Which code looks at batches."""
 
     core: Core | None
@@ -130,7 +130,7 @@ class Choice(NamedTuple):
         return f"without the compiled core: {self.why_not}" if self.why_not else "with the compiled core"
 
 
-def choose(environment: Mapping[str, str], load: Callable[[str], Any] = importlib.import_module) -> Choice:
+def choose(environment: Mapping[str, str], load: Callable[[str], Any] = importlib.import_module) -> CoreChoice:
     """Choose by the environment and by what is installed.
 
     Raises:
@@ -141,7 +141,7 @@ def choose(environment: Mapping[str, str], load: Callable[[str], Any] = importli
     if wish not in ("", "0", "1", "require"):
         raise ConfigError(f"{VARIABLE} is {wish!r}.", remedy=f"Set {VARIABLE} to 0, 1 or require, or unset it.")
     if wish == "0":
-        return Choice(None, f"{VARIABLE}=0")
+        return CoreChoice(None, f"{VARIABLE}=0")
     try:
         module = load(_MODULE)
     except ModuleNotFoundError:
@@ -155,10 +155,10 @@ def choose(environment: Mapping[str, str], load: Callable[[str], Any] = importli
         if not why_not and missing:
             why_not = f"{PACKAGE} was built before and has no {missing[0]}"
         if not why_not:
-            return Choice(cast("Core", module), "")
+            return CoreChoice(cast("Core", module), "")
     if wish == "require":
         raise CoreRequired(why_not)
-    return Choice(None, why_not)
+    return CoreChoice(None, why_not)
 
 
 CHOICE: Final = choose(os.environ)

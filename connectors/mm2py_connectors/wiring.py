@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.copying.positions import PositionBudget
@@ -46,13 +46,13 @@ from mm2py.shared_settings.follow import ConfigWatch, SwitchingOff
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning, refuse_running_mm2
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.worker.connector_schedule import PathSchedule, SourceSchedule, StartConditions, UndividedSchedule
-from mm2py.worker.herder import Herder, Plan
+from mm2py.worker.herder import ConnectorPlan, Herder
 from mm2py.worker.vitals import Vitals
 from mm2py_connectors.checkpoint.connector import CheckpointConnector
 from mm2py_connectors.heartbeat.connector import HeartbeatConnector
 from mm2py_connectors.heartbeat.path import PathConnector
 from mm2py_connectors.source.connector import SourceConnector
-from mm2py_connectors.source.context import FlowContext, FlowState
+from mm2py_connectors.source.context import AttemptState, FlowContext
 from mm2py_connectors.source.first_answer import FirstAnswers
 from mm2py_connectors.source.refusals import FlowRefused, refuse_wrong_source
 
@@ -96,7 +96,7 @@ def make_herder(
     wanted = {one.flow.target for one in run}  # not where all flows are refused
     groups = {at: _group(configuration, of, context) for at, of in configuration.groups.items() if at in wanted}
     beating = {one.flow: one for one in configuration.heartbeats}
-    plans: dict[ConnectorName, Plan] = {}
+    plans: dict[ConnectorName, ConnectorPlan] = {}
     currents = {one.flow: CurrentSettings(one, beating.get(one.flow)) for one in configuration.flows}
 
     for settings in configuration.flows:
@@ -131,7 +131,7 @@ def make_herder(
             ),
             **parts,
         )
-        plans[ConnectorName(flow, Kind.SOURCE)] = Plan(functools.partial(copying.begin, schedule), schedule)
+        plans[ConnectorName(flow, Kind.SOURCE)] = ConnectorPlan(functools.partial(copying.begin, schedule), schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, context)
         task = TaskName(flow, Kind.CHECKPOINT)
         checkpoint_schedule = UndividedSchedule(group, task, current, functools.partial(_checkpoint_parts, current))
@@ -205,7 +205,7 @@ class _Copying:
             announce=ownership.announce,
         )
         flow_context = FlowContext(
-            FlowState(settings, schedule.holds),
+            AttemptState(settings, schedule.holds),
             source,
             target,
             producer_name=name,
@@ -242,7 +242,7 @@ class _Copying:
         refuse_wrong_source(settings.flow, settings.group, source_id, target_id, there=ownership.source_cluster)
         self.source_id = source_id
 
-    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+    def change(self, settings: FlowSettings, parts: Collection[FlowPart]) -> None:
         """Let parts of the running connector take new settings up."""
         if self._running is not None:
             self._running.change(settings, parts)
@@ -276,7 +276,7 @@ class _Copying:
         return self._context.connect(self._settings.flow, cluster, timeout_s)
 
 
-def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, file: SettingsFile) -> Plan:
+def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, file: SettingsFile) -> ConnectorPlan:
     flow, log = settings.flow, context.log.bind(flow=str(settings.flow))
 
     def begin(_: int) -> SwitchingOff:
@@ -286,7 +286,7 @@ def _switching_off(settings: FlowSettings, to: Side, context: WorkerContext, fil
         )
         return SwitchingOff(config_log, file.shared(flow), log, refuse=refuse)
 
-    return Plan(begin)
+    return ConnectorPlan(begin)
 
 
 def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext) -> ConfigLog:
@@ -303,7 +303,7 @@ def _checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:
 
 def _checkpoints(
     current: CurrentSettings, schedule: UndividedSchedule[tuple[object, ...]], context: WorkerContext
-) -> Plan:
+) -> ConnectorPlan:
     def begin(_: int) -> CheckpointConnector:
         settings = current.settings
         if settings is None:
@@ -324,7 +324,7 @@ def _checkpoints(
             log=context.log.bind(flow=str(settings.flow)),
         )
 
-    return Plan(begin, schedule)
+    return ConnectorPlan(begin, schedule)
 
 
 def _wanted_heartbeats(current: CurrentSettings) -> HeartbeatSettings | None:
@@ -333,10 +333,10 @@ def _wanted_heartbeats(current: CurrentSettings) -> HeartbeatSettings | None:
 
 def _heartbeats(
     settings: HeartbeatSettings, schedule: UndividedSchedule[HeartbeatSettings], context: WorkerContext
-) -> Plan:
+) -> ConnectorPlan:
     brokers = context.connect(settings.flow, settings.target, settings.request_timeout_s).brokers
     log = context.log.bind(flow=str(settings.flow))
-    return Plan(
+    return ConnectorPlan(
         lambda _: HeartbeatConnector(
             schedule.settings, schedule.member.gated(brokers), clock=context.clock, rng=context.rng, log=log
         ),
@@ -344,10 +344,10 @@ def _heartbeats(
     )
 
 
-def _path(flow: Flow, to: Side, current: CurrentSettings, context: WorkerContext) -> Plan:
+def _path(flow: Flow, to: Side, current: CurrentSettings, context: WorkerContext) -> ConnectorPlan:
     log = context.log.bind(flow=str(flow))
     schedule = PathSchedule(current, remote_heartbeats)
-    return Plan(
+    return ConnectorPlan(
         lambda _: PathConnector(
             flow,
             schedule.topic,

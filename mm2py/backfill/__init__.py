@@ -24,10 +24,10 @@ def register(spark: SparkSession) -> None:
         SparkMissing: PySpark is not installed.
     """
     try:
-        from mm2py.backfill.frames.source import PruningTopicSource, TopicSource  # noqa: PLC0415  (an extra)
+        from mm2py.backfill.frames.source import PruningTopicSource, SparkTopicSource  # noqa: PLC0415  (an extra)
     except ImportError as error:
         from mm2py.backfill.session import no_pyspark  # noqa: PLC0415
 
         raise no_pyspark() from error
     prunes = spark.conf.get(PUSHDOWN, "false") == "true"
-    spark.dataSource.register(PruningTopicSource if prunes else TopicSource)
+    spark.dataSource.register(PruningTopicSource if prunes else SparkTopicSource)

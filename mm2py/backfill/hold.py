@@ -11,7 +11,7 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
-from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, State
+from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, BackfillState
 from mm2py.records.connector_config import FlowConfig
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 
@@ -24,7 +24,7 @@ class NotHeld(Mm2Error):
     """A backfill cannot be begun, resumed or abandoned as it stands."""
 
 
-class SettingsChanged(Mm2Error):
+class SettingsChangedMeanwhile(Mm2Error):
     """Another writer has changed the stored settings since the operator was asked."""
 
     def __init__(self, backfill_id: str) -> None:
@@ -79,14 +79,14 @@ class Hold:
             NotHeld: another backfill began with one of the topics, or another driver resumed this one.
             Others as ``ConfigLog.write_backfill``.
         """
-        await self._write(replace(self.backfill, state=State.COPYING, reason=""))
+        await self._write(replace(self.backfill, state=BackfillState.COPYING, reason=""))
         await asyncio.sleep(HEEDED_AFTER_S)
         await self._refuse_taken()
         others = [one for one in self._config_log.records.backfills.values() if one.id != self.backfill.id]
         try:
             refuse_held(list(self.backfill.topics), others)  # began in the same moment: both of them end
         except NotHeld as error:
-            await self.end(State.STOPPED, str(error))
+            await self.end(BackfillState.STOPPED, str(error))
             raise
 
     async def select(self, wanted: FlowConfig, *, instead_of: FlowConfig) -> None:
@@ -99,7 +99,7 @@ class Hold:
         """
         await self._refuse_taken()
         if isinstance(await self._config_log.write(wanted, instead_of=instead_of), Lost):
-            raise SettingsChanged(self.backfill.id)
+            raise SettingsChangedMeanwhile(self.backfill.id)
 
     async def keep(self) -> None:
         """Say again and again that the driver lives, until cancelled.
@@ -124,7 +124,7 @@ class Hold:
                 remedy="mm2py status shows how it stands. This driver does nothing more.",
             )
 
-    async def end(self, state: State, reason: str = "") -> None:
+    async def end(self, state: BackfillState, reason: str = "") -> None:
         """Let the live flow go on where the copied ranges end. Raises: as ``begin``."""
         await self._write(replace(self.backfill, state=state, reason=reason))
 

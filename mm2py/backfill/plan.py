@@ -25,7 +25,7 @@ MB: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class BackfillFacts:
     """What the clusters say of a partition that is to be backfilled."""
 
     topic: str
@@ -60,10 +60,10 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackfillPlan:
     """What a backfill is going to do."""
 
-    partitions: tuple[PartitionFacts, ...]
+    partitions: tuple[BackfillFacts, ...]
     tasks: tuple[tuple[TopicPartition, ...], ...]
     tasks_at_once: int
     topics_to_create: tuple[str, ...]
@@ -98,14 +98,14 @@ def expected_seconds(size_bytes: int, *, tasks_at_once: int, bytes_per_second_ma
 
 
 def make_plan(
-    partitions: Sequence[PartitionFacts],
+    partitions: Sequence[BackfillFacts],
     *,
     slots: int | None,
     missing_topics: Sequence[str],
     bytes_per_second_max: int | None,
     memory_bytes_a_task: int,
     is_filtered: bool = False,
-) -> Plan:
+) -> BackfillPlan:
     """Return the plan.
 
     Args:
@@ -125,7 +125,7 @@ def make_plan(
         if size is None
         else expected_seconds(size, tasks_at_once=tasks_at_once, bytes_per_second_max=bytes_per_second_max)
     )
-    return Plan(
+    return BackfillPlan(
         tuple(ordered),
         tasks,
         tasks_at_once,
@@ -137,7 +137,7 @@ def make_plan(
     )
 
 
-def _divide(partitions: Sequence[PartitionFacts], most: int) -> tuple[tuple[TopicPartition, ...], ...]:
+def _divide(partitions: Sequence[BackfillFacts], most: int) -> tuple[tuple[TopicPartition, ...], ...]:
     """Give each partition to a task, the largest first, always to the task with the least to do."""
     count = min(len(partitions), max(1, most))
     loads = [(0, number) for number in range(count)]
@@ -150,11 +150,11 @@ def _divide(partitions: Sequence[PartitionFacts], most: int) -> tuple[tuple[Topi
     return tuple(tuple(sorted(task)) for task in tasks if task)
 
 
-def _weight(one: PartitionFacts) -> int:
+def _weight(one: BackfillFacts) -> int:
     return one.offsets if one.bytes is None else one.bytes
 
 
-def _warnings(partitions: Sequence[PartitionFacts]) -> list[str]:
+def _warnings(partitions: Sequence[BackfillFacts]) -> list[str]:
     """Say for each topic once what retention may delete before it is copied."""
     expiring: dict[str, int] = {}
     for one in partitions:

@@ -13,13 +13,13 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.keys import TOPICS
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.shared_settings.flow_config import Difference, changed, difference
 from mm2py.shared_settings.follow import merged_or_file
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class SettingsSelection:
     """Settings that select more topics than those that are stored, and are else the same."""
 
     stored: FlowConfig
@@ -38,7 +38,7 @@ def selection_of(
     topics: Collection[str],
     *,
     settings: FlowSettings,
-) -> Selection | None:
+) -> SettingsSelection | None:
     """Return what selects the topics that the file selects and the stored settings do not; None: there are none.
 
     Args:
@@ -51,13 +51,13 @@ def selection_of(
         PatternTooSlow, StoredConfigUnusable.
     """
     missing = [topic for topic in topics if by_file.replicates(topic) and not settings.replicates(topic)]
-    base = stored.previous if stored is not None and stored.by is Writer.MM2 else stored
+    base = stored.previous if stored is not None and stored.by is DecidedBy.MM2 else stored
     if not missing or stored is None or base is None:
         return None
     before = base.properties.get(TOPICS.name, "")
     patterns = [topic.replace(".", "\\.") for topic in missing]
     properties = {**base.properties, TOPICS.name: ",".join([before, *patterns] if before.strip() else patterns)}
-    wanted = changed(stored, properties, Writer.APPLY)
+    wanted = changed(stored, properties, DecidedBy.APPLY)
     found = merged_or_file(file, by_file, wanted)
     for topic in missing:
         if not found.replicates(topic):
@@ -66,4 +66,4 @@ def selection_of(
                 remedy="mm2py apply a file first that has the other settings (topics.exclude), and not yet the topic.",
             )
     added = difference(base.properties, properties)
-    return Selection(stored, wanted, found, added, difference(properties, file.shared(by_file.flow)))
+    return SettingsSelection(stored, wanted, found, added, difference(properties, file.shared(by_file.flow)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mm2py.backfill.plan import SLOTS_ASSUMED, PartitionFacts, expected_seconds, retention_warned_of
+from mm2py.backfill.plan import SLOTS_ASSUMED, BackfillFacts, expected_seconds, retention_warned_of
 from mm2py.config.settings import FlowSettings
 from mm2py.copying.positions import read_positions
 from mm2py.errors import ConfigError, Mm2Error
@@ -39,7 +39,7 @@ class AlreadyCopied(Mm2Error):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BackfillRequest:
     """What is to be backfilled."""
 
     topics: Sequence[str]
@@ -49,16 +49,16 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SurveyResult:
     """What a survey has found."""
 
-    partitions: tuple[PartitionFacts, ...]
+    partitions: tuple[BackfillFacts, ...]
     missing_topics: tuple[str, ...]
     """Remote topics that do not exist yet."""
     positions: Mapping[TopicPartition, StoredPosition]
 
 
-class Survey:
+class BackfillSurvey:
     """Asks the two clusters of a flow."""
 
     def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers) -> None:
@@ -66,7 +66,9 @@ class Survey:
         self._source = source
         self._target = target
 
-    async def look(self, asked: Asked, *, slots: int | None, bytes_per_second_max: int | None) -> Found:
+    async def look(
+        self, asked: BackfillRequest, *, slots: int | None, bytes_per_second_max: int | None
+    ) -> SurveyResult:
         """Return what there is to copy.
 
         Raises:
@@ -88,11 +90,11 @@ class Survey:
         for key in leaders:
             first = min(max(firsts[key], starts[key]), ends[key])
             seam = min(max(seams[key], first), ends[key])
-            partitions.append(PartitionFacts(*key, starts[key], lasts[key], first, seam, sizes.get(key)))
+            partitions.append(BackfillFacts(*key, starts[key], lasts[key], first, seam, sizes.get(key)))
         partitions = await self._expiring(partitions, leaders, slots=slots, bytes_per_second_max=bytes_per_second_max)
         remotes = await self._remotes(sorted(upstream))
         missing = [name for name, topic in remotes.items() if topic is None]
-        return Found(tuple(partitions), tuple(missing), await self.positions())
+        return SurveyResult(tuple(partitions), tuple(missing), await self.positions())
 
     async def bytes_an_offset(self, topics: Sequence[str]) -> float | None:
         """Return how many bytes an offset of these topics has on average; None: not known. Raises: as ``look``."""
@@ -207,12 +209,12 @@ class Survey:
 
     async def _expiring(
         self,
-        partitions: Sequence[PartitionFacts],
+        partitions: Sequence[BackfillFacts],
         leaders: Leaders,
         *,
         slots: int | None,
         bytes_per_second_max: int | None,
-    ) -> list[PartitionFacts]:
+    ) -> list[BackfillFacts]:
         """Note up to where retention may delete records while the backfill runs: at once, if no size is known."""
         takes_s = expected_seconds(
             sum(one.bytes or 0 for one in partitions),
@@ -239,7 +241,7 @@ class Survey:
         return [replace(one, expires_before=expiring.get(one.key, 0)) for one in partitions]
 
 
-def _refuse_strangers(asked: Asked, leaders: Leaders) -> None:
+def _refuse_strangers(asked: BackfillRequest, leaders: Leaders) -> None:
     for where in (asked.begin, asked.until):
         for topic, number in where if isinstance(where, Mapping) else ():
             if (topic, number) not in leaders:

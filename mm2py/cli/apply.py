@@ -31,7 +31,7 @@ from mm2py.login import author_here
 from mm2py.moments import time_text
 from mm2py.output import Write, confirm, say, write_out
 from mm2py.records.author import REASON_MOST, Author, checked_reason
-from mm2py.records.connector_config import APPLY_COMMAND, FlowConfig, Writer
+from mm2py.records.connector_config import APPLY_COMMAND, DecidedBy, FlowConfig
 from mm2py.records.owner_record import Owner
 from mm2py.secret import printable, shown_value
 from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
@@ -42,7 +42,7 @@ from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, exit_of_plan
 
 
-class Arguments(argparse.Namespace):
+class ApplyArguments(argparse.Namespace):
     """What follows ``apply`` on the command line."""
 
     file: Path
@@ -53,7 +53,7 @@ class Arguments(argparse.Namespace):
     reason: str
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> ApplyArguments:
     """Read what follows ``apply`` on the command line.
 
     Raises:
@@ -83,13 +83,13 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     way.add_argument(
         "--dry-run", action="store_true", help="only print what would change (exit code 3: something would)"
     )
-    found = parser.parse_args(arguments, namespace=Arguments())
+    found = parser.parse_args(arguments, namespace=ApplyArguments())
     found.reason = checked_reason(found.reason)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ApplyPlan:
     """What is to be stored for one flow, if anything."""
 
     settings: FlowSettings
@@ -129,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def apply(
-    options: Arguments,
+    options: ApplyArguments,
     file: SettingsFile,
     flows: Sequence[FlowSettings],
     write: Write,
@@ -148,7 +148,7 @@ async def apply(
             was to show the difference would store it otherwise.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    plans: list[Plan] = []
+    plans: list[ApplyPlan] = []
     code = EXIT_DONE
     opened: dict[Flow, Connected] = {}
     try:
@@ -193,8 +193,13 @@ async def apply(
 
 
 async def _plan(
-    options: Arguments, file: SettingsFile, settings: FlowSettings, brokers: Brokers, clock: Clock, rng: random.Random
-) -> Plan:
+    options: ApplyArguments,
+    file: SettingsFile,
+    settings: FlowSettings,
+    brokers: Brokers,
+    clock: Clock,
+    rng: random.Random,
+) -> ApplyPlan:
     flow = settings.flow
     table = ConfigTable(brokers, settings.configs_topic)
     await table.read_patiently(rng)
@@ -202,20 +207,20 @@ async def _plan(
     if options.previous:
         wanted = swapped(stored)
         if wanted is None:
-            return Plan(settings, stored, None, (), "there is no configuration before this one")
+            return ApplyPlan(settings, stored, None, (), "there is no configuration before this one")
         if is_enabled(wanted.properties):
             merged(file.switching_on(flow), flow, wanted)
     else:
         properties = file.shared(flow)
         if stored is None and not is_enabled(properties):
-            return Plan(settings, stored, None, (), "it is switched off, and no worker runs it")
-        wanted = changed(stored, properties, Writer.APPLY)
+            return ApplyPlan(settings, stored, None, (), "it is switched off, and no worker runs it")
+        wanted = changed(stored, properties, DecidedBy.APPLY)
     found = difference({} if stored is None else stored.properties, wanted.properties)
-    if stored is not None and not found and stored.by is not Writer.MM2:
-        return Plan(settings, stored, None, (), "nothing to do")
+    if stored is not None and not found and stored.by is not DecidedBy.MM2:
+        return ApplyPlan(settings, stored, None, (), "nothing to do")
     unknown = await _refuse_mm2(settings, brokers, rng)
     owner = await refuse_another_group(settings, table, brokers, clock=clock, rng=rng)
-    return Plan(settings, stored, wanted, found, unknown=unknown, dead_owner=owner)
+    return ApplyPlan(settings, stored, wanted, found, unknown=unknown, dead_owner=owner)
 
 
 async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Random) -> str:
@@ -224,7 +229,7 @@ async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Rand
     return f"{found.unknown} {found.remedy}" if found.unknown else ""
 
 
-async def _store(plan: Plan, brokers: Brokers, author: Author, clock: Clock, rng: random.Random) -> str:
+async def _store(plan: ApplyPlan, brokers: Brokers, author: Author, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
     await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
     log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker=APPLY_COMMAND, clock=clock, rng=rng)
@@ -238,7 +243,7 @@ async def _store(plan: Plan, brokers: Brokers, author: Author, clock: Clock, rng
     return f"{plan.flow}: version {outcome.config.version} is stored.\n"
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: ApplyPlan) -> str:
     """Return what an operator should see before anything is stored."""
     if plan.wanted is None:
         return f"{plan.flow}: {plan.note}{_version(plan.stored)}.\n"
@@ -261,7 +266,7 @@ def plan_text(plan: Plan) -> str:
 def _version(stored: FlowConfig | None) -> str:
     if stored is None:
         return ""
-    if stored.by is Writer.MM2:
+    if stored.by is DecidedBy.MM2:
         return " (written by MirrorMaker 2)"
     return f" (version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)})"
 

@@ -26,10 +26,10 @@ from mm2py.backfill.pipeline.expressions import SESSION_SETTINGS, Expressions
 from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
 from mm2py.backfill.plan import MB, make_plan
 from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, keep
-from mm2py.backfill.selection import Selection, selection_of
-from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, Asked, Survey
+from mm2py.backfill.selection import SettingsSelection, selection_of
+from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, BackfillRequest, BackfillSurvey
 from mm2py.cli import backfill_task
-from mm2py.cli.backfill_arguments import Arguments, parse_arguments, where_of
+from mm2py.cli.backfill_arguments import BackfillArguments, parse_arguments, where_of
 from mm2py.cli.backfill_printout import Progress, plan_text, result_text, selection_lines
 from mm2py.cli.command import within_deadline
 from mm2py.clock import SystemClock
@@ -44,7 +44,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import parse
 from mm2py.login import author_here, host_name, login_name
 from mm2py.output import confirm, say, write_out
-from mm2py.records.backfill_record import ID_CHARS, Backfill, Range, State
+from mm2py.records.backfill_record import ID_CHARS, Backfill, BackfillState, Range
 from mm2py.records.connector_config import encode_flow
 from mm2py.records.source_offset import StoredPosition
 from mm2py.shared_settings.config_log import ConfigLog
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     return asyncio.run(_run(options, file, flow_of(file, options.flow)))
 
 
-async def _run(options: Arguments, file: SettingsFile, settings: FlowSettings) -> int:
+async def _run(options: BackfillArguments, file: SettingsFile, settings: FlowSettings) -> int:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     async with both_of("backfill", settings, rng) as (source, target):
         return await _Driver(options, file, settings, source, target, rng).run()
@@ -101,7 +101,7 @@ class _Driver:
 
     def __init__(
         self,
-        options: Arguments,
+        options: BackfillArguments,
         file: SettingsFile,
         settings: FlowSettings,
         source: Cluster,
@@ -118,8 +118,8 @@ class _Driver:
         self._configs = ConfigLog(
             gated_alone(target, self._clock), settings, worker="mm2py backfill", clock=self._clock, rng=rng
         )
-        self._survey = Survey(settings, source, target)
-        self._selection: Selection | None = None
+        self._survey = BackfillSurvey(settings, source, target)
+        self._selection: SettingsSelection | None = None
         """What selects topics that only the file selects so far."""
         self._stop = asyncio.Event()
 
@@ -127,7 +127,7 @@ class _Driver:
         alias = self._settings.flow.target
         await within_deadline(alias, self._configs.read_patiently(self._rng), "reading settings")
         self._settings = merged_or_file(self._file, self._by_file, self._configs.config)
-        self._survey = Survey(self._settings, self._source, self._target)
+        self._survey = BackfillSurvey(self._settings, self._source, self._target)
         if self._settings.many_to_one:
             raise ConfigError(
                 f"{self._settings.flow} shares its remote topics with other flows (many.to.one), so it cannot be"
@@ -154,7 +154,7 @@ class _Driver:
         topics = list(dict.fromkeys(options.topics)) or await self._new_topics()
         refuse_held(topics, list(self._configs.records.backfills.values()))
         await self._look_at_selection(topics)
-        asked = Asked(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
+        asked = BackfillRequest(topics, where_of(options.begin, [EARLIEST_WORD]), where_of(options.until, [NOW_WORD]))
         slots = slots_of(options.master)
         work = self._survey.look(asked, slots=slots, bytes_per_second_max=self._bytes_per_second_max)
         found = await within_deadline(self._settings.flow.source, work, "looking at the topics")
@@ -199,7 +199,7 @@ class _Driver:
         if self._selection is not None:
             await self._refuse_others()
             self._settings = self._selection.settings
-            self._survey = Survey(self._settings, self._source, self._target)
+            self._survey = BackfillSurvey(self._settings, self._source, self._target)
 
     async def _refuse_others(self) -> None:
         """Raises: Mm2IsRunning, FlowOfAnotherGroup; see ``mm2py apply``."""
@@ -273,7 +273,7 @@ class _Driver:
             return EXIT_DONE
         refuse_living_driver(backfill, self._clock.wall_ms())
         positions = await self._survey.positions() if backfill.is_filtered else {}
-        await Hold(self._configs, backfill, self._clock).end(State.STOPPED, "abandoned")
+        await Hold(self._configs, backfill, self._clock).end(BackfillState.STOPPED, "abandoned")
         if any(key in backfill.ranges() and not stored.drained for key, stored in positions.items()):
             say(
                 "Its last records were filtered, so the workers may not recognise them, and may report that the source"
@@ -284,7 +284,7 @@ class _Driver:
 
     async def _resume(self, backfill_id: str) -> int:
         backfill = self._known(backfill_id)
-        if backfill.state is State.DONE:
+        if backfill.state is BackfillState.DONE:
             write_out(f"Backfill {backfill.id} is done already.\n")
             return EXIT_DONE
         refuse_living_driver(backfill, self._clock.wall_ms())
@@ -295,7 +295,7 @@ class _Driver:
         self._show_selection()
         if (code := self._confirm()) is not None:
             return code
-        resumed = replace(backfill, run=backfill.run + 1, state=State.COPYING, by=driver_name())
+        resumed = replace(backfill, run=backfill.run + 1, state=BackfillState.COPYING, by=driver_name())
         work = self._survey.bytes_an_offset(sorted(backfill.topics))
         size = await within_deadline(self._settings.flow.source, work, "looking at the topics")
         return await self._copy(resumed, size)
@@ -336,7 +336,7 @@ class _Driver:
             raise  # another driver has it
         except BaseException as error:
             if not outlives_failed_start(backfill):
-                await hold.end(State.STOPPED, str(error))
+                await hold.end(BackfillState.STOPPED, str(error))
             raise
         try:
             outcome = await self._run_job(hold, spark, frame, bytes_an_offset)
@@ -344,7 +344,7 @@ class _Driver:
             raise
         except BaseException as error:
             if not backfill.is_filtered:  # its tasks may have been killed: see docs/backfill.md, Limits
-                await hold.end(State.STOPPED, str(error))
+                await hold.end(BackfillState.STOPPED, str(error))
             raise
         finally:
             with suppress(Exception):
@@ -448,7 +448,7 @@ class _Driver:
     async def _finish(self, hold: Hold, outcome: _Outcome) -> int:
         backfill, flow = hold.backfill, self._settings.flow
         if outcome.is_stopped and not backfill.is_filtered:
-            await hold.end(State.STOPPED, "stopped by an operator")
+            await hold.end(BackfillState.STOPPED, "stopped by an operator")
             say(f"Backfill {backfill.id} is stopped. The workers of {flow} copy the rest.")
             return EXIT_INTERRUPTED
         if outcome.is_stopped or outcome.error is not None:
@@ -458,7 +458,7 @@ class _Driver:
                 f" '{flow}' --resume {backfill.id}. Or let them copy the rest: --abandon {backfill.id}."
             )
             return EXIT_INTERRUPTED if outcome.is_stopped else EXIT_FAILED
-        await until_answered(lambda: hold.end(State.DONE), rng=self._rng)
+        await until_answered(lambda: hold.end(BackfillState.DONE), rng=self._rng)
         rows, kept, as_json = await counted_by_ledger(outcome.rows, flow, self._target), None, self._options.json
         try:
             if self._options.parquet is not None:

@@ -18,7 +18,7 @@ LOCAL: Final = "local[*]"
 RATE_MOST: Final = 1_000_000
 
 
-class Arguments(argparse.Namespace):
+class BackfillArguments(argparse.Namespace):
     """What follows ``backfill`` on the command line."""
 
     file: Path
@@ -38,7 +38,7 @@ class Arguments(argparse.Namespace):
     json: bool
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> BackfillArguments:
     """Read what follows ``backfill`` on the command line.
 
     Raises:
@@ -99,7 +99,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     way.add_argument("--resume", metavar="ID", help="go on with a backfill whose driver has died, or that failed")
     way.add_argument("--abandon", metavar="ID", help="end a backfill: the workers copy the rest")
     parser.add_argument("--json", action="store_true", help="one JSON object: the plan, or the results")
-    found = parser.parse_args(arguments, namespace=Arguments())
+    found = parser.parse_args(arguments, namespace=BackfillArguments())
     says_what = found.topics or found.where or found.select or found.begin != EARLIEST_WORD or found.until != NOW_WORD
     if (found.resume or found.abandon) and says_what:
         raise ConfigError(

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from mm2py.backfill.pipeline.expressions import Expressions
-from mm2py.backfill.plan import MB, PartitionFacts, Plan
-from mm2py.backfill.selection import Selection
+from mm2py.backfill.plan import MB, BackfillFacts, BackfillPlan
+from mm2py.backfill.selection import SettingsSelection
 from mm2py.clock import Clock
 from mm2py.output import TerminalLine
 from mm2py.secret import printable
@@ -24,7 +24,7 @@ RATE_OVER: Final = 10
 """The rate that is shown is that of so many looks."""
 
 
-def selection_lines(flow: str, selection: Selection) -> list[str]:
+def selection_lines(flow: str, selection: SettingsSelection) -> list[str]:
     """Return what will be stored for the workers, and how the file differs besides."""
     lines = [f"{flow}: stored for all workers, behind the hold:", *(f"  {change}" for change in selection.added)]
     if selection.left:
@@ -32,7 +32,7 @@ def selection_lines(flow: str, selection: Selection) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def plan_text(plan: Plan, flow: str, expressions: Expressions, *, as_json: bool) -> str:
+def plan_text(plan: BackfillPlan, flow: str, expressions: Expressions, *, as_json: bool) -> str:
     """Return the plan for people, or as one JSON object."""
     if as_json:
         return json.dumps({**_plan_body(plan, flow), **asdict(expressions)}, indent=2) + "\n"
@@ -100,12 +100,12 @@ def _sum(rows: Sequence[Mapping[str, Any]], name: str, unit: str = "records", si
     return f"{'' if len(known) == len(rows) else 'at least '}{sum(known) / size:,.0f} {unit}"
 
 
-def _row(one: PartitionFacts) -> tuple[str, ...]:
+def _row(one: BackfillFacts) -> tuple[str, ...]:
     size = "?" if one.bytes is None else f"{one.bytes / MB:,.0f}"
     return one.topic, str(one.partition), f"{one.first:,}", f"{one.seam:,}", f"{one.offsets:,}", size
 
 
-def _plan_body(plan: Plan, flow: str) -> dict[str, Any]:
+def _plan_body(plan: BackfillPlan, flow: str) -> dict[str, Any]:
     return {
         "format": 1,
         "flow": flow,

@@ -18,7 +18,7 @@ from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.output import say
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.follow import merged_or_file
 
@@ -79,7 +79,7 @@ async def as_workers_run_by(
     try:
         await table.read()
         config = table.config
-        stored = config.previous if config is not None and config.by is Writer.MM2 else config
+        stored = config.previous if config is not None and config.by is DecidedBy.MM2 else config
         return merged_or_file(file, settings, stored), stored
     except Mm2Error as error:
         say(with_file(f"{error} The settings of the file are used.", file.argument))

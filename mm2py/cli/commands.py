@@ -13,7 +13,7 @@ from mm2py.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandRow:
     """One row."""
 
     name: str
@@ -32,21 +32,21 @@ CHANGE: Final = "Change and repair"
 SPARK: Final = "With Spark"
 
 COMMANDS: Final = (
-    Command(
+    CommandRow(
         "status",
         "mm2py.cli.status",
         LOOK,
         "show how it stands with workers, flows and lag; works when none runs",
         ("mm2py status mm2.properties", "mm2py status mm2.properties --watch 5"),
     ),
-    Command(
+    CommandRow(
         "groups",
         "mm2py.cli.groups",
         LOOK,
         "show where consumer groups may go on on the target, and which are not ready",
         ("mm2py groups mm2.properties 'A->B'", "mm2py groups mm2.properties 'A->B' --group billing"),
     ),
-    Command(
+    CommandRow(
         "translate",
         "mm2py.cli.translate",
         LOOK,
@@ -56,28 +56,28 @@ COMMANDS: Final = (
             "mm2py translate mm2.properties 'A->B' --topic A.orders --partition 0 --offset 1187 --reverse",
         ),
     ),
-    Command(
+    CommandRow(
         "history",
         "mm2py.cli.history",
         LOOK,
         "show who changed settings, paused or restarted what, when and why",
         ("mm2py history mm2.properties", "mm2py history mm2.properties 'A->B' --since 24h"),
     ),
-    Command(
+    CommandRow(
         "apply",
         "mm2py.cli.apply",
         CHANGE,
         "change the settings of flows that run; prints the difference first",
         ("mm2py apply mm2.properties --dry-run", "mm2py apply mm2.properties --yes --reason 'ticket 4711'"),
     ),
-    Command(
+    CommandRow(
         "gaps",
         "mm2py.cli.gaps",
         CHANGE,
         "list what could not be copied and waits for you, and let it go on",
         ("mm2py gaps mm2.properties", "mm2py gaps mm2.properties accept 'A->B:orders:3'"),
     ),
-    Command(
+    CommandRow(
         "replay",
         "mm2py.cli.replay",
         CHANGE,
@@ -87,7 +87,7 @@ COMMANDS: Final = (
             "mm2py replay mm2.properties 'A->B:orders' --append --yes",
         ),
     ),
-    Command(
+    CommandRow(
         "rebuild-ledger",
         "mm2py.cli.rebuild_ledger",
         CHANGE,
@@ -97,14 +97,14 @@ COMMANDS: Final = (
             "mm2py rebuild-ledger mm2.properties 'A->B' --topic orders",
         ),
     ),
-    Command(
+    CommandRow(
         "hash-password",
         "mm2py.cli.hash_password",
         CHANGE,
         "print the hash of a password or a token, for rest.users.file",
         ("mm2py hash-password", "openssl rand -hex 32 | tee token | mm2py hash-password --token"),
     ),
-    Command(
+    CommandRow(
         "backfill",
         "mm2py.cli.backfill",
         SPARK,
@@ -114,7 +114,7 @@ COMMANDS: Final = (
             "mm2py backfill mm2.properties 'A->B' --topics orders --master spark://host:7077 --yes",
         ),
     ),
-    Command(
+    CommandRow(
         "verify",
         "mm2py.cli.verify",
         SPARK,
@@ -126,7 +126,7 @@ HELP: Final = "help"
 """``mm2py help``, and ``mm2py help NAME``, which is ``mm2py NAME --help``."""
 
 
-def command_named(name: str, commands: Sequence[Command] = COMMANDS) -> Command:
+def command_named(name: str, commands: Sequence[CommandRow] = COMMANDS) -> CommandRow:
     """Return a row. Raises: KeyError, there is none."""
     for command in commands:
         if command.name == name:
@@ -135,8 +135,8 @@ def command_named(name: str, commands: Sequence[Command] = COMMANDS) -> Command:
 
 
 def find(
-    arguments: Sequence[str], commands: Sequence[Command] = COMMANDS
-) -> tuple[Command, Sequence[str]] | tuple[None, Sequence[str]]:
+    arguments: Sequence[str], commands: Sequence[CommandRow] = COMMANDS
+) -> tuple[CommandRow, Sequence[str]] | tuple[None, Sequence[str]]:
     """Return the command that a command line begins with, and what follows its name; None: it begins with none.
 
     Raises:
@@ -157,7 +157,7 @@ def find(
     return None, arguments
 
 
-def overview(commands: Sequence[Command] = COMMANDS) -> str:
+def overview(commands: Sequence[CommandRow] = COMMANDS) -> str:
     """Return the list of all commands, under their headings."""
     width = max(len(command.name) for command in commands)
     lines: list[str] = []
@@ -168,6 +168,6 @@ def overview(commands: Sequence[Command] = COMMANDS) -> str:
     return "\n".join(lines[1:])
 
 
-def examples_of(command: Command) -> str:
+def examples_of(command: CommandRow) -> str:
     """Return what stands at the end of the help of one command."""
     return "\n".join(["examples:", *(f"  {line}" for line in command.examples)])

@@ -14,14 +14,14 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
 from mm2py.flow_clusters import both_of
 from mm2py.records.connector_config import FlowConfig
-from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 
 
 class FlowSides(NamedTuple):
     """Both clusters of a flow."""
 
-    source: Side
-    target: Side
+    source: InquirySide
+    target: InquirySide
 
 
 @asynccontextmanager
@@ -35,8 +35,8 @@ async def sides_of(command: str, settings: FlowSettings) -> AsyncIterator[FlowSi
     patience = patience_of_commands(SystemClock())
     async with both_of(command, settings, rng) as (source, target):
         sides = FlowSides(
-            Side(settings.flow.source, source, patience),
-            Side(settings.flow.target, target, patience),
+            InquirySide(settings.flow.source, source, patience),
+            InquirySide(settings.flow.target, target, patience),
         )
         try:
             await asyncio.gather(*(side.probe() for side in sides))
@@ -47,7 +47,7 @@ async def sides_of(command: str, settings: FlowSettings) -> AsyncIterator[FlowSi
 
 
 async def settings_of_workers(
-    file: SettingsFile, settings: FlowSettings, target: Side
+    file: SettingsFile, settings: FlowSettings, target: InquirySide
 ) -> tuple[FlowSettings, FlowConfig | None]:
     """Return the settings by which the workers run a flow, as ``as_workers_run_by``.
 

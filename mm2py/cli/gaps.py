@@ -40,7 +40,7 @@ from mm2py.text_table import text_table
 POLL_S: Final = 0.5
 
 
-class Wanted(NamedTuple):
+class WantedPartition(NamedTuple):
     """What ``accept`` names: one partition of a topic, or all that are stopped (None)."""
 
     flow: Flow
@@ -52,15 +52,15 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """What became of one command. ``text`` is the owner's answer, or why there is none."""
 
-    wanted: Wanted
+    wanted: WantedPartition
     carried_out: bool
     text: str
 
 
-class Arguments(argparse.Namespace):
+class GapsArguments(argparse.Namespace):
     """What follows ``gaps`` on the command line."""
 
     file: Path
@@ -71,7 +71,7 @@ class Arguments(argparse.Namespace):
     partitions: list[str]
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> GapsArguments:
     """Read what follows ``gaps`` on the command line.
 
     Raises:
@@ -91,13 +91,13 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     parser.add_argument("--all", action="store_true", help="also list gaps that need no operator")
-    found = parser.parse_intermixed_args(arguments, namespace=Arguments())
+    found = parser.parse_intermixed_args(arguments, namespace=GapsArguments())
     if found.action == "accept" and not found.partitions:
         parser.error("accept names no partition")
     return found
 
 
-def wanted_of(texts: Sequence[str]) -> list[Wanted]:
+def wanted_of(texts: Sequence[str]) -> list[WantedPartition]:
     """Read ``A->B:TOPIC`` and ``A->B:TOPIC:PARTITION``.
 
     Raises:
@@ -110,7 +110,7 @@ def wanted_of(texts: Sequence[str]) -> list[Wanted]:
         topic, colon, number = rest.partition(":")
         if not topic or (colon and not (number.isascii() and number.isdecimal())):
             raise ConfigError(f"{text!r} names no partition.", remedy="Write it as A->B:TOPIC:PARTITION, in quotes.")
-        found.append(Wanted(parse_flow(flow), topic, int(number) if colon else None))
+        found.append(WantedPartition(parse_flow(flow), topic, int(number) if colon else None))
     return found
 
 
@@ -126,8 +126,8 @@ async def read_gaps(settings: FlowSettings, brokers: Brokers) -> list[Gap]:
 
 
 async def accept(
-    settings: FlowSettings, brokers: Brokers, wanted: Sequence[Wanted], *, clock: Clock, rng: random.Random
-) -> list[Outcome]:
+    settings: FlowSettings, brokers: Brokers, wanted: Sequence[WantedPartition], *, clock: Clock, rng: random.Random
+) -> list[CommandOutcome]:
     """Write a command for each open gap that ``wanted`` names, and wait for the answers.
 
     Raises:
@@ -136,15 +136,15 @@ async def accept(
     """
     table = GapTable(brokers, settings.status_topic)
     await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
-    outcomes: list[Outcome] = []
-    commands: dict[str, tuple[Wanted, Command]] = {}
+    outcomes: list[CommandOutcome] = []
+    commands: dict[str, tuple[WantedPartition, Command]] = {}
     for one in wanted:
         latest: dict[int, Gap] = {}
         for gap in sorted(table.gaps(), key=lambda gap: gap.at_ms):
             if gap.is_open and gap.topic == one.topic and one.partition in {None, gap.partition}:
                 latest[gap.partition] = gap
         if not latest:
-            outcomes.append(Outcome(one, False, "no gap of it is open."))
+            outcomes.append(CommandOutcome(one, False, "no gap of it is open."))
         for partition, gap in sorted(latest.items()):
             command = Command(uuid.uuid4().hex[:16], one.topic, partition, gap.position, clock.wall_ms())
             commands[command.command_id] = (one._replace(partition=partition), command)
@@ -159,9 +159,9 @@ async def accept(
     return outcomes + await _answers(log, commands)
 
 
-async def _answers(log: GapLog, commands: dict[str, tuple[Wanted, Command]]) -> list[Outcome]:
+async def _answers(log: GapLog, commands: dict[str, tuple[WantedPartition, Command]]) -> list[CommandOutcome]:
     left = dict(commands)
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
     why = ""
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -170,7 +170,7 @@ async def _answers(log: GapLog, commands: dict[str, tuple[Wanted, Command]]) -> 
                 for command_id, (one, command) in list(left.items()):
                     answer = log.answer_to(command)
                     if answer is not None:
-                        outcomes.append(Outcome(one, answer.carried_out, answer.text))
+                        outcomes.append(CommandOutcome(one, answer.carried_out, answer.text))
                         del left[command_id]
                 await asyncio.sleep(POLL_S if left else 0)
     except TimeoutError:
@@ -178,7 +178,7 @@ async def _answers(log: GapLog, commands: dict[str, tuple[Wanted, Command]]) -> 
     except KafkaError as error:
         why = f"whether it was carried out cannot be read ({error.what.rstrip('.')})"
     silent = "it is still being carried out, or will be once {} runs."
-    outcomes += [Outcome(one, False, f"{why}: {silent.format(one.flow)}") for one, _ in left.values()]
+    outcomes += [CommandOutcome(one, False, f"{why}: {silent.format(one.flow)}") for one, _ in left.values()]
     return outcomes
 
 
@@ -240,9 +240,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def list_or_accept(
-    options: Arguments,
+    options: GapsArguments,
     flows: Sequence[FlowSettings],
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedPartition],
     write: Write,
     warn: Write,
     *,
@@ -256,7 +256,7 @@ async def list_or_accept(
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     found: list[tuple[Flow, Gap]] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[CommandOutcome] = []
     unread: list[Flow] = []
     for settings in flows:
         ours = [one for one in wanted if one.flow == settings.flow]
@@ -271,7 +271,7 @@ async def list_or_accept(
                 found += [(settings.flow, gap) for gap in gaps if gap.is_open or options.all]
         except Mm2Error as error:
             unread.append(settings.flow)
-            outcomes += [Outcome(one, False, str(error)) for one in ours]
+            outcomes += [CommandOutcome(one, False, str(error)) for one in ours]
             if not ours:
                 warn(f"{settings.flow} cannot be listed: {error}")
         finally:
@@ -318,14 +318,14 @@ def gaps_json(found: Sequence[tuple[Flow, Gap]]) -> str:
     return json_of([GapBody.of(flow, gap) for flow, gap in found])
 
 
-def outcomes_text(outcomes: Sequence[Outcome]) -> str:
+def outcomes_text(outcomes: Sequence[CommandOutcome]) -> str:
     return "".join(
         printable(f"{one.wanted}: {'accepted' if one.carried_out else 'not accepted'}, {one.text}") + "\n"
         for one in outcomes
     )
 
 
-def outcomes_json(outcomes: Sequence[Outcome]) -> str:
+def outcomes_json(outcomes: Sequence[CommandOutcome]) -> str:
     rows = [
         {
             "flow": str(one.wanted.flow),

@@ -31,7 +31,7 @@ from mm2py.status.target_alone import GroupsQuestion, GroupsTold
 from mm2py.text_table import text_table
 
 
-class Arguments(argparse.Namespace):
+class GroupsArguments(argparse.Namespace):
     """What follows ``groups`` on the command line."""
 
     file: Path
@@ -41,7 +41,7 @@ class Arguments(argparse.Namespace):
     all: bool
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> GroupsArguments:
     """Read what follows ``groups`` on the command line.
 
     Raises:
@@ -61,7 +61,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object, with all partitions")
     parser.add_argument("--all", action="store_true", help="do not cut long lists")
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=GroupsArguments())
 
 
 def run(arguments: Sequence[str]) -> int:

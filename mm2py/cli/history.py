@@ -32,7 +32,7 @@ FLOWS_AT_ONCE = 8
 Entries = Sequence[tuple[Flow, HistoryEntry]]
 
 
-class Arguments(argparse.Namespace):
+class HistoryArguments(argparse.Namespace):
     """What follows ``history`` on the command line."""
 
     file: Path
@@ -42,7 +42,7 @@ class Arguments(argparse.Namespace):
     json: bool
 
 
-def parse_arguments(arguments: Sequence[str], *, now_ms: int) -> Arguments:
+def parse_arguments(arguments: Sequence[str], *, now_ms: int) -> HistoryArguments:
     """Read what follows ``history`` on the command line.
 
     Raises:
@@ -58,7 +58,7 @@ def parse_arguments(arguments: Sequence[str], *, now_ms: int) -> Arguments:
     parser.add_argument("flow", metavar="A->B", nargs="?", help="only this flow")
     parser.add_argument("--since", metavar="TIME", help=f"only what was done then or later: {MOMENTS}")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    found = parser.parse_args(arguments, namespace=Arguments())
+    found = parser.parse_args(arguments, namespace=HistoryArguments())
     found.flow = None if found.flow is None else parse_flow(str(found.flow))
     if found.since is not None:
         text = str(found.since)
@@ -105,7 +105,7 @@ def flows_of(file: SettingsFile, wanted: Flow | None) -> tuple[list[FlowSettings
 
 
 async def show(
-    options: Arguments,
+    options: HistoryArguments,
     flows: Sequence[FlowSettings],
     write: Write,
     warn: Write,

@@ -25,7 +25,7 @@ from mm2py import __version__
 from mm2py.cli import rest_process, supervisor
 from mm2py.cli.command import CommandParser
 from mm2py.cli.commands import COMMANDS, HELP, find, overview
-from mm2py.cli.rest_process import Bound, RestProcess
+from mm2py.cli.rest_process import BoundSocket, RestProcess
 from mm2py.clock import SystemClock
 from mm2py.compiled_core import CHOICE
 from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
@@ -52,7 +52,7 @@ VERSION_CAPS_VARIABLE: Final = "MM2PY_API_VERSION_CAPS"
 """For tests against old protocol versions: ``0:9,1:13`` caps Produce (0) at 9 and Fetch (1) at 13."""
 
 
-class Arguments(argparse.Namespace):
+class WorkerArguments(argparse.Namespace):
     """What the command line says."""
 
     file: Path
@@ -66,7 +66,7 @@ class Arguments(argparse.Namespace):
     rest_sockets: str | None
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> WorkerArguments:
     """Read the command line.
 
     Raises:
@@ -96,7 +96,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
     supervisor.add_arguments(parser)
     parser.add_argument("--version", action="version", version=f"mm2py {__version__}, {CHOICE}")
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=WorkerArguments())
 
 
 def recopies_of(texts: Sequence[str]) -> dict[Flow, set[str]]:
@@ -289,7 +289,7 @@ def run(arguments: Sequence[str]) -> int:
         return runner.run(main_task())
 
 
-def _bound(options: Arguments, settings: RestSettings, log: FilteringBoundLogger) -> list[Bound]:
+def _bound(options: WorkerArguments, settings: RestSettings, log: FilteringBoundLogger) -> list[BoundSocket]:
     number = options.worker_number or 1
     if options.rest_sockets is None:
         return rest_process.bind(settings, log, number=number)
@@ -297,8 +297,8 @@ def _bound(options: Arguments, settings: RestSettings, log: FilteringBoundLogger
 
 
 def _rest_process(
-    options: Arguments,
-    bound: Sequence[Bound],
+    options: WorkerArguments,
+    bound: Sequence[BoundSocket],
     herder: Herder,
     configuration: Configuration,
     log: FilteringBoundLogger,

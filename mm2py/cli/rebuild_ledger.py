@@ -29,7 +29,7 @@ from mm2py.logs import make_logger
 from mm2py.output import TerminalLine, Write, write_out
 from mm2py.rebuilding.pairing import NotRebuildable
 from mm2py.rebuilding.rebuild import LedgerRebuild
-from mm2py.rebuilding.survey import MissingPart, Outcome, PartitionReport, Selection, Survey
+from mm2py.rebuilding.survey import LedgerSurvey, MissingPart, PartitionSelection, RebuildOutcome, RebuildReport
 from mm2py.secret import printable
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 
@@ -42,7 +42,7 @@ LEADERS_S: Final = 10.0
 AGAIN_S: Final = 0.5
 
 
-class Arguments(argparse.Namespace):
+class RebuildArguments(argparse.Namespace):
     """What follows ``rebuild-ledger`` on the command line."""
 
     file: Path
@@ -54,7 +54,7 @@ class Arguments(argparse.Namespace):
     json: bool
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> RebuildArguments:
     """Read what follows ``rebuild-ledger`` on the command line.
 
     Raises:
@@ -84,7 +84,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be compared")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=RebuildArguments())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -112,37 +112,37 @@ def run(arguments: Sequence[str]) -> int:
         write_out(json.dumps(found, indent=2) + "\n")
     else:
         counts = Counter(one.outcome for one in reports)
-        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in RebuildOutcome if counts[outcome])
         write_out(f"{len(reports)} partition(s): {told or 'nothing to do'}\n")
     return code
 
 
-def exit_code_of(reports: Sequence[PartitionReport]) -> int:
+def exit_code_of(reports: Sequence[RebuildReport]) -> int:
     outcomes = {one.outcome for one in reports}
-    if Outcome.FAILED in outcomes:
+    if RebuildOutcome.FAILED in outcomes:
         return EXIT_FAILED
-    return EXIT_WAITS if Outcome.REFUSED in outcomes else EXIT_DONE
+    return EXIT_WAITS if RebuildOutcome.REFUSED in outcomes else EXIT_DONE
 
 
-def line_of(report: PartitionReport) -> str:
+def line_of(report: RebuildReport) -> str:
     """Return what people read of one partition."""
     return f"{report.topic}-{report.partition}: {report.outcome}" + (f", {report.text}" if report.text else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RebuildJob:
     """What the command line asks for, between two clusters."""
 
     settings: FlowSettings
     source: Brokers
     target: Brokers
-    selection: Selection
+    selection: PartitionSelection
     bytes_per_second: int | None
     is_dry_run: bool = False
 
     async def do(
-        self, tell: Callable[[PartitionReport], object], progress: Callable[[MissingPart, int], object], clock: Clock
-    ) -> list[PartitionReport]:
+        self, tell: Callable[[RebuildReport], object], progress: Callable[[MissingPart, int], object], clock: Clock
+    ) -> list[RebuildReport]:
         """Rebuild what is missing, one partition after another.
 
         After a cluster has not answered, the other partitions are not tried.
@@ -160,7 +160,7 @@ class Job:
         survey = await within_deadline(alias, until_answered(lambda: self._survey(clock), rng=rng), "reading ledgers")
         reports = survey.reports
         for report in reports:
-            if report.outcome is not Outcome.WHOLE:
+            if report.outcome is not RebuildOutcome.WHOLE:
                 tell(report)
         rebuild = LedgerRebuild(
             self.settings,
@@ -174,46 +174,48 @@ class Job:
         is_over = False
         for part in survey.missing:
             if is_over:
-                report = part.report(Outcome.FAILED, "not tried")
+                report = part.report(RebuildOutcome.FAILED, "not tried")
             else:
                 report = await self._one(rebuild, part, progress)
-            is_over = report.outcome is Outcome.FAILED
+            is_over = report.outcome is RebuildOutcome.FAILED
             reports.append(report)
             tell(report)
         return reports
 
-    async def _survey(self, clock: Clock) -> Survey:
+    async def _survey(self, clock: Clock) -> LedgerSurvey:
         """Return what is missing. A leader that moves is back within ``LEADERS_S``."""
         log, until_s = make_logger("warning", "text"), clock.monotonic() + LEADERS_S
         while True:
-            survey = Survey(self.settings, self.source, self.target, clock)
+            survey = LedgerSurvey(self.settings, self.source, self.target, clock)
             await survey.look(self.selection, log)
-            if clock.monotonic() >= until_s or all(one.outcome is not Outcome.FAILED for one in survey.reports):
+            if clock.monotonic() >= until_s or all(one.outcome is not RebuildOutcome.FAILED for one in survey.reports):
                 return survey
             await asyncio.sleep(AGAIN_S)
 
     async def _one(
         self, rebuild: LedgerRebuild, part: MissingPart, progress: Callable[[MissingPart, int], object]
-    ) -> PartitionReport:
+    ) -> RebuildReport:
         if self.is_dry_run:
             end = "the end" if part.target_end is None else f"offset {part.target_end}"
             text = f"would be compared up to source offset {part.source_end}, and {part.remote_topic} up to {end}"
-            return part.report(Outcome.MISSING, text)
+            return part.report(RebuildOutcome.MISSING, text)
         try:
             ledger = await rebuild.rebuild(part, lambda offset: progress(part, offset))
         except NotRebuildable as error:
-            return part.report(Outcome.REFUSED, error.why)
+            return part.report(RebuildOutcome.REFUSED, error.why)
         except Mm2Error as error:
-            return part.report(Outcome.FAILED, str(error))
+            return part.report(RebuildOutcome.FAILED, str(error))
         text = f"{ledger.record_count:,} records up to source offset {part.source_end}"
-        return part.report(Outcome.REBUILT, text, ledger.record_count)
+        return part.report(RebuildOutcome.REBUILT, text, ledger.record_count)
 
 
-async def _work(file: SettingsFile, settings: FlowSettings, options: Arguments, write: Write) -> list[PartitionReport]:
+async def _work(
+    file: SettingsFile, settings: FlowSettings, options: RebuildArguments, write: Write
+) -> list[RebuildReport]:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     shown = _Progress()
 
-    def tell(report: PartitionReport) -> None:
+    def tell(report: RebuildReport) -> None:
         shown.clear()
         write(f"{printable(line_of(report))}\n")
 
@@ -221,9 +223,9 @@ async def _work(file: SettingsFile, settings: FlowSettings, options: Arguments, 
         alias = settings.flow.target
         settings = await within_deadline(alias, as_workers_run(file, settings, target), "reading settings")
         topics = [settings.source_topic(topic) for topic in options.topic]
-        selection = Selection(topics, options.partition)
+        selection = PartitionSelection(topics, options.partition)
         rate = options.max_mb_per_second * MB
-        job = Job(settings, source, target, selection, rate, is_dry_run=options.dry_run)
+        job = RebuildJob(settings, source, target, selection, rate, is_dry_run=options.dry_run)
         try:
             return await job.do(tell, shown.show, SystemClock())
         finally:

@@ -17,7 +17,7 @@ from mm2py.command_lines import FILE, with_file
 from mm2py.config.configuration import as_argument, load_configuration
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import check_quoted, parse_flow
-from mm2py.copying.replay import Selection, append, export, survey
+from mm2py.copying.replay import ReplaySelection, append, export, survey
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow_clusters import target_of
 from mm2py.kafka.gate import gated_alone
@@ -35,7 +35,7 @@ class CannotExport(Mm2Error):
     """The file cannot be written."""
 
 
-class Arguments(argparse.Namespace):
+class ReplayArguments(argparse.Namespace):
     """What the command line says."""
 
     file: Path
@@ -48,7 +48,7 @@ class Arguments(argparse.Namespace):
     offset: int | None
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> ReplayArguments:
     """Read what stands behind ``replay``.
 
     Raises:
@@ -75,14 +75,14 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
     parser.add_argument("--partition", metavar="N", type=int, help="only those of this source partition")
     parser.add_argument("--offset", metavar="N", type=int, help="only the one of this source offset")
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=ReplayArguments())
 
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code."""
     options = parse_arguments(arguments)
     settings, topic = _flow_and_topic(options)
-    selection = Selection(topic, options.partition, options.offset)
+    selection = ReplaySelection(topic, options.partition, options.offset)
 
     async def main_task() -> int:
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
@@ -107,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
     return asyncio.run(main_task())
 
 
-def _flow_and_topic(options: Arguments) -> tuple[FlowSettings, str]:
+def _flow_and_topic(options: ReplayArguments) -> tuple[FlowSettings, str]:
     check_quoted(options.what)
     text, colon, topic = options.what.rpartition(":")
     if not colon or not _FILE_NAME.fullmatch(topic):
@@ -123,7 +123,7 @@ def _flow_and_topic(options: Arguments) -> tuple[FlowSettings, str]:
     raise ConfigError(f"{options.file} enables no flow {flow}.", remedy="Name a flow of the file.")
 
 
-async def export_to(settings: FlowSettings, target: Brokers, selection: Selection, directory: Path) -> int:
+async def export_to(settings: FlowSettings, target: Brokers, selection: ReplaySelection, directory: Path) -> int:
     """Write the selected records to a new file that only its owner may read."""
     quarantine, path = _quarantine(settings), directory / f"{selection.topic}.jsonl"
     file: IO[str] | None = None
@@ -151,7 +151,7 @@ async def export_to(settings: FlowSettings, target: Brokers, selection: Selectio
 async def append_to(
     settings: FlowSettings,
     target: Brokers,
-    selection: Selection,
+    selection: ReplaySelection,
     *,
     yes: bool,
     stop_partitions: bool = False,
@@ -204,7 +204,7 @@ def _quarantine(settings: FlowSettings) -> str:
     return quarantine(settings.flow.source).name
 
 
-def _nothing(settings: FlowSettings, selection: Selection) -> str:
+def _nothing(settings: FlowSettings, selection: ReplaySelection) -> str:
     return f"{_quarantine(settings)} on {settings.target.alias} holds nothing of that kind of {selection.topic}."
 
 

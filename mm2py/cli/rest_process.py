@@ -44,7 +44,7 @@ Answer = Callable[[str], Iterable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundSocket:
     """A socket that listens, and for what it was opened. A listener has one for each address of its host."""
 
     listener: Listener
@@ -59,7 +59,7 @@ class Bound:
         return str(replace(self.listener, port=port))
 
 
-def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) -> list[Bound]:
+def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) -> list[BoundSocket]:
     """Listen wherever the settings say. No request is answered before the REST process runs.
 
     Args:
@@ -67,11 +67,11 @@ def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) 
     Raises:
         ConfigError: an address that the file names cannot be listened at. The default one only warns.
     """
-    found: list[Bound] = []
+    found: list[BoundSocket] = []
     for place, listener in enumerate(settings.listeners):
         at = listener.of_worker(number)
         try:
-            found += [Bound(at, place, opened) for opened in _listen(at)]
+            found += [BoundSocket(at, place, opened) for opened in _listen(at)]
         except OSError as error:
             why = f"Cannot listen at {at}: {error.strerror or error}."
             if settings.is_explicit or listener.for_probes:
@@ -88,7 +88,7 @@ def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) 
     return found
 
 
-def addresses(bound: Sequence[Bound]) -> list[str]:
+def addresses(bound: Sequence[BoundSocket]) -> list[str]:
     """Return where the sockets listen, each place once."""
     return list(dict.fromkeys(one.address for one in bound))
 
@@ -117,7 +117,7 @@ def open_sockets(settings: RestSettings, log: FilteringBoundLogger, *, number: i
     return [(one.number, one.socket.detach()) for one in bound]
 
 
-def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number: int) -> list[Bound]:
+def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number: int) -> list[BoundSocket]:
     """Return the sockets that the parent of a worker has opened for it, by what ``open_sockets`` has returned.
 
     Raises:
@@ -126,7 +126,7 @@ def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number:
     if any(place >= len(settings.listeners) for place, _ in sockets):
         raise ConfigError("The file has fewer listeners by now.", remedy="Restart all workers with their parent.")
     return [
-        Bound(settings.listeners[place].of_worker(number), place, socket.socket(fileno=descriptor))
+        BoundSocket(settings.listeners[place].of_worker(number), place, socket.socket(fileno=descriptor))
         for place, descriptor in sockets
     ]
 
@@ -207,7 +207,7 @@ class RestProcess:
     def __init__(
         self,
         arguments: Sequence[str],
-        bound: Sequence[Bound],
+        bound: Sequence[BoundSocket],
         answer: Answer,
         *,
         rng: random.Random,

@@ -37,7 +37,7 @@ _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
 """Whether a terminal cuts long lines or wraps them."""
 
 
-class Arguments(argparse.Namespace):
+class StatusArguments(argparse.Namespace):
     """What follows ``status`` on the command line."""
 
     file: Path
@@ -47,7 +47,7 @@ class Arguments(argparse.Namespace):
     watch: float | None
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> StatusArguments:
     """Read what follows ``status`` on the command line.
 
     Raises:
@@ -74,7 +74,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         metavar="SECONDS",
         help=f"look again every so often (default {WATCH_EVERY_S:g}) until Ctrl-C",
     )
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=StatusArguments())
 
 
 def _seconds(text: str) -> float:
@@ -115,7 +115,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 async def show(
-    options: Arguments,
+    options: StatusArguments,
     inquiry: Inquiry,
     write: Write,
     stopped: asyncio.Event,
@@ -161,7 +161,9 @@ async def _look(inquiry: Inquiry, stopped: asyncio.Event) -> Report | None:
         await asyncio.gather(looking, stopping, return_exceptions=True)
 
 
-def _rendered(options: Arguments, report: Report, code: int, *, styled: bool, screen: Callable[[], int] | None) -> str:
+def _rendered(
+    options: StatusArguments, report: Report, code: int, *, styled: bool, screen: Callable[[], int] | None
+) -> str:
     watches = options.watch is not None
     if options.json:
         return json_of(StatusBody.of(report, exit_code=code), indent=None if watches else 2)

@@ -28,7 +28,7 @@ _NOTHING_TO_DRAIN: Final = frozenset({DRAINED, -signal.SIGTERM, -signal.SIGINT})
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerEnded:
     """A worker has ended, or could not be started (``code`` is None)."""
 
     worker: int
@@ -71,7 +71,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainWorkers:
     """Let these workers drain, and send ``DrainOverdue`` after the time that may take."""
 
     workers: tuple[int, ...]
@@ -93,8 +93,8 @@ class Finish:
     code: int
 
 
-Event = Ended | PauseOver | Signalled | DrainOverdue
-Effect = Start | Pause | Drain | Kill | Finish
+Event = WorkerEnded | PauseOver | Signalled | DrainOverdue
+Effect = Start | Pause | DrainWorkers | Kill | Finish
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Supervision:
     def step(self, event: Event) -> list[Effect]:
         """Take in what happened, and return what to do about it, in this order."""
         match event:
-            case Ended():
+            case WorkerEnded():
                 return self._on_end(event)
             case PauseOver(number):
                 if self._stopping:
@@ -159,7 +159,7 @@ class Supervision:
             return self._kill("a second signal")
         return [] if self._stopping else self._stop("a signal; a second one stops at once")
 
-    def _on_end(self, event: Ended) -> list[Effect]:
+    def _on_end(self, event: WorkerEnded) -> list[Effect]:
         worker = self._workers[event.worker]
         worker.runs, worker.last_code = False, event.code
         if self._stopping:
@@ -176,7 +176,7 @@ class Supervision:
 
     def _stop(self, why: str) -> list[Effect]:
         self._stopping = True
-        return [Drain(self.running, why)] if self.running else self._finish_if_none_runs()
+        return [DrainWorkers(self.running, why)] if self.running else self._finish_if_none_runs()
 
     def _kill(self, why: str) -> list[Effect]:
         return [Kill(self.running, why)] if self.running else []

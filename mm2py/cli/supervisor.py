@@ -30,10 +30,9 @@ from mm2py.cli.rest_process import SOCKETS_OPTION, open_sockets, refuse_shared_p
 from mm2py.cli.supervision import (
     DRAINED,
     REFUSED,
-    Drain,
     DrainOverdue,
+    DrainWorkers,
     Effect,
-    Ended,
     Event,
     Finish,
     Kill,
@@ -42,6 +41,7 @@ from mm2py.cli.supervision import (
     Signalled,
     Start,
     Supervision,
+    WorkerEnded,
 )
 from mm2py.config.rest import RestSettings
 from mm2py.errors import ConfigError
@@ -246,7 +246,7 @@ class Parent:
                     self._start(number)
                 case Pause(number, pause_s):
                     self._after(pause_s, PauseOver(number))
-                case Drain(numbers, why):
+                case DrainWorkers(numbers, why):
                     self._log.info("parent.stopping", workers=len(numbers), why=why)
                     self._after(self._drain_most_s, DrainOverdue())
                     for number in numbers:
@@ -277,7 +277,7 @@ class Parent:
                 pass_fds=list(self._inherited.get(number, ())),
             )
         except OSError as error:
-            self._events.put_nowait(Ended(number, None, 0.0, str(error)))
+            self._events.put_nowait(WorkerEnded(number, None, 0.0, str(error)))
             return
         self._starts[number] += 1
         self._running[number] = _Process(process, loop.time())
@@ -292,11 +292,11 @@ class Parent:
 
     def _on_end(self, number: int, code: int) -> None:
         lived_s = asyncio.get_running_loop().time() - self._running[number].begun_s
-        self._events.put_nowait(Ended(number, code, lived_s))
+        self._events.put_nowait(WorkerEnded(number, code, lived_s))
 
     def _report(self, event: Event, effects: Sequence[Effect]) -> None:
         """Log how a worker ended, and when it is started again."""
-        if not isinstance(event, Ended):
+        if not isinstance(event, WorkerEnded):
             return
         pauses_s = [effect.pause_s for effect in effects if isinstance(effect, Pause)]
         again = {"again_in_s": round(pauses_s[0], 1)} if pauses_s else {}

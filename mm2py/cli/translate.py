@@ -28,7 +28,7 @@ from mm2py.status.offset_report import line_of, what_is_unchecked
 from mm2py.status.target_alone import OffsetsQuestion, OffsetsTold
 
 
-class Arguments(argparse.Namespace):
+class TranslateArguments(argparse.Namespace):
     """What follows ``translate`` on the command line."""
 
     file: Path
@@ -40,7 +40,7 @@ class Arguments(argparse.Namespace):
     json: bool
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> TranslateArguments:
     """Read what follows ``translate`` on the command line.
 
     Raises:
@@ -64,7 +64,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
         "--reverse", action="store_true", help="the offsets are the target's; --topic may be its name there, too"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=TranslateArguments())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-async def _ask(file: SettingsFile, settings: FlowSettings, options: Arguments) -> OffsetsTold:
+async def _ask(file: SettingsFile, settings: FlowSettings, options: TranslateArguments) -> OffsetsTold:
     async with sides_of("translate", settings) as (source, target):
         settings, _ = await settings_of_workers(file, settings, target)
         topic = settings.source_topic(options.topic, is_reverse=options.reverse)

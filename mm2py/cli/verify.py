@@ -21,7 +21,7 @@ from mm2py.backfill.verifying import job
 from mm2py.backfill.verifying.job import DifferingKeys, RangeTask, open_sides
 from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.backfill.verifying.results import RangeResult, Verification, body, certificate, rows, table
-from mm2py.backfill.verifying.verification import Verifier, Wanted
+from mm2py.backfill.verifying.verification import Verifier, WantedRanges
 from mm2py.cli.command import CommandParser, as_workers_run, number_up_to, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
@@ -44,7 +44,7 @@ QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERR
 SEEDS: Final = 1 << 31
 
 
-class Arguments(argparse.Namespace):
+class VerifyArguments(argparse.Namespace):
     """What follows ``verify`` on the command line."""
 
     file: Path
@@ -61,7 +61,7 @@ class Arguments(argparse.Namespace):
     json: bool
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> VerifyArguments:
     """Read what follows ``verify`` on the command line.
 
     Raises:
@@ -98,7 +98,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--parquet", metavar="DIR", help="write the result of each range there")
     parser.add_argument("--certificate", metavar="FILE", type=Path, help="write what was compared there, with its date")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    found = parser.parse_args(arguments, namespace=Arguments())
+    found = parser.parse_args(arguments, namespace=VerifyArguments())
     if found.seed is not None and found.sample is None:
         parser.error("--seed needs --sample")
     return found
@@ -153,7 +153,7 @@ def run(arguments: Sequence[str]) -> int:
     return show(found, options)
 
 
-def wanted_of(options: Arguments, clock: Clock) -> Wanted:
+def wanted_of(options: VerifyArguments, clock: Clock) -> WantedRanges:
     """Return what the command line asks for. Raises: as ``since_ms``."""
     seed = 0
     asked: dict[str, Any] = {}
@@ -164,10 +164,10 @@ def wanted_of(options: Arguments, clock: Clock) -> Wanted:
     if options.since is not None:
         since = since_ms(options.since, clock.wall_ms())
         asked["since_ms"] = since
-    return Wanted(options.topics, since, options.sample, seed, options.max_mb_per_second * MB, asked)
+    return WantedRanges(options.topics, since, options.sample, seed, options.max_mb_per_second * MB, asked)
 
 
-def check_places(options: Arguments) -> None:
+def check_places(options: VerifyArguments) -> None:
     """Refuse what could not be written after an hour of reading.
 
     Raises:
@@ -179,7 +179,7 @@ def check_places(options: Arguments) -> None:
         raise ConfigError(f"{options.parquet} exists.", remedy="Name a folder that does not.")
 
 
-def show(found: Verification, options: Arguments) -> int:
+def show(found: Verification, options: VerifyArguments) -> int:
     """Print what was found, write the certificate, and return the exit code."""
     code = EXIT_FAILED if found.is_different or found.has_problems else EXIT_DONE
     if options.certificate is not None:
@@ -223,7 +223,7 @@ class SparkJob:
 
 
 async def _verify(
-    file: SettingsFile, settings: FlowSettings, options: Arguments, wanted: Wanted, session: SparkSession
+    file: SettingsFile, settings: FlowSettings, options: VerifyArguments, wanted: WantedRanges, session: SparkSession
 ) -> Verification:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     task = RangeTask(str(options.file.absolute()), str(settings.flow), wanted.bytes_per_second)

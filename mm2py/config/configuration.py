@@ -26,7 +26,7 @@ from mm2py.config.flow_properties import (
     stored_keys,
 )
 from mm2py.config.flows import FlowsReading, FlowUnsupported
-from mm2py.config.inventory import Item, may_mean_enabled, take_inventory, unknown_told
+from mm2py.config.inventory import FileItem, may_mean_enabled, take_inventory, unknown_told
 from mm2py.config.kinds import BadValue, string
 from mm2py.config.layers import (
     Layer,
@@ -38,7 +38,7 @@ from mm2py.config.layers import (
     listed_flows,
     named,
 )
-from mm2py.config.properties import Entry, Properties, read_properties
+from mm2py.config.properties import Properties, PropertyEntry, read_properties
 from mm2py.config.resolution import resolve_references
 from mm2py.config.row import Key, Status
 from mm2py.config.settings import Configuration, FlowSettings
@@ -142,7 +142,7 @@ class SettingsFile:
     def switching_on(self, flow: Flow) -> SettingsFile:
         """Return the same file with a flow enabled: so that its addresses can be read."""
         key = f"{flow}.{keys.ENABLED.name}"
-        entries = {**self.properties.entries, key: Entry("true", key, 0)}
+        entries = {**self.properties.entries, key: PropertyEntry("true", key, 0)}
         return replace(self, properties=replace(self.properties, entries=entries))
 
     def alone(self, flow: Flow) -> SettingsFile:
@@ -152,7 +152,7 @@ class SettingsFile:
         """
         found = self.configuration()
         others = [f"{other}.{keys.ENABLED.name}" for other in (*(one.flow for one in found.flows), *found.refused)]
-        entries = {**self.properties.entries, **{key: Entry("false", key, 0) for key in others}}
+        entries = {**self.properties.entries, **{key: PropertyEntry("false", key, 0) for key in others}}
         return replace(self, properties=replace(self.properties, entries=entries)).switching_on(flow)
 
 
@@ -198,7 +198,7 @@ def with_flow(file: SettingsFile, name: str) -> SettingsFile:
 def _with_new_names(properties: Properties) -> Properties:
     """Return the same file with the names that some settings have since MirrorMaker 2 4.0."""
     values = {key: entry.value for key, entry in properties.entries.items()}
-    entries: dict[str, Entry] = {}
+    entries: dict[str, PropertyEntry] = {}
     warnings, problems = list(properties.warnings), list(properties.problems)
     for key, entry in properties.entries.items():
         new = new_name(key)
@@ -270,7 +270,7 @@ def _is_told(key: Key[Any]) -> bool:
     return is_used or any(key is stored for stored in stored_keys().values())
 
 
-def _check_swallowed(entries: Iterable[Entry], problems: list[str]) -> None:
+def _check_swallowed(entries: Iterable[PropertyEntry], problems: list[str]) -> None:
     """Look for lines that have become part of the value before them, in values that might be stored or shown.
 
     Raises:
@@ -345,7 +345,7 @@ def _pairs(file: Layer, clusters: Sequence[str], enabled: Sequence[Flow]) -> lis
     ]
 
 
-def _check_values(items: Sequence[Item], enabled: Sequence[Flow], problems: list[str]) -> None:
+def _check_values(items: Sequence[FileItem], enabled: Sequence[Flow], problems: list[str]) -> None:
     """Check the values of all settings that have an effect; flows that are switched off are passed over."""
     for item in items:
         if item.key is None or item.advice is not None or (item.flow is not None and item.flow not in enabled):

@@ -20,7 +20,7 @@ from typing import Any, Final
 from mm2py.config import keys, tables
 from mm2py.config.kinds import BadValue, addresses, boolean, strings
 from mm2py.config.layers import FlowLayers, Layer, client_config, flow_layers
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.references import holds_reference
 from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import OWN as OWN_SECURITY
@@ -165,7 +165,7 @@ def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
 
     As in MM2 3.x, a new name comes before an old one.
     """
-    connector = {key: Entry(value, key, 0) for key, value in raw.items()}
+    connector = {key: PropertyEntry(value, key, 0) for key, value in raw.items()}
     connector = {new: connector[old] for old in raw if (new := new_name(old)) is not None} | connector
     consumer = client_config(connector, "source", "consumer")
     producer = {key.removeprefix(_PRODUCER): entry for key, entry in connector.items() if key.startswith(_PRODUCER)}
@@ -217,7 +217,7 @@ def with_stored(layers: FlowLayers, flow: Flow, stored: FlowProperties) -> FlowL
             **{name: entry for name, entry in layer.items() if not is_ours(prefix + name)},
             **{name: entry for name, entry in default.items() if is_ours(prefix + name)},
             **{
-                name.removeprefix(prefix): Entry(value, name)
+                name.removeprefix(prefix): PropertyEntry(value, name)
                 for name, value in stored.items()
                 if name.startswith(prefix) and is_ours(name)
             },
@@ -235,11 +235,11 @@ def with_stored(layers: FlowLayers, flow: Flow, stored: FlowProperties) -> FlowL
     )
 
 
-def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, Entry]:
+def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, PropertyEntry]:
     """The same for mm2py's own settings of a flow."""
     known = {name for name in tables.OWN_FLOW if name in stored_keys()}
     return {name: entry for name, entry in own.items() if name not in known} | {
-        name: Entry(stored[name], name) for name in known if name in stored
+        name: PropertyEntry(stored[name], name) for name in known if name in stored
     }
 
 

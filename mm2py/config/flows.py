@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from mm2py.config import keys, tables
 from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
 from mm2py.config.groups import GroupsReading
-from mm2py.config.inventory import Item, may_mean_enabled, warnings_of
+from mm2py.config.inventory import FileItem, may_mean_enabled, warnings_of
 from mm2py.config.kinds import BadValue, java_trim
 from mm2py.config.layers import (
     FlowLayers,
@@ -28,7 +28,7 @@ from mm2py.config.layers import (
     listed_flows,
     origin,
 )
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.rest import read_rest
 from mm2py.config.row import Key, Reader, Status
 from mm2py.config.security.keys import SECURITY
@@ -70,7 +70,7 @@ class FlowsReading:
     def __init__(
         self,
         file: Layer,
-        items: Sequence[Item],
+        items: Sequence[FileItem],
         *,
         enabled: Sequence[Flow],
         pairs: Sequence[Flow],
@@ -213,7 +213,7 @@ class FlowsReading:
         ]
         return max((interval_s for interval_s in intervals if interval_s is not None), default=None)
 
-    def _telling_items(self) -> list[Item]:
+    def _telling_items(self) -> list[FileItem]:
         """Leave out what is said of flows that are not enabled, but for their switch and the heartbeats of their
         pairs."""
         return [
@@ -421,9 +421,9 @@ class FlowsReading:
         interval_s = self._value(connector, interval)
         return float(interval_s) if self._value(connector, enabled) and interval_s > 0 else None
 
-    def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, Entry]:
+    def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, PropertyEntry]:
         """mm2py's own settings: the flow's before the cluster's before the top of the file."""
-        layer: dict[str, Entry] = {}
+        layer: dict[str, PropertyEntry] = {}
         for prefix, table in (("", tables.OWN_TOP), (f"{cluster}.", tables.OWN_CLUSTER), (f"{flow}.", tables.OWN_FLOW)):
             layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
         return own_with_stored(layer, self._stored[flow]) if flow in self._stored else layer
@@ -446,7 +446,7 @@ class FlowsReading:
                 add_problem(self._problems, bad_value(entry, bad))
             return key.default
 
-    def _problem(self, entry: Entry, text: str) -> None:
+    def _problem(self, entry: PropertyEntry, text: str) -> None:
         add_problem(self._problems, bad_value(entry, BadValue(text)))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from mm2py.config import keys
 from mm2py.config.kinds import BadValue, Ensemble, boolean, ensemble, integer, java_trim, topic_name_part
 from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import AT_TOP_AND_TARGET, BY_WORKER, Key, Section, Status, Table, table_of
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
@@ -195,7 +195,7 @@ class GroupsReading:
                 self._tell_idle(layer, used)
         return groups
 
-    def _layer(self, target: ClusterAlias) -> dict[str, Entry]:
+    def _layer(self, target: ClusterAlias) -> dict[str, PropertyEntry]:
         """The cluster's before the top of the file; MirrorMaker 2's own count for the cluster only, as there."""
         names = [(f"{target}.{key.name}", key.name) for key in (*OWN, *WORKER)]
         layer = {key.name: self._file[key.name] for key in OWN if key.name in self._file}
@@ -280,7 +280,7 @@ class GroupsReading:
                 )
 
 
-def _is_default(key: Key[Any], entry: Entry) -> bool:
+def _is_default(key: Key[Any], entry: PropertyEntry) -> bool:
     try:
         return bool(key.kind(entry.value) == key.default)
     except BadValue:  # reported elsewhere

@@ -14,7 +14,7 @@ from typing import Any
 
 from mm2py.config.keys import ENABLED
 from mm2py.config.layers import WORKER_TOP_PREFIXES, Layer
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.tables import (
@@ -43,22 +43,22 @@ LINES_MAX = 20
 _LATER_CLIENT = Key("a client of offset syncs or checkpoints", str, "", Status.NOT_YET)
 
 
-class Level(Enum):
+class SettingLevel(Enum):
     TOP = "the top of the file"
     CLUSTER = "a cluster"
     FLOW = "a flow"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FileItem:
     """One entry of the file, placed.
 
     ``key`` is None for a name that neither MirrorMaker 2 nor mm2py knows; ``advice`` is set for a known name at a
     level where it does nothing, and says where it would count.
     """
 
-    entry: Entry
-    level: Level
+    entry: PropertyEntry
+    level: SettingLevel
     name: str
     cluster: str | None = None
     flow: Flow | None = None
@@ -66,14 +66,14 @@ class Item:
     advice: str | None = None
 
 
-def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], list[str]]:
+def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[FileItem], list[str]]:
     """Place every entry of the file.
 
     Returns:
         The items in the order of the file, and the problems: keys of flows that cannot be (a stranger, a blank,
         a cluster to itself).
     """
-    items: list[Item] = []
+    items: list[FileItem] = []
     problems: list[str] = []
     by_length = sorted(clusters, key=len, reverse=True)
     flows = _FlowNames(by_length)
@@ -83,7 +83,7 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
             match flows.split(key):
                 case (Flow() as flow, str(name)):
                     found, advice = _find_at_flow(name)
-                    items.append(Item(entry, Level.FLOW, name, flow=flow, key=found, advice=advice))
+                    items.append(FileItem(entry, SettingLevel.FLOW, name, flow=flow, key=found, advice=advice))
                     continue
                 case str(problem):
                     if not may_show_unknown_key(key, entry.value):
@@ -94,9 +94,9 @@ def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[Item], li
         if alias is not None and (found is None or advice is not None):
             name = key[len(alias) + 1 :]
             found, advice = _find_at_cluster(name)
-            items.append(Item(entry, Level.CLUSTER, name, cluster=alias, key=found, advice=advice))
+            items.append(FileItem(entry, SettingLevel.CLUSTER, name, cluster=alias, key=found, advice=advice))
         else:
-            items.append(Item(entry, Level.TOP, key, key=found, advice=advice))
+            items.append(FileItem(entry, SettingLevel.TOP, key, key=found, advice=advice))
     return items, problems
 
 
@@ -146,14 +146,14 @@ def _find_at_top(name: str) -> tuple[Key[Any] | None, str | None]:
         return CONNECTOR[name], None
     if name.startswith(WORKER_TOP_PREFIXES):
         return WORKER.get(name) or _family(name, WORKER_FAMILIES), None
-    return _misplaced(name, Level.TOP)
+    return _misplaced(name, SettingLevel.TOP)
 
 
 def _find_at_cluster(name: str) -> tuple[Key[Any] | None, str | None]:
     found = OWN_CLUSTER.get(name) or WORKER.get(name)
     if found is None:
         found = _client_key(name, ("",)) or _family(name, WORKER_FAMILIES)
-    return (found, None) if found is not None else _misplaced(name, Level.CLUSTER)
+    return (found, None) if found is not None else _misplaced(name, SettingLevel.CLUSTER)
 
 
 def _find_at_flow(name: str) -> tuple[Key[Any] | None, str | None]:
@@ -173,7 +173,7 @@ def _find_at_flow(name: str) -> tuple[Key[Any] | None, str | None]:
         copies = name.startswith(("consumer.", "source.consumer.", "admin.", "source.admin.", "target.admin."))
         return (later if copies else replace(_LATER_CLIENT, kind=later.kind)), None
     found = _family(name, CONNECTOR_FAMILIES)
-    return (found, None) if found is not None else _misplaced(name, Level.FLOW)
+    return (found, None) if found is not None else _misplaced(name, SettingLevel.FLOW)
 
 
 def _client_key(name: str, sides: Sequence[str]) -> Key[Any] | None:
@@ -186,19 +186,23 @@ def _client_key(name: str, sides: Sequence[str]) -> Key[Any] | None:
     return None
 
 
-def _misplaced(name: str, level: Level) -> tuple[Key[Any] | None, str | None]:
+def _misplaced(name: str, level: SettingLevel) -> tuple[Key[Any] | None, str | None]:
     """Find a known name that does nothing at this level, and where it would."""
     client = _client_key(name, ("",))
     places: list[tuple[Table | None, Key[Any] | None, str]] = [
         (OWN_TOP, None, f"{name} at the top of the file"),
         (OWN_FLOW, None, f"<source>-><target>.{name}"),
         (OWN_CLUSTER, None, f"<target>.{name}"),
-        (CONNECTOR if level is Level.CLUSTER else None, None, f"<source>-><target>.{name}, or {name} for all flows"),
+        (
+            CONNECTOR if level is SettingLevel.CLUSTER else None,
+            None,
+            f"<source>-><target>.{name}, or {name} for all flows",
+        ),
         (FLOW_ONLY, None, f"<source>-><target>.{name}"),
-        (WORKER if level is not Level.CLUSTER else None, None, f"<target>.{name}"),
-        (None, client if level is Level.TOP and name.startswith("consumer.") else None, f"<source>.{name}"),
-        (None, client if level is Level.TOP and name.startswith("producer.") else None, f"<target>.{name}"),
-        (None, client if level is Level.TOP and name.startswith("admin.") else None, f"<cluster>.{name}"),
+        (WORKER if level is not SettingLevel.CLUSTER else None, None, f"<target>.{name}"),
+        (None, client if level is SettingLevel.TOP and name.startswith("consumer.") else None, f"<source>.{name}"),
+        (None, client if level is SettingLevel.TOP and name.startswith("producer.") else None, f"<target>.{name}"),
+        (None, client if level is SettingLevel.TOP and name.startswith("admin.") else None, f"<cluster>.{name}"),
         (CONSUMER, None, f"<source>.consumer.{name}"),
         (PRODUCER, None, f"<target>.producer.{name}"),
         (ADMIN, None, f"<cluster>.admin.{name}"),
@@ -208,7 +212,7 @@ def _misplaced(name: str, level: Level) -> tuple[Key[Any] | None, str | None]:
         found = key or (table or {}).get(name)
         if found is not None:
             return found, f"write it as {advice}"
-    if level is Level.TOP and (found := _family(name, CONNECTOR_FAMILIES)) is not None:
+    if level is SettingLevel.TOP and (found := _family(name, CONNECTOR_FAMILIES)) is not None:
         return found, f"write it as <source>-><target>.{name}"
     return None, None
 
@@ -217,17 +221,17 @@ def _near(name: str, names: Sequence[str]) -> list[str]:
     return difflib.get_close_matches(name[:100], names, 1, cutoff=0.75)
 
 
-def nearest(item: Item, clusters: Collection[str]) -> str:
+def nearest(item: FileItem, clusters: Collection[str]) -> str:
     """Return what the author of an unknown key may have meant, as half a sentence; empty if nothing is near."""
     clients = [f"{client}.{key}" for client, table in CLIENTS.items() for key in table]
     match item.level:
-        case Level.TOP:
+        case SettingLevel.TOP:
             prefix, names = "", [*CONNECTOR, *RENAMED, *OWN_TOP, *FILE, *CLIENT_NAMES]
-        case Level.CLUSTER:
+        case SettingLevel.CLUSTER:
             prefix, names = f"{item.cluster}.", [*WORKER, *OWN_CLUSTER, *CLIENT_NAMES, *clients]
-        case Level.FLOW:
+        case SettingLevel.FLOW:
             prefix, names = f"{item.flow}.", [*CONNECTOR, *RENAMED, *FLOW_ONLY, *OWN_FLOW, *clients]
-    if item.level is Level.TOP:
+    if item.level is SettingLevel.TOP:
         head, _, rest = item.name.partition(".")
         if rest and (rest in WORKER or rest in CLIENT_NAMES or _client_key(rest, ("",)) is not None):
             near = difflib.get_close_matches(head, list(clusters), 1)
@@ -240,13 +244,13 @@ def nearest(item: Item, clusters: Collection[str]) -> str:
     return f"did you mean {prefix}{text}?"
 
 
-def may_mean_enabled(item: Item) -> bool:
+def may_mean_enabled(item: FileItem) -> bool:
     """Whether the unknown key of a flow may be its misspelled switch: then the flow is off, and all else about it goes
     unsaid."""
-    return item.key is None and item.level is Level.FLOW and bool(_near(item.name, [ENABLED.name]))
+    return item.key is None and item.level is SettingLevel.FLOW and bool(_near(item.name, [ENABLED.name]))
 
 
-def warnings_of(items: Sequence[Item], clusters: Collection[str]) -> list[str]:
+def warnings_of(items: Sequence[FileItem], clusters: Collection[str]) -> list[str]:
     """Return what to say about keys that do nothing, one line each, or one line for many.
 
     Args:
@@ -282,7 +286,7 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str]) -> list[str]:
     if not_yet:
         lines.append(f"these settings do nothing yet: {_listed(not_yet)}")
     if superseded:
-        reasons: dict[str, list[Item]] = {}
+        reasons: dict[str, list[FileItem]] = {}
         for item in superseded:
             assert item.key is not None  # noqa: S101
             reasons.setdefault(item.key.note, []).append(item)
@@ -291,7 +295,7 @@ def warnings_of(items: Sequence[Item], clusters: Collection[str]) -> list[str]:
     return lines
 
 
-def unknown_told(item: Item, clusters: Collection[str]) -> str:
+def unknown_told(item: FileItem, clusters: Collection[str]) -> str:
     """Return the line about an unknown key, with what its author may have meant."""
     if not may_show_unknown_key(item.name, item.entry.value):
         return f"line {item.entry.line}: {shown_unknown_key(item.name, item.entry.value)} is not known"
@@ -299,7 +303,7 @@ def unknown_told(item: Item, clusters: Collection[str]) -> str:
     return f"line {item.entry.line}: {shown_key(item.entry.key)} is not known" + (f"; {hint}" if hint else "")
 
 
-def _listed(items: Sequence[Item]) -> str:
+def _listed(items: Sequence[FileItem]) -> str:
     shown = ", ".join(shown_key(item.entry.key) for item in items[: 3 * LINES_MAX])
     return shown if len(items) <= 3 * LINES_MAX else f"{shown} and {len(items) - 3 * LINES_MAX} more"
 

@@ -25,7 +25,7 @@ from mm2py.config.kinds import (
     topic_name,
 )
 from mm2py.config.layers import CONNECTOR_PACKAGE
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.row import (
     AT_TOP,
     AT_TOP_AND_FLOW,
@@ -82,7 +82,7 @@ ENABLED = CLUSTERS_AND_FLOWS.row(
     boolean,
     False,
     readers=BY_CONNECTOR,
-    parts=(Part.ON_OFF,),
+    parts=(FlowPart.ON_OFF,),
     lines=("A->B.enabled = true",),
     text="Copy from A to B. Default: false.",
 )
@@ -94,10 +94,10 @@ TOPICS: Key[tuple[str, ...]] = WHICH_TOPICS.row(
     DEFAULT_TOPICS,
     readers=BY_CONNECTOR,
     parts=(
-        Part.TOPICS,
-        Part.TOPIC_ACLS,
-        Part.CHECKPOINTS,
-        Part.HEARTBEATS,
+        FlowPart.TOPICS,
+        FlowPart.TOPIC_ACLS,
+        FlowPart.CHECKPOINTS,
+        FlowPart.HEARTBEATS,
     ),
     text="Names and Java patterns; a pattern has to match the whole name. An empty list matches nothing.",
 )
@@ -107,10 +107,10 @@ TOPICS_EXCLUDE: Key[tuple[str, ...]] = WHICH_TOPICS.row(
     DEFAULT_TOPICS_EXCLUDE,
     readers=BY_CONNECTOR,
     parts=(
-        Part.TOPICS,
-        Part.TOPIC_ACLS,
-        Part.CHECKPOINTS,
-        Part.HEARTBEATS,
+        FlowPart.TOPICS,
+        FlowPart.TOPIC_ACLS,
+        FlowPart.CHECKPOINTS,
+        FlowPart.HEARTBEATS,
     ),
     text="Topics that are not copied although they match `topics`.",
 )
@@ -120,9 +120,9 @@ HEARTBEATS_REPLICATION = WHICH_TOPICS.row(
     True,
     readers=BY_CONNECTOR,
     parts=(
-        Part.TOPICS,
-        Part.TOPIC_ACLS,
-        Part.HEARTBEATS,
+        FlowPart.TOPICS,
+        FlowPart.TOPIC_ACLS,
+        FlowPart.HEARTBEATS,
     ),
     field="heartbeats_replication",
     text="Copy topics called `heartbeats`, of any number of hops, whatever the two lists say.",
@@ -132,7 +132,7 @@ REFRESH_TOPICS_ENABLED = WHICH_TOPICS.row(
     boolean,
     True,
     readers=BY_CONNECTOR,
-    parts=(Part.TOPICS,),
+    parts=(FlowPart.TOPICS,),
     text="Look for new topics and partitions while running. With false mm2py looks once, at start.",
 )
 REFRESH_TOPICS_INTERVAL = WHICH_TOPICS.row(
@@ -140,7 +140,7 @@ REFRESH_TOPICS_INTERVAL = WHICH_TOPICS.row(
     _LONG,
     600,
     readers=BY_CONNECTOR,
-    parts=(Part.TOPICS,),
+    parts=(FlowPart.TOPICS,),
     text=(
         "Seconds between two looks at the remote topics, and at topics that were refused; 30 at most, also if the"
         " number is higher. A negative number stops looking, as false above does. New topics and partitions have"
@@ -152,7 +152,7 @@ TOPICS_WATCH_INTERVAL = WHICH_TOPICS.row(
     integer(100),
     2000,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.TOPICS,),
+    parts=(FlowPart.TOPICS,),
     field="topics_watch_interval_s",
     text="Milliseconds between two looks for new topics and partitions; at least 100. Only mm2py has it.",
 )
@@ -170,7 +170,7 @@ EMIT_HEARTBEATS_ENABLED = HEARTBEATS.row(
     boolean,
     True,
     readers=BY_CONNECTOR,
-    parts=(Part.HEARTBEATS,),
+    parts=(FlowPart.HEARTBEATS,),
     text="false stops them for all pairs or for one. The topic is created all the same.",
 )
 EMIT_HEARTBEATS_INTERVAL = HEARTBEATS.row(
@@ -178,7 +178,7 @@ EMIT_HEARTBEATS_INTERVAL = HEARTBEATS.row(
     _LONG,
     1,
     readers=BY_CONNECTOR,
-    parts=(Part.HEARTBEATS,),
+    parts=(FlowPart.HEARTBEATS,),
     text="Seconds between two heartbeats; a negative number stops them.",
 )
 HEARTBEATS_REPLICATION_FACTOR: Key[int] = HEARTBEATS.row(
@@ -186,7 +186,7 @@ HEARTBEATS_REPLICATION_FACTOR: Key[int] = HEARTBEATS.row(
     _REPLICATION_FACTOR,
     AtMost(3),
     readers=BY_CONNECTOR,
-    parts=(Part.HEARTBEATS,),
+    parts=(FlowPart.HEARTBEATS,),
     text="Replicas of the topic `heartbeats` if mm2py creates it; -1 takes the default of the brokers.",
 )
 
@@ -206,8 +206,8 @@ EMIT_OFFSET_SYNCS = CONSUMER_GROUPS.row(
     True,
     readers=BY_CONNECTOR,
     parts=(
-        Part.OFFSET_SYNCS,
-        Part.CHECKPOINTS,
+        FlowPart.OFFSET_SYNCS,
+        FlowPart.CHECKPOINTS,
     ),
     text="false writes no offset syncs.",
 )
@@ -216,7 +216,7 @@ OFFSET_LAG_MAX = CONSUMER_GROUPS.row(
     _LONG,
     100,
     readers=BY_CONNECTOR,
-    parts=(Part.OFFSET_SYNCS,),
+    parts=(FlowPart.OFFSET_SYNCS,),
     text=(
         "After so many records of a partition there is another offset sync; with fewer, groups that are behind"
         " read more again."
@@ -228,8 +228,8 @@ OFFSET_SYNCS_LOCATION = CONSUMER_GROUPS.row(
     "source",
     readers=BY_CONNECTOR,
     parts=(
-        Part.OFFSET_SYNCS,
-        Part.CHECKPOINTS,
+        FlowPart.OFFSET_SYNCS,
+        FlowPart.CHECKPOINTS,
     ),
     text=(
         "Where offset syncs are kept: on the source, as `mm2-offset-syncs.B.internal`, or on the target, as"
@@ -241,7 +241,7 @@ OFFSET_SYNCS_REPLICATION_FACTOR: Key[int] = CONSUMER_GROUPS.row(
     _REPLICATION_FACTOR,
     AtMost(3),
     readers=BY_CONNECTOR,
-    parts=(Part.OFFSET_SYNCS,),
+    parts=(FlowPart.OFFSET_SYNCS,),
     text="Replicas of that topic if mm2py creates it; -1 takes the default of the brokers.",
 )
 EMIT_CHECKPOINTS_ENABLED = CONSUMER_GROUPS.row(
@@ -249,7 +249,7 @@ EMIT_CHECKPOINTS_ENABLED = CONSUMER_GROUPS.row(
     boolean,
     True,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text="false emits no checkpoints.",
 )
 EMIT_CHECKPOINTS_INTERVAL = CONSUMER_GROUPS.row(
@@ -257,7 +257,7 @@ EMIT_CHECKPOINTS_INTERVAL = CONSUMER_GROUPS.row(
     _LONG,
     60,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text=(
         "Seconds between two checkpoints of a group that moves; a negative number stops them. A group that has"
         " just become idle has its last one within 5 seconds."
@@ -268,7 +268,7 @@ CHECKPOINTS_REPLICATION_FACTOR: Key[int] = CONSUMER_GROUPS.row(
     _REPLICATION_FACTOR,
     AtMost(3),
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text="Replicas of the checkpoints topic if mm2py creates it; -1 takes the default of the brokers.",
 )
 SYNC_GROUPS_ENABLED = CONSUMER_GROUPS.row(
@@ -276,7 +276,7 @@ SYNC_GROUPS_ENABLED = CONSUMER_GROUPS.row(
     boolean,
     False,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text=(
         "Commit on B, too, where each group may continue, unless it has members there. A group is never set back"
         " by this."
@@ -287,7 +287,7 @@ SYNC_GROUPS_INTERVAL = CONSUMER_GROUPS.row(
     _LONG,
     60,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text=(
         "Seconds between two such commits of a group that moves. A group that has just become idle is moved at once."
     ),
@@ -297,7 +297,7 @@ SYNC_GROUPS_REWIND = CONSUMER_GROUPS.row(
     boolean,
     False,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text=(
         "Set a group back on B, too, if it was set back on A and B still has what mm2py has committed. Only mm2py"
         " has it."
@@ -308,18 +308,18 @@ GROUPS: Key[tuple[str, ...]] = CONSUMER_GROUPS.row(
     strings,
     DEFAULT_GROUPS,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text="Which groups: names and Java patterns, as for topics. Only their topics that the flow copies count.",
 )
 GROUPS_EXCLUDE: Key[tuple[str, ...]] = CONSUMER_GROUPS.row(
-    "groups.exclude", strings, DEFAULT_GROUPS_EXCLUDE, readers=BY_CONNECTOR, parts=(Part.CHECKPOINTS,)
+    "groups.exclude", strings, DEFAULT_GROUPS_EXCLUDE, readers=BY_CONNECTOR, parts=(FlowPart.CHECKPOINTS,)
 )
 REFRESH_GROUPS_ENABLED = CONSUMER_GROUPS.row(
     "refresh.groups.enabled",
     boolean,
     True,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text="Take in groups that come later. With false only those that are there when the flow starts count.",
 )
 REFRESH_GROUPS_INTERVAL = CONSUMER_GROUPS.row(
@@ -327,7 +327,7 @@ REFRESH_GROUPS_INTERVAL = CONSUMER_GROUPS.row(
     _LONG,
     600,
     readers=BY_CONNECTOR,
-    parts=(Part.CHECKPOINTS,),
+    parts=(FlowPart.CHECKPOINTS,),
     text=(
         "New groups are found within seconds, whatever this says; a negative number stops looking, as false above does."
     ),
@@ -365,7 +365,7 @@ REPLICATION_FACTOR: Key[int] = NEW_TOPICS.row(
     _REPLICATION_FACTOR,
     AtMost(2),
     readers=BY_CONNECTOR,
-    parts=(Part.TOPICS,),
+    parts=(FlowPart.TOPICS,),
     field="replication_factor",
     text=(
         "Replicas of each partition; -1 takes the default of B's brokers. Without this setting a topic gets 2, or"
@@ -392,7 +392,7 @@ REMOTE_PARTITIONS_MAX = NEW_TOPICS.row(
     _POSITIVE,
     50_000,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.TOPICS,),
+    parts=(FlowPart.TOPICS,),
     field="remote_partitions_max",
     text=(
         "mm2py creates or widens no topic if the flow's remote topics would then have more partitions than this"
@@ -405,8 +405,8 @@ CONFIG_PROPERTIES_EXCLUDE: Key[tuple[str, ...]] = NEW_TOPICS.row(
     DEFAULT_CONFIG_PROPERTIES_EXCLUDE,
     readers=BY_CONNECTOR,
     parts=(
-        Part.TOPIC_CONFIGS,
-        Part.TOPICS,
+        FlowPart.TOPIC_CONFIGS,
+        FlowPart.TOPICS,
     ),
     text=(
         "Settings of a topic that its copy does not get, now or later: names and Java patterns. The two that"
@@ -420,8 +420,8 @@ USE_DEFAULTS_FROM = NEW_TOPICS.row(
     "target",
     readers=BY_FLOW,
     parts=(
-        Part.TOPIC_CONFIGS,
-        Part.TOPICS,
+        FlowPart.TOPIC_CONFIGS,
+        FlowPart.TOPICS,
     ),
     at="A->B.",
     text=(
@@ -436,7 +436,7 @@ SYNC_CONFIGS_ENABLED = IN_STEP.row(
     boolean,
     True,
     readers=BY_CONNECTOR,
-    parts=(Part.TOPIC_CONFIGS,),
+    parts=(FlowPart.TOPIC_CONFIGS,),
     text=(
         "Remote topics follow when settings of their upstream topics change. mm2py resets a setting that is made"
         " on a remote topic by hand, unless config.properties.exclude names it, or the source's brokers have that"
@@ -448,7 +448,7 @@ SYNC_CONFIGS_INTERVAL = IN_STEP.row(
     _LONG,
     600,
     readers=BY_CONNECTOR,
-    parts=(Part.TOPIC_CONFIGS,),
+    parts=(FlowPart.TOPIC_CONFIGS,),
     text="Seconds between two looks; the first is at once. A negative number stops looking, as false above does.",
 )
 SYNC_CONFIGS_DRY_RUN = IN_STEP.row(
@@ -457,8 +457,8 @@ SYNC_CONFIGS_DRY_RUN = IN_STEP.row(
     False,
     readers=AT_TOP_AND_FLOW,
     parts=(
-        Part.TOPIC_CONFIGS,
-        Part.TOPICS,
+        FlowPart.TOPIC_CONFIGS,
+        FlowPart.TOPICS,
     ),
     field="sync_topic_configs_dry_run",
     text="Only log what would change. Only mm2py has it.",
@@ -468,7 +468,7 @@ SYNC_ACLS_ENABLED = IN_STEP.row(
     boolean,
     True,
     readers=BY_CONNECTOR,
-    parts=(Part.TOPIC_ACLS,),
+    parts=(FlowPart.TOPIC_ACLS,),
     text=(
         "Give remote topics the ACLs of their upstream topics. mm2py never grants the right to write, loses no"
         " DENY, and deletes no ACL. It grants nothing on a topic that is not a copy. A DENY goes by its topic's"
@@ -481,7 +481,7 @@ SYNC_ACLS_INTERVAL = IN_STEP.row(
     _LONG,
     600,
     readers=BY_CONNECTOR,
-    parts=(Part.TOPIC_ACLS,),
+    parts=(FlowPart.TOPIC_ACLS,),
     text="Seconds between two looks; the first is at once. A negative number stops looking, as false above does.",
 )
 SYNC_ACLS_DRY_RUN = IN_STEP.row(
@@ -489,7 +489,7 @@ SYNC_ACLS_DRY_RUN = IN_STEP.row(
     boolean,
     False,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.TOPIC_ACLS,),
+    parts=(FlowPart.TOPIC_ACLS,),
     field="sync_topic_acls_dry_run",
     text="Only log which ACLs would be created. Only mm2py has it.",
 )
@@ -498,7 +498,7 @@ REMOTE_ACLS_MAX = IN_STEP.row(
     _POSITIVE,
     10_000,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.TOPIC_ACLS,),
+    parts=(FlowPart.TOPIC_ACLS,),
     field="remote_acls_max",
     text=(
         "mm2py grants nothing if the flow's remote topics would then have more ACLs than this in all. ACLs that"
@@ -573,7 +573,7 @@ FETCH_MAX_BYTES = READING.row(
     _COUNT,
     50 * 1024 * 1024,
     readers=BY_CONSUMER,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     field="fetch_max_bytes",
     at="A.consumer.",
     text="Bytes of one answer of a broker, over all its partitions.",
@@ -583,7 +583,7 @@ FETCH_PARTITION_MAX_BYTES: Key[int | None] = READING.row(
     _COUNT,
     None,
     readers=BY_CONSUMER,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     lines=("##A.consumer.max.partition.fetch.bytes = 1048576",),
     text=(
         "Bytes of one partition in such an answer. Without it: 1048576, and 4194304 if the answer has only one"
@@ -595,7 +595,7 @@ FETCH_MIN_BYTES = READING.row(
     _COUNT,
     1,
     readers=BY_CONSUMER,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     field="fetch_min_bytes",
     at="A.consumer.",
     text="Bytes that a broker waits for before it answers, and for how many milliseconds at most.",
@@ -605,7 +605,7 @@ FETCH_MAX_WAIT = READING.row(
     _COUNT,
     500,
     readers=BY_CONSUMER,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     field="fetch_max_wait_ms",
     at="A.consumer.",
 )
@@ -665,7 +665,7 @@ LINGER = WRITING.row(
     integer(0, 2**63 - 1),
     0,
     readers=BY_PRODUCER,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     field="linger_s",
     at="B.producer.",
     text=(
@@ -708,7 +708,7 @@ OFFSETS_PARTITIONS = POSITIONS.row(
     integer(1, or_minus_one=True),
     25,
     readers=BY_WORKER,
-    parts=(Part.OWN_TOPICS,),
+    parts=(FlowPart.OWN_TOPICS,),
     field="offsets_topic_partitions",
     at="B.",
     text=(
@@ -721,7 +721,7 @@ OFFSETS_REPLICATION_FACTOR: Key[int] = POSITIONS.row(
     _REPLICATION_FACTOR,
     AtMost(3),
     readers=BY_WORKER,
-    parts=(Part.OWN_TOPICS,),
+    parts=(FlowPart.OWN_TOPICS,),
     at="B.",
 )
 OFFSET_FLUSH_INTERVAL = POSITIONS.row(
@@ -729,7 +729,7 @@ OFFSET_FLUSH_INTERVAL = POSITIONS.row(
     integer(1, 2**63 - 1),
     60_000,
     readers=BY_WORKER,
-    parts=(Part.POSITIONS,),
+    parts=(FlowPart.POSITIONS,),
     at="B.",
     text=(
         "Milliseconds between two positions. mm2py stores them at least every second, and at most 1,000 a second"
@@ -760,7 +760,7 @@ STATUS_PARTITIONS = GAPS.row(
     integer(1, or_minus_one=True),
     5,
     readers=BY_WORKER,
-    parts=(Part.OWN_TOPICS,),
+    parts=(FlowPart.OWN_TOPICS,),
     field="status_topic_partitions",
     at="B.",
     text="Partitions and replicas of that topic if mm2py creates it; -1 takes the default of B's brokers.",
@@ -770,7 +770,7 @@ STATUS_REPLICATION_FACTOR: Key[int] = GAPS.row(
     _REPLICATION_FACTOR,
     AtMost(3),
     readers=BY_WORKER,
-    parts=(Part.OWN_TOPICS,),
+    parts=(FlowPart.OWN_TOPICS,),
     at="B.",
 )
 ON_SOURCE_GAP: Key[str | None] = GAPS.row(
@@ -778,7 +778,7 @@ ON_SOURCE_GAP: Key[str | None] = GAPS.row(
     one_of("stop", "continue", "restart"),
     None,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.GAPS,),
+    parts=(FlowPart.GAPS,),
     field="on_source_gap",
     lines=("##A->B.on.source.gap = stop",),
     text=(
@@ -793,7 +793,7 @@ ON_TARGET_LOSS = GAPS.row(
     one_of("stop", "recopy"),
     "stop",
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.GAPS,),
+    parts=(FlowPart.GAPS,),
     field="on_target_loss",
     text=(
         "What to do if a remote topic was deleted, or has lost its end: stop, or recopy everything that the"
@@ -805,7 +805,7 @@ STALL_TIMEOUT = GAPS.row(
     _POSITIVE,
     30_000,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.STALLS,),
+    parts=(FlowPart.STALLS,),
     field="stall_timeout_s",
     text=(
         "A partition is reported as stalled, with the reason, if records wait and none is acknowledged for so"
@@ -851,7 +851,7 @@ COPY_MODE = BATCHES.row(
     one_of("auto", "pass", "repack"),
     "auto",
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     text=(
         "auto: batches pass as bytes. If many small ones wait, mm2py makes one large batch of them (the log says"
         " when and why). pass: it never does. repack: it always does, if several come at once. Batches that have"
@@ -863,7 +863,7 @@ COPY_MODE_PASS_TOPICS: Key[tuple[str, ...]] = BATCHES.row(
     strings,
     (),
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     lines=("##A->B.copy.mode.pass.topics = images, video.*",),
     text="Topics, by Java patterns, for which this is fixed whatever copy.mode says; a topic in both lists passes.",
 )
@@ -872,7 +872,7 @@ COPY_MODE_REPACK_TOPICS: Key[tuple[str, ...]] = BATCHES.row(
     strings,
     (),
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     lines=("##A->B.copy.mode.repack.topics = clicks",),
 )
 
@@ -882,7 +882,7 @@ ON_POISON_RECORD = REFUSED_RECORDS.row(
     one_of("stop", "quarantine"),
     "stop",
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.POISON,),
+    parts=(FlowPart.POISON,),
     text=(
         "What to do with a record that the target refuses (too large, its timestamp, a null key, a policy). mm2py"
         " cuts its batch to find it. stop: its partition waits there and tries again. quarantine: the record is"
@@ -919,7 +919,7 @@ TASKS_MAX: Key[int | None] = LIMITS.row(
     _POSITIVE,
     None,
     readers=BY_CONNECTOR,
-    parts=(Part.SPREAD,),
+    parts=(FlowPart.SPREAD,),
     field="tasks_max",
     lines=("##tasks.max = 4",),
     text=(
@@ -931,7 +931,7 @@ BYTES_PER_SECOND_MAX: Key[int | None] = LIMITS.row(
     integer(1, 2**63 - 1),
     None,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.RATE,),
+    parts=(FlowPart.RATE,),
     field="bytes_per_second_max",
     lines=("##bytes.per.second.max = 52428800",),
     text=(
@@ -944,7 +944,7 @@ CONNECTIONS_PER_BROKER_MAX = LIMITS.row(
     integer(1, 1000),
     64,
     readers=AT_TOP_AND_FLOW,
-    parts=(Part.READING,),
+    parts=(FlowPart.READING,),
     field="connections_per_broker_max",
     text=(
         "Connections to one source broker that read what a flow has to catch up, at most. mm2py opens as many as"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mm2py.config.kinds import BadValue
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key
 from mm2py.connector import ARROW, Flow
 from mm2py.errors import ConfigError
@@ -43,7 +43,7 @@ def all_problems(path: Path, problems: Sequence[str]) -> ConfigError:
     return ConfigError(f"{head}{many}{'; '.join(shown)}.", remedy="")
 
 
-def bad_value(entry: Entry, bad: BadValue) -> str:
+def bad_value(entry: PropertyEntry, bad: BadValue) -> str:
     """Return a value that its setting does not take as a problem."""
     why = str(bad) if entry.written is None else bad.unquoted
     return f"line {entry.line}: {shown_key(entry.key)} = {shown_value(entry.key, entry.text)} is {why}"
@@ -100,17 +100,17 @@ class Findings:
         return candidates[0].name if entry is None else origin(entry)
 
 
-def origin(entry: Entry) -> str:
+def origin(entry: PropertyEntry) -> str:
     """Return a setting as reasons name it, with its line."""
     return shown_key(entry.key) + (f" (line {entry.line})" if entry.line is not None else "")
 
 
-def named(entry: Entry) -> str:
+def named(entry: PropertyEntry) -> str:
     """Return a setting as warnings begin."""
     return (f"line {entry.line}: " if entry.line is not None else "") + shown_key(entry.key)
 
 
-Layer = Mapping[str, Entry]
+Layer = Mapping[str, PropertyEntry]
 
 CONNECTOR_PACKAGE = "org.apache.kafka.connect.mirror"
 BYTE_ARRAY_CONVERTER = "org.apache.kafka.connect.converters.ByteArrayConverter"
@@ -178,7 +178,7 @@ def cluster_pairs(file: Layer, clusters: Sequence[str]) -> set[tuple[str, str]]:
     return pairs
 
 
-def cluster_props(file: Layer, alias: str) -> dict[str, Entry]:
+def cluster_props(file: Layer, alias: str) -> dict[str, PropertyEntry]:
     """Return what the file says of one cluster, without the alias; client settings are spread over its clients.
 
     For a client on cluster X: ``X.consumer.k`` before ``X.k`` before a top-level ``k``, and only for CLIENT_NAMES.
@@ -195,7 +195,7 @@ def cluster_props(file: Layer, alias: str) -> dict[str, Entry]:
     return props
 
 
-def worker_config(file: Layer, flow: Flow) -> dict[str, Entry]:
+def worker_config(file: Layer, flow: Flow) -> dict[str, PropertyEntry]:
     """Return the settings of the Connect worker that runs a flow: those of its target cluster, and some top-level.
 
     A flow's own ``A->B.k`` never gets here. Expressions like ``${file:...}`` stay as they are written.
@@ -214,11 +214,11 @@ def worker_config(file: Layer, flow: Flow) -> dict[str, Entry]:
         ("value.converter", BYTE_ARRAY_CONVERTER),
         ("header.converter", BYTE_ARRAY_CONVERTER),
     ):
-        props.setdefault(key, Entry(value, key))
+        props.setdefault(key, PropertyEntry(value, key))
     return props
 
 
-def connector_config(file: Layer, flow: Flow, connector: str = "MirrorSourceConnector") -> dict[str, Entry]:
+def connector_config(file: Layer, flow: Flow, connector: str = "MirrorSourceConnector") -> dict[str, PropertyEntry]:
     """Return the settings of one connector of a flow; ``A->B.k`` overrides everything else."""
     props = {
         key: entry
@@ -234,13 +234,13 @@ def connector_config(file: Layer, flow: Flow, connector: str = "MirrorSourceConn
         ("source.cluster.alias", flow.source),
         ("target.cluster.alias", flow.target),
     ):
-        props.setdefault(key, Entry(value, key))
+        props.setdefault(key, PropertyEntry(value, key))
     props.update(_stripped(file, f"{flow}."))
-    props.setdefault("enabled", Entry("false", "enabled"))
+    props.setdefault("enabled", PropertyEntry("false", "enabled"))
     return props
 
 
-def client_config(connector: Layer, side: str, client: str) -> dict[str, Entry]:
+def client_config(connector: Layer, side: str, client: str) -> dict[str, PropertyEntry]:
     """Return the settings of a client that a connector makes for itself.
 
     Args:
@@ -256,18 +256,18 @@ def client_config(connector: Layer, side: str, client: str) -> dict[str, Entry]:
     props.update(_stripped(connector, f"{client}."))
     props.update(_stripped(connector, f"{side}.{client}."))
     if client == "consumer":
-        props["enable.auto.commit"] = Entry("false", "enable.auto.commit")
-        props.setdefault("auto.offset.reset", Entry("earliest", "auto.offset.reset"))
+        props["enable.auto.commit"] = PropertyEntry("false", "enable.auto.commit")
+        props.setdefault("auto.offset.reset", PropertyEntry("earliest", "auto.offset.reset"))
     return props
 
 
-def data_producer_config(worker: Layer, connector: Layer) -> dict[str, Entry]:
+def data_producer_config(worker: Layer, connector: Layer) -> dict[str, PropertyEntry]:
     """Return the settings of the producer that writes the copied records, which is Connect's and not the flow's.
 
     ``B.producer.k`` sets it, ``A->B.producer.override.k`` overrides that; ``A->B.producer.k`` does not reach it.
     """
     props = {
-        key: Entry(value, key)
+        key: PropertyEntry(value, key)
         for key, value in (
             ("key.serializer", BYTE_ARRAY_SERIALIZER),
             ("value.serializer", BYTE_ARRAY_SERIALIZER),
@@ -312,7 +312,7 @@ def flow_layers(file: Layer, flow: Flow) -> FlowLayers:
     )
 
 
-def _stripped(layer: Layer, prefix: str) -> dict[str, Entry]:
+def _stripped(layer: Layer, prefix: str) -> dict[str, PropertyEntry]:
     cut = len(prefix)
     return {key[cut:]: entry for key, entry in layer.items() if key.startswith(prefix) and len(key) > cut}
 

@@ -9,7 +9,7 @@ from typing import Final
 from mm2py.config import keys, tables
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.layers import FlowLayers, Layer, flow_layers
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.connector import Flow
 from mm2py.records.connector_config import FlowConfig
 from mm2py.secret import shown_key
@@ -20,7 +20,7 @@ FILTERS: Final = (keys.TOPICS.name, keys.TOPICS_EXCLUDE.name, keys.GROUPS.name, 
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """Where the value of a setting stands."""
 
     key: str
@@ -35,7 +35,7 @@ class Origin:
         return f"{self.key} ({self.where})"
 
 
-def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | None = None) -> Origin:
+def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | None = None) -> SettingOrigin:
     """Return where the value by which a flow runs stands.
 
     Args:
@@ -43,24 +43,24 @@ def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | No
         name: the setting as a connector has it, as ``topics.exclude``.
         stored: what the workers share, if they run by it; what the file says of these settings then does not count.
     """
-    default = Origin(name, "the default", is_default=True)
+    default = SettingOrigin(name, "the default", is_default=True)
     if stored is not None:
         if name not in stored.properties:
             return default
-        return Origin(name, f"stored as version {stored.version} by {stored.by}")
+        return SettingOrigin(name, f"stored as version {stored.version} by {stored.by}")
     entries = file.properties.entries
     entry = entry_of(name, flow_layers(entries, flow), entries, flow)
     if entry is None or entry.line is None:
         return default
-    return Origin(shown_key(entry.key), f"{file.path.name} line {entry.line}")
+    return SettingOrigin(shown_key(entry.key), f"{file.path.name} line {entry.line}")
 
 
-def origins_of_filters(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> Mapping[str, Origin]:
+def origins_of_filters(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> Mapping[str, SettingOrigin]:
     """Return where the lists of patterns of a flow stand, by their names; arguments as of ``origin_of``."""
     return {name: origin_of(file, flow, name, stored) for name in FILTERS}
 
 
-def entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> Entry | None:
+def entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> PropertyEntry | None:
     """Return what a file says of a setting under the name by which it is shared; or what it is without a word of it."""
     for prefix, layer in zip(CLIENTS, clients_of(layers), strict=True):
         if name.startswith(prefix):

@@ -11,7 +11,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.row import Key, Reader, Section, shown_default
 from mm2py.config.tables import SECTIONS
 
@@ -95,8 +95,8 @@ def _change(key: Key[Any]) -> str:
     """Return what a change of a setting costs."""
     if key not in stored_keys().values():
         return "worker restarts"
-    parts = key.parts or (Part.TASKS,)
-    if Part.ON_OFF in parts:
+    parts = key.parts or (FlowPart.TASKS,)
+    if FlowPart.ON_OFF in parts:
         return "flow starts or drains"
     return "in place" if all(part.is_in_place for part in parts) else "tasks restart"
 

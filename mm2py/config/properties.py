@@ -29,7 +29,7 @@ _HALF_OF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PropertyEntry:
     """One value with where it came from. ``line`` is None for a value that no file set."""
 
     value: str
@@ -52,7 +52,7 @@ class Entry:
 class Properties:
     """The entries of one file by key, and what an operator should hear about the file itself."""
 
-    entries: Mapping[str, Entry] = field(repr=False)
+    entries: Mapping[str, PropertyEntry] = field(repr=False)
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """What is wrong with its references to config providers; no flow runs then."""
@@ -102,7 +102,7 @@ def parse_properties(data: bytes | str) -> Properties:
     if data.startswith("\ufeff") if isinstance(data, str) else data.startswith(b"\xef\xbb\xbf"):
         # Java makes it a part of the first key, which then does nothing.
         raise ConfigError("The file begins with a UTF-8 byte order mark.", remedy="Save it without.")
-    entries: dict[str, Entry] = {}
+    entries: dict[str, PropertyEntry] = {}
     warnings: list[str] = []
     line = 1
     try:
@@ -131,11 +131,11 @@ def parse_properties(data: bytes | str) -> Properties:
     return Properties(entries, tuple(warnings))
 
 
-def _entry(element: javaproperties.KeyValue, line: int) -> Entry:
+def _entry(element: javaproperties.KeyValue, line: int) -> PropertyEntry:
     if _HALF_OF_A_CHARACTER.search(element.key + element.value):
         key = shown_unknown_key(element.key, element.value)
         raise ConfigError(
             f"line {line}: {key} holds half of a character (\\uD800 to \\uDFFF).",
             remedy="Write the character itself, or both of its halves.",
         )
-    return Entry(element.value, element.key, line)
+    return PropertyEntry(element.value, element.key, line)

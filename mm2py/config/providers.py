@@ -16,7 +16,7 @@ import regex
 
 from mm2py.config.kinds import BadValue, java_trim, strings
 from mm2py.config.layers import Layer, bad_value, named
-from mm2py.config.properties import FILE_MAX_BYTES, Entry, parse_properties
+from mm2py.config.properties import FILE_MAX_BYTES, PropertyEntry, parse_properties
 from mm2py.config.references import Provider, Unresolved
 from mm2py.errors import ConfigError
 from mm2py.secret import printable
@@ -35,7 +35,7 @@ class FileProvider:
     def __init__(self, allowed: Sequence[str] | None) -> None:
         """``allowed``: directories or files in which everything that is read has to be; None: anywhere."""
         self._allowed = allowed
-        self._read: dict[str, Mapping[str, Entry]] = {}
+        self._read: dict[str, Mapping[str, PropertyEntry]] = {}
 
     def __call__(self, path: str, key: str) -> str:
         if not path:
@@ -145,12 +145,12 @@ def read_providers(file: Layer, environment: Mapping[str, str], problems: list[s
 
 
 class _BadSetting(BadValue):
-    def __init__(self, entry: Entry, text: str) -> None:
+    def __init__(self, entry: PropertyEntry, text: str) -> None:
         super().__init__(text)
         self.entry = entry
 
 
-def _provider(written: Entry, parameters: str, file: Layer, environment: Mapping[str, str]) -> Provider:
+def _provider(written: PropertyEntry, parameters: str, file: Layer, environment: Mapping[str, str]) -> Provider:
     """Return the provider of a class; ``parameters`` is what the names of its parameters begin with."""
     paths = file.get(f"{parameters}allowed.paths")
     class_name = java_trim(written.value)
@@ -163,7 +163,7 @@ def _provider(written: Entry, parameters: str, file: Layer, environment: Mapping
     raise _BadSetting(written, f"no provider that mm2py has; write {_FILE}, {_DIRECTORY} or {_ENVIRONMENT}")
 
 
-def _allowed_paths(entry: Entry | None) -> tuple[str, ...] | None:
+def _allowed_paths(entry: PropertyEntry | None) -> tuple[str, ...] | None:
     if entry is None or not entry.value:
         return None
     paths = [java_trim(path) for path in entry.value.split(",")]
@@ -172,7 +172,7 @@ def _allowed_paths(entry: Entry | None) -> tuple[str, ...] | None:
     return tuple(os.path.realpath(path) for path in paths)
 
 
-def _pattern(entry: Entry | None) -> regex.Pattern[str] | None:
+def _pattern(entry: PropertyEntry | None) -> regex.Pattern[str] | None:
     if entry is None:
         return None
     try:

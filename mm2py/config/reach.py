@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Part(Enum):
+class FlowPart(Enum):
     """What of a running flow is concerned."""
 
     TOPICS = "which topics are copied, how they are looked for and made: the next round of discovery"
@@ -32,4 +32,4 @@ class Part(Enum):
     @property
     def is_in_place(self) -> bool:
         """Whether copying goes on meanwhile."""
-        return self not in {Part.TASKS, Part.ON_OFF}
+        return self not in {FlowPart.TASKS, FlowPart.ON_OFF}

@@ -16,10 +16,10 @@ from typing import Final
 
 from mm2py.config import keys
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.inventory import Item, take_inventory
+from mm2py.config.inventory import FileItem, take_inventory
 from mm2py.config.kinds import BadValue
 from mm2py.config.layers import named
-from mm2py.config.properties import Entry, Properties
+from mm2py.config.properties import Properties, PropertyEntry
 from mm2py.config.providers import read_providers
 from mm2py.config.references import Unresolved, holds_reference, resolve
 from mm2py.secret import Secret, may_hold_secret
@@ -44,7 +44,7 @@ def resolve_references(properties: Properties, environment: Mapping[str, str]) -
     problems = list(properties.problems)
     warnings: list[str] = []
     secrets: list[Secret] = []
-    entries: dict[str, Entry] = {}
+    entries: dict[str, PropertyEntry] = {}
     providers = read_providers(file, environment, problems)
     for item in take_inventory(file, clusters)[0]:
         entry = item.entry
@@ -73,7 +73,7 @@ def resolve_references(properties: Properties, environment: Mapping[str, str]) -
     return Properties({**file, **entries}, (*properties.warnings, *warnings), tuple(problems), tuple(secrets))
 
 
-def _takes_references(item: Item) -> bool:
+def _takes_references(item: FileItem) -> bool:
     """Each worker has this setting for itself; ``clusters`` and the providers are what references are read by."""
     if item.key in (keys.CLUSTERS, keys.CONFIG_PROVIDERS, keys.PROVIDER_SETTINGS):
         return False

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, cast
 
 from mm2py.config.kinds import BadValue, boolean, one_of, string, strings
 from mm2py.config.layers import Findings, Layer, add_problem, bad_value, named
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import BY_FAMILY, BY_FILE, Key, Section
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
@@ -357,7 +357,7 @@ def _tls(
         {name.removeprefix(family.name): entry for name, entry in file.items() if name.startswith(family.name)}
         for family in families
     ]
-    layer: Mapping[str, Entry] = next(
+    layer: Mapping[str, PropertyEntry] = next(
         filter(None, layers), {name: entry for name, entry in file.items() if name.startswith("ssl.")}
     )
     unknown = [entry for name, entry in layer.items() if name not in SECURITY and name != CLIENT_AUTH.name]

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Any, Final, Generic, TypeVar
 
 from mm2py.config.kinds import Kind, java_trim, string
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Key(Generic[T]):
     agrees: Callable[[str], bool] = never
     refuses: Callable[[str], bool] = never
     readers: Readers = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FlowPart, ...] = ()
     """What of a running flow a change concerns; none: all its tasks, if it is a setting of a flow."""
     field: str = ""
     """Of ``FlowSettings``, where the value alone decides it; in seconds if it ends so and the name in ms."""
@@ -96,7 +96,7 @@ class Key(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ExampleBlock:
     """Lines of ``mm2.properties.example`` under one text, empty where they go with the lines above."""
 
     text: str
@@ -110,7 +110,7 @@ class Section:
     def __init__(self, title: str, intro: str = "") -> None:
         self.title = title
         self.intro = intro
-        self.blocks: list[Block] = []
+        self.blocks: list[ExampleBlock] = []
 
     @property
     def rows(self) -> list[Key[Any]]:
@@ -123,7 +123,7 @@ class Section:
         default: T,
         *,
         readers: Readers,
-        parts: tuple[Part, ...] = (),
+        parts: tuple[FlowPart, ...] = (),
         field: str = "",
         text: str = "",
         at: str = "",
@@ -149,12 +149,12 @@ class Section:
             field=field,
             text=text or self.rows[-1].text,
         )
-        self.blocks.append(Block(text, lines or (f"#{at}{name} = {shown_default(default)}",), key))
+        self.blocks.append(ExampleBlock(text, lines or (f"#{at}{name} = {shown_default(default)}",), key))
         return key
 
     def example(self, text: str, *lines: str) -> None:
         """Add lines to the example that show rows of other blocks once more."""
-        self.blocks.append(Block(text, lines))
+        self.blocks.append(ExampleBlock(text, lines))
 
 
 def shown_default(default: Any) -> str:

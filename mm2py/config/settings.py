@@ -13,7 +13,7 @@ from mm2py.errors import ConfigError, Mm2Error
 from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret
-from mm2py.topics.filters import CopyModes, Decision, GroupFilter, TopicFilter, should_replicate
+from mm2py.topics.filters import CopyModes, GroupFilter, TopicDecision, TopicFilter, should_replicate
 from mm2py.topics.names import ReplicationPolicy
 from mm2py.topics.replicas import AtMost
 from mm2py.topics.topic_configs import ConfigPropertyFilter
@@ -150,7 +150,7 @@ class FlowSettings:
     aliases: tuple[ClusterAlias, ...]
     """Of all clusters of the file."""
 
-    def decision(self, topic: str) -> Decision:
+    def decision(self, topic: str) -> TopicDecision:
         """Tell whether the flow copies a topic of the source. Raises: PatternTooSlow."""
         return should_replicate(
             TopicName(topic),

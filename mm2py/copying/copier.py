@@ -18,9 +18,9 @@ from typing import Final, assert_never
 
 from mm2py.copying import events, states
 from mm2py.copying import gaps as gaps_found
-from mm2py.copying.events import CopySettings, Displaced, Effect, Event, GapFound, Need, Poison, Report
+from mm2py.copying.events import CopySettings, Displaced, Effect, Event, GapFound, Need, OperatorNotice, Poison
 from mm2py.copying.gaps import REPORT_QUARANTINED, PoisonSearch, came_whole, fault_text, left_out, poison_of
-from mm2py.copying.in_flight import Entry, InFlightBatches, Sending
+from mm2py.copying.in_flight import InFlightBatches, InFlightEntry, Sending
 from mm2py.copying.partition_errors import (
     BLOCKED_PAUSE_S,
     DENIED_PAUSE_S,
@@ -320,7 +320,7 @@ class Copier:
         if isinstance(self.state, (Stopped, Draining)):
             self._change(states.AnswerLost())
 
-    def _timestamp_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
+    def _timestamp_refused(self, event: events.ProduceRefused, entry: InFlightEntry, what: str) -> Sequence[Effect]:
         """Ask for the limits of the upstream topic and send the batch once more. Then find the record, and ask for them
         whenever it is refused again. The quarantine asks for itself."""
         if self.search.quarantines:
@@ -331,7 +331,7 @@ class Copier:
         effects = self._records_refused(event, entry, what)
         return [*effects, Need.TIMESTAMP_LIMITS] if self.is_blocked else effects
 
-    def _records_refused(self, event: events.ProduceRefused, entry: Entry, what: str) -> Sequence[Effect]:
+    def _records_refused(self, event: events.ProduceRefused, entry: InFlightEntry, what: str) -> Sequence[Effect]:
         """Read the batch again in smaller pieces; a record that is refused alone is poison."""
         repeated = entry.repeated
         poison, text = self.search.narrow(entry.batch, event.code, what)
@@ -485,7 +485,7 @@ class Copier:
             return self._fail_once_more(now_s, need)
         effects: list[Effect] = [] if need is None else [need]
         if report and self.reason != reason:
-            effects.append(Report(report, reason, refused_with=refused_with))
+            effects.append(OperatorNotice(report, reason, refused_with=refused_with))
         if pause_s is None:
             pause_s = RESUME_PAUSES_S[min(self._failures, len(RESUME_PAUSES_S) - 1)]
         self._failures += 1
@@ -523,10 +523,10 @@ class Copier:
         """Stop at a gap. ``lost``, ``is_looked_up``: see ``Gaps.add``."""
         return self._stall(states.GapMet(gap, self.position, lost, is_looked_up))
 
-    def _stall_at_hole(self, refused: Entry) -> Sequence[Effect]:
+    def _stall_at_hole(self, refused: InFlightEntry) -> Sequence[Effect]:
         """Stop: a batch is stored and the one before it is not. Sequences would count the missing one as stored."""
         text = gaps_found.out_of_order(refused.batch.first_offset)
-        return [Report("target.out_of_order", text), *self._stall(states.HoleMet(text))]
+        return [OperatorNotice("target.out_of_order", text), *self._stall(states.HoleMet(text))]
 
     def _stall(self, change: states.GapMet | states.HoleMet) -> Sequence[Effect]:
         if type(self.state) is Copying:

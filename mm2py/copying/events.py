@@ -268,7 +268,7 @@ class Need(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class OperatorNotice:
     """Something an operator should see. ``event`` is a stable name, ``text`` a sentence with offsets."""
 
     event: str
@@ -323,4 +323,4 @@ class GapFound:
     go_on_at: int
 
 
-Effect = Need | Report | Displaced | GapFound | Poison
+Effect = Need | OperatorNotice | Displaced | GapFound | Poison

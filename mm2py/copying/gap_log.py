@@ -17,8 +17,8 @@ from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.records.batch import NewRecord
 from mm2py.records.gap_record import (
-    Answer,
     Command,
+    CommandAnswer,
     Gap,
     GapLogRecord,
     MalformedGapRecord,
@@ -81,13 +81,13 @@ class GapTable(TopicTable):
 
     def unanswered(self) -> list[Command]:
         """Return the commands without an answer, oldest first."""
-        answered = {record.command_id for record in self.records.values() if isinstance(record, Answer)}
+        answered = {record.command_id for record in self.records.values() if isinstance(record, CommandAnswer)}
         commands = [record for record in self.records.values() if isinstance(record, Command)]
         return sorted((one for one in commands if one.command_id not in answered), key=lambda one: one.at_ms)
 
-    def answer_to(self, command: Command) -> Answer | None:
-        found = self.records.get(Answer(command.command_id, False, "", 0).key)
-        return found if isinstance(found, Answer) else None
+    def answer_to(self, command: Command) -> CommandAnswer | None:
+        found = self.records.get(CommandAnswer(command.command_id, False, "", 0).key)
+        return found if isinstance(found, CommandAnswer) else None
 
     async def _find(self) -> TopicMetadata | None:
         topic = (await fetch_metadata(self._brokers, [self.topic])).topics.get(self.topic)
@@ -144,7 +144,7 @@ class GapLog(GapTable):
         for key in keys:
             self.records.pop(key, None)
 
-    async def answer(self, answers: Mapping[Command, Answer]) -> None:
+    async def answer(self, answers: Mapping[Command, CommandAnswer]) -> None:
         """Answer commands, and delete them after that: a crash in between answers them again.
 
         Raises: as ``TopicWriter.write``.
@@ -155,7 +155,7 @@ class GapLog(GapTable):
     def old_answers(self) -> list[bytes]:
         """Return the keys of answers to be removed."""
         before_ms = self._clock.wall_ms() - ANSWERS_KEPT_MS
-        return [key for key, one in self.records.items() if isinstance(one, Answer) and one.at_ms < before_ms]
+        return [key for key, one in self.records.items() if isinstance(one, CommandAnswer) and one.at_ms < before_ms]
 
     async def _write(self, values: dict[bytes, bytes | None]) -> None:
         now_ms = self._clock.wall_ms()

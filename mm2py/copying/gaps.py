@@ -20,8 +20,8 @@ from mm2py.copying.events import (
     Effect,
     GapFound,
     Need,
+    OperatorNotice,
     Poison,
-    Report,
     SourceRewritten,
     TargetLost,
     UnexpectedMet,
@@ -285,14 +285,14 @@ def poison_of(fault: Fault) -> Poison | None:
     return Poison(fault.offset, fault.next_offset, fault.leader_epoch, code, fault.text, was_sent=False)
 
 
-def came_whole(offset: int, damaged_reads: int) -> Report:
+def came_whole(offset: int, damaged_reads: int) -> OperatorNotice:
     """Report a batch that came damaged before and is whole now."""
     often = "once" if damaged_reads == 1 else f"{damaged_reads} times"
     text = f"the batch of source offset {offset} came damaged {often}, and whole when it was read again"
-    return Report("source.damaged", text, severe=False)
+    return OperatorNotice("source.damaged", text, severe=False)
 
 
-def left_out(poison: Poison) -> Report:
+def left_out(poison: Poison) -> OperatorNotice:
     """Report a record in quarantine, behind which copying continues."""
     text = f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; copying continues after it"
-    return Report("record.quarantined", text, severe=False)
+    return OperatorNotice("record.quarantined", text, severe=False)

@@ -58,7 +58,7 @@ class Sending(NamedTuple):
 
 
 @dataclass(slots=True)
-class Entry:
+class InFlightEntry:
     """A planned step; ``token`` and ``sequence`` are valid only for batches that were sent."""
 
     step: Step
@@ -105,9 +105,9 @@ class InFlightBatches:
         self.maybe_sent_until = -1
         """Batches that begin below this source offset may have been sent before. Each of them is sent alone."""
         self._name = name
-        self._ready: deque[Entry] = deque()
+        self._ready: deque[InFlightEntry] = deque()
         self.ready_max_bytes = ready_max_bytes
-        self._in_flight: deque[Entry] = deque()
+        self._in_flight: deque[InFlightEntry] = deque()
         self._unretained_in_flight = False
         self._sent_to: int | None = None
         self._token = 0
@@ -149,7 +149,7 @@ class InFlightBatches:
         """Append what was read. Dropped steps at the front may ``leave``."""
         rebuilt_bytes = 0
         for step in steps:
-            entry = Entry(step, lease)
+            entry = InFlightEntry(step, lease)
             if isinstance(step, Outgoing):
                 self.ready_bytes += len(step.data)
                 if step.reason is not None:
@@ -219,7 +219,7 @@ class InFlightBatches:
         self._skip_dropped()
         return Sending(batch, identity, entry.sequence, entry.token, entry.lease.read_at_s)
 
-    def answered(self, token: int) -> Entry | None:
+    def answered(self, token: int) -> InFlightEntry | None:
         """Count an answer, or that none will come. Return its batch; None if that was given up meanwhile."""
         for entry in self._in_flight:
             if entry.token == token:
@@ -228,7 +228,7 @@ class InFlightBatches:
         return None
 
     @property
-    def oldest(self) -> Entry:
+    def oldest(self) -> InFlightEntry:
         """The oldest batch that was sent and is not settled. There must be one."""
         return self._in_flight[0]
 
@@ -237,7 +237,7 @@ class InFlightBatches:
         if self.oldest.stored is Stored.PERHAPS:
             self._left_behind = self.oldest.batch.first_offset
 
-    def is_left_behind(self, entry: Entry) -> bool:
+    def is_left_behind(self, entry: InFlightEntry) -> bool:
         """Whether a refusal left open if this batch is stored, and a later batch was stored after it."""
         return entry.batch.first_offset == self._left_behind
 

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from mm2py.clock import Clock
 from mm2py.copying.planning.rebuild import UNREADABLE
 from mm2py.copying.planning.steps import Outgoing, Step
-from mm2py.copying.reading.log_reader import LogReader, Stretch
+from mm2py.copying.reading.log_reader import LogReader, LogStretch
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import BrokerRefused
@@ -60,7 +60,7 @@ REPEATED_FENCES_MOST: Final = 16
 _HALF: Final = SEQUENCE_MODULUS // 2
 
 
-class Writer(NamedTuple):
+class LastWriter(NamedTuple):
     """The last producer of a remote partition, and the sequence after what the position covers."""
 
     producer_id: int
@@ -96,7 +96,7 @@ class Tail:
     def __init__(
         self,
         from_offset: int,
-        writer: Writer,
+        writer: LastWriter,
         *,
         fence_epoch: int | None,
         end: int | None = None,
@@ -264,7 +264,7 @@ class Tail:
         met.records += header.record_count
 
 
-class Walk:
+class SourceWalk:
     """Counts source records from a position on, until it has seen as many as the target has.
 
     Steps come from ``plan``, so the same batches are dropped as in copying.
@@ -454,7 +454,7 @@ MARKER_PATIENCE_S: Final = 1.0
 """How long a marker may take while its partition has a leader. Then it is written again (docs/broker-facts.md#c3)."""
 
 
-class TailStretch(Stretch):
+class TailStretch(LogStretch):
     """Fills a ``Tail``. If that is not whole in the end, its marker is missing or the topic is another one."""
 
     def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int, tail: Tail, clock: Clock) -> None:
@@ -499,7 +499,7 @@ async def fence_and_prove(
     """
     metadata = {topic.name: topic for topic in topics}
     left = ends = await _ends(brokers, topics)
-    writer = Writer(producer.producer_id, producer.epoch, 0)
+    writer = LastWriter(producer.producer_id, producer.epoch, 0)
     while True:  # again if a leader was away and its marker was left out (docs/broker-facts.md#c3)
         epoch = await producer.fence(list(left))
         stretches = [

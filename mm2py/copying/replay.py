@@ -23,7 +23,7 @@ from mm2py.kafka.errors import BrokerRefused, Reaction
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.records.quarantined import NotQuarantined, Origin, Quarantined, Replayed, decode, encode_replayed
+from mm2py.records.quarantined import NotQuarantined, QuarantineEntry, RecordOrigin, Replayed, decode, encode_replayed
 
 CHANNEL: Final = "replay"
 TIMEOUT_MS: Final = 15_000
@@ -34,14 +34,14 @@ class NowhereToReplay(Mm2Error):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ReplaySelection:
     """Which records of one source topic to take; None: all."""
 
     topic: str
     partition: int | None = None
     offset: int | None = None
 
-    def holds(self, origin: Origin) -> bool:
+    def holds(self, origin: RecordOrigin) -> bool:
         return (
             origin.topic == self.topic
             and self.partition in {None, origin.partition}
@@ -50,13 +50,13 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Survey:
+class QuarantineSurvey:
     """The records of a selection in quarantine."""
 
-    selection: Selection
+    selection: ReplaySelection
     remote: str
-    origins: set[Origin] = field(default_factory=set)
-    appended: set[Origin] = field(default_factory=set)
+    origins: set[RecordOrigin] = field(default_factory=set)
+    appended: set[RecordOrigin] = field(default_factory=set)
     """Those that were appended to the remote topic before."""
     unreadable: int = 0
     """Records in the quarantine topic that mm2py did not write."""
@@ -69,10 +69,10 @@ class Appended:
     """Records that the target still refuses, a sentence each."""
 
 
-async def survey(brokers: Brokers, quarantine: str, selection: Selection, remote: str) -> Survey:
+async def survey(brokers: Brokers, quarantine: str, selection: ReplaySelection, remote: str) -> QuarantineSurvey:
     """Read the quarantine. Raises: as ``read_table``."""
-    found = Survey(selection, remote)
-    replayed: set[Origin] = set()
+    found = QuarantineSurvey(selection, remote)
+    replayed: set[RecordOrigin] = set()
     async for entry in _entries(brokers, quarantine):
         match entry:
             case None:
@@ -80,23 +80,23 @@ async def survey(brokers: Brokers, quarantine: str, selection: Selection, remote
             case Replayed():
                 if entry.remote_topic == remote:
                     replayed.add(entry.origin)
-            case Quarantined():
+            case QuarantineEntry():
                 if selection.holds(entry.provenance.origin):
                     found.origins.add(entry.provenance.origin)
     found.appended = found.origins & replayed
     return found
 
 
-async def export(brokers: Brokers, quarantine: str, selection: Selection, write: Callable[[str], None]) -> int:
+async def export(brokers: Brokers, quarantine: str, selection: ReplaySelection, write: Callable[[str], None]) -> int:
     """Pass each selected record to ``write`` once, as a line of JSON. Return how many there were."""
-    seen: set[Origin] = set()
+    seen: set[RecordOrigin] = set()
     async for entry in _entries(brokers, quarantine):
-        if isinstance(entry, Quarantined) and _is_new(entry, selection, seen):
+        if isinstance(entry, QuarantineEntry) and _is_new(entry, selection, seen):
             write(as_line(entry))
     return len(seen)
 
 
-def as_line(kept: Quarantined) -> str:
+def as_line(kept: QuarantineEntry) -> str:
     """Return a record as one line of JSON; key, value and header values in base64, null as null.
 
     A header name that is not UTF-8 has its odd bytes as ``\\udc80`` to ``\\udcff``.
@@ -117,7 +117,9 @@ def as_line(kept: Quarantined) -> str:
     return json.dumps(content, separators=(",", ":")) + "\n"
 
 
-async def append(brokers: Brokers, quarantine: str, found: Survey, *, clock: Clock, rng: random.Random) -> Appended:
+async def append(
+    brokers: Brokers, quarantine: str, found: QuarantineSurvey, *, clock: Clock, rng: random.Random
+) -> Appended:
     """Append each selected record once to its partition of the remote topic, and mark it in quarantine.
 
     Args:
@@ -136,7 +138,7 @@ async def append(brokers: Brokers, quarantine: str, found: Survey, *, clock: Clo
     seen = set(found.appended)
     done = Appended()
     async for entry in _entries(brokers, quarantine):
-        if not isinstance(entry, Quarantined) or not _is_new(entry, found.selection, seen):
+        if not isinstance(entry, QuarantineEntry) or not _is_new(entry, found.selection, seen):
             continue
         origin = entry.provenance.origin
         if topic is None or origin.partition not in topic.partitions:
@@ -156,7 +158,7 @@ async def append(brokers: Brokers, quarantine: str, found: Survey, *, clock: Clo
     return done
 
 
-async def _entries(brokers: Brokers, quarantine: str) -> AsyncIterator[Quarantined | Replayed | None]:
+async def _entries(brokers: Brokers, quarantine: str) -> AsyncIterator[QuarantineEntry | Replayed | None]:
     """Yield the entries of the quarantine; None for records that mm2py did not write."""
     topic: TopicMetadata | None = (await fetch_metadata(brokers, [quarantine])).topics.get(quarantine)
     if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
@@ -170,7 +172,7 @@ async def _entries(brokers: Brokers, quarantine: str) -> AsyncIterator[Quarantin
         yield entry
 
 
-def _is_new(entry: Quarantined, selection: Selection, seen: set[Origin]) -> bool:
+def _is_new(entry: QuarantineEntry, selection: ReplaySelection, seen: set[RecordOrigin]) -> bool:
     """Whether a record is selected and was not seen before: a crash may have stored it twice."""
     origin = entry.provenance.origin
     if origin in seen or not selection.holds(origin):

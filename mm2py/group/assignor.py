@@ -37,7 +37,7 @@ NOWHERE: Final = -1
 
 
 @dataclass(slots=True, eq=False)
-class Item(Generic[K]):
+class MovableItem(Generic[K]):
     """What moves as a whole: a piece, or a task of a bounded flow."""
 
     weight: int
@@ -47,7 +47,7 @@ class Item(Generic[K]):
     family: int | None = None  # tasks of one bounded flow: no two on one worker
 
 
-def _weight(item: Item[K]) -> int:
+def _weight(item: MovableItem[K]) -> int:
     return item.weight
 
 
@@ -56,9 +56,11 @@ class Pool(Generic[K]):
     """Items that may be in the same places."""
 
     places: tuple[int, ...]
-    items: list[Item[K]]
+    items: list[MovableItem[K]]
     heaviest: int = 0
-    held: defaultdict[int, list[Item[K]]] = field(default_factory=lambda: defaultdict(list))  # by place, lightest first
+    held: defaultdict[int, list[MovableItem[K]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # by place, lightest first
 
 
 class Balance(Generic[K]):
@@ -147,7 +149,7 @@ class Balance(Generic[K]):
             self._take(needless)
             self._put(needless, needless.home)
 
-    def _is_needless(self, item: Item[K], least: int, most: int) -> bool:
+    def _is_needless(self, item: MovableItem[K], least: int, most: int) -> bool:
         left = self._loads[item.at] - item.weight
         return self._loads[item.home] + item.weight <= most and (item.at not in self._joined or left >= max(least, 1))
 
@@ -178,14 +180,14 @@ class Balance(Generic[K]):
         insort(pool.held[receiver], item, key=_weight)
         return True
 
-    def _put(self, item: Item[K], place: int) -> None:
+    def _put(self, item: MovableItem[K], place: int) -> None:
         item.at = place
         self._loads[place] += item.weight
         self._counts[place] += 1
         if item.family is not None:
             self._families[place].add(item.family)
 
-    def _take(self, item: Item[K]) -> None:
+    def _take(self, item: MovableItem[K]) -> None:
         self._loads[item.at] -= item.weight
         self._counts[item.at] -= 1
         self._families[item.at].discard(item.family)
@@ -246,17 +248,17 @@ def assign(
     """
     names = sorted(workers)
     ranks = {name: rank for rank, name in enumerate(names)}
-    by_flows: defaultdict[frozenset[Flow], list[Item[K]]] = defaultdict(list)
+    by_flows: defaultdict[frozenset[Flow], list[MovableItem[K]]] = defaultdict(list)
     for piece in sorted(pieces, key=lambda piece: piece.key):
         home = ranks.get(current[piece.key], NOWHERE) if piece.key in current else NOWHERE
-        by_flows[piece.flows].append(Item(piece.weight, [piece.key], home))
+        by_flows[piece.flows].append(MovableItem(piece.weight, [piece.key], home))
 
     places = {flows: tuple(ranks[name] for name in names if flows <= workers[name]) for flows in by_flows}
     runnable = sorted((flows for flows in by_flows if places[flows]), key=sorted)
     running = {flow: sum(flow in may_run for may_run in workers.values()) for flows in runnable for flow in flows}
     bounds = {flow: tasks_max[flow] for flow in running if flow in tasks_max and tasks_max[flow] < running[flow]}
 
-    pools: dict[tuple[tuple[int, ...], bool], list[Item[K]]] = defaultdict(list)
+    pools: dict[tuple[tuple[int, ...], bool], list[MovableItem[K]]] = defaultdict(list)
     for flows in runnable:
         if bounds.keys().isdisjoint(flows):
             pools[places[flows], False].extend(by_flows[flows])
@@ -268,7 +270,7 @@ def assign(
     return {key: names[item.at] for items in pools.values() for item in items for key in item.keys}
 
 
-def _stiffness(pool: tuple[tuple[tuple[int, ...], bool], list[Item[K]]]) -> tuple[bool, int, tuple[int, ...]]:
+def _stiffness(pool: tuple[tuple[tuple[int, ...], bool], list[MovableItem[K]]]) -> tuple[bool, int, tuple[int, ...]]:
     """Orders pools: what is coarse or has little choice is placed first, the rest then fills up around it."""
     (places, whole_tasks), _ = pool
     return not whole_tasks, len(places), places
@@ -297,7 +299,9 @@ def _bounded_together(
     return together
 
 
-def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: int, *, keeps: bool) -> list[Item[K]]:
+def _tasks(
+    items: list[MovableItem[K]], places: tuple[int, ...], bound: int, family: int, *, keeps: bool
+) -> list[MovableItem[K]]:
     """Deal a bounded flow's pieces into its tasks; a task is what one worker runs of it now, or new."""
     held: defaultdict[int, int] = defaultdict(int)
     for item in items:
@@ -309,7 +313,7 @@ def _tasks(items: list[Item[K]], places: tuple[int, ...], bound: int, family: in
     for item in items:
         item.home = numbers.get(item.home, NOWHERE)
     Balance(len(homes), [Pool(tuple(range(len(homes))), items)]).run(keeps=keeps)
-    tasks = [Item[K](0, [], home, family=family) for home in homes]
+    tasks = [MovableItem[K](0, [], home, family=family) for home in homes]
     for item in items:
         tasks[item.at].weight += item.weight
         tasks[item.at].keys += item.keys

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
 from mm2py.group.control_topic import ControlLeader, ControlLogLost, ControlLogUnusable, ControlTopic, no_append_time
-from mm2py.group.log_reading import HISTORY, Item, Place, Read, history_of, is_of_this_log, newest_whole
+from mm2py.group.log_reading import HISTORY, LogItem, LogPlace, Read, history_of, is_of_this_log, newest_whole
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
 from mm2py.kafka.port import Brokers
@@ -104,7 +104,7 @@ class ControlLog:
         )
         self._read_backoff = Backoff(rng, first_s=0.05, most_s=1.0)
         self._leader: ControlLeader | None = None
-        self._place: Place | None = None
+        self._place: LogPlace | None = None
         self._epochs: list[tuple[int, int]] = []
         """(offset, epoch): from there on records were appended under it; of what was read."""
         self._lost: ControlLogLost | None = None
@@ -163,10 +163,10 @@ class ControlLog:
         self._place, self._heard_s = place, self._clock.monotonic()
         return opening
 
-    async def _find_beginning(self, leader: ControlLeader, log_start: int, end: int) -> tuple[Opening, Place]:
+    async def _find_beginning(self, leader: ControlLeader, log_start: int, end: int) -> tuple[Opening, LogPlace]:
         """Read back from the end, twice as far each time, until a snapshot is complete, or to the start."""
-        items: list[Item] = []
-        begin, window, place = end, FIRST_WINDOW_RECORDS, Place(end, -1)
+        items: list[LogItem] = []
+        begin, window, place = end, FIRST_WINDOW_RECORDS, LogPlace(end, -1)
         void: set[str] = set()
         while True:
             snapshot = newest_whole(items, void)
@@ -199,10 +199,10 @@ class ControlLog:
         entries = _entries([item for item in items if item.offset >= covers])
         return Opening(None if snapshot is None else snapshot.state, covers, entries, log_start), place
 
-    async def _read_stretch(self, leader: ControlLeader, begin: int, end: int) -> tuple[list[Item], Place]:
+    async def _read_stretch(self, leader: ControlLeader, begin: int, end: int) -> tuple[list[LogItem], LogPlace]:
         """Read to ``end`` at least, and return what was read, with the place behind it."""
-        items: list[Item] = []
-        place = Place(begin, -1)
+        items: list[LogItem] = []
+        place = LogPlace(begin, -1)
         while place.offset < end:
             reads, place = await leader.fetch(place, wait_ms=0, was_read=False)
             items += [self._item(read) for read in reads]
@@ -264,14 +264,14 @@ class ControlLog:
         _note(error, self._reading, leader)
         await asyncio.sleep(self._read_backoff.next_s())
 
-    def _take(self, reads: Sequence[Read], after: Place) -> list[Entry]:
+    def _take(self, reads: Sequence[Read], after: LogPlace) -> list[Entry]:
         """Go on to ``after``, or to the record that ends the reading: after an error nothing more comes."""
         entries: list[Entry] = []
         for read in reads:
             item = self._item(read)
             self._stopped = no_append_time(self.topic) if read.time_ms is None else item.error
             if self._stopped is not None:
-                self._place = Place(read.offset, read.leader_epoch)
+                self._place = LogPlace(read.offset, read.leader_epoch)
                 if entries:
                     return entries  # the next call raises it
                 raise self._stopped
@@ -318,14 +318,14 @@ class ControlLog:
                 self._appending.over()
                 return base_offset + len(records) - 1
 
-    def _here(self) -> tuple[ControlLeader, Place]:
+    def _here(self) -> tuple[ControlLeader, LogPlace]:
         if self._lost is not None:
             raise self._lost.with_traceback(None)
         if self._leader is None or self._place is None:
             raise AssertionError("the control log was not opened")
         return self._leader, self._place
 
-    def _item(self, read: Read) -> Item:
+    def _item(self, read: Read) -> LogItem:
         """Decode a record. What is none of ours is passed over by every reader alike."""
         where = f"{self.topic} at offset {read.offset}"
         record: ControlRecord | None = None
@@ -344,9 +344,9 @@ class ControlLog:
                 self._log.warning("control_log.foreign_record", topic=self.topic, offset=read.offset, why=str(junk))
         except Mm2Error as refused:
             error = refused
-        return Item(read.offset, read.leader_epoch, read.time_ms or 0, record, error, history)
+        return LogItem(read.offset, read.leader_epoch, read.time_ms or 0, record, error, history)
 
-    def _learn_epochs(self, items: Sequence[Item]) -> None:
+    def _learn_epochs(self, items: Sequence[LogItem]) -> None:
         for item in items:
             if not self._epochs or item.leader_epoch > self._epochs[-1][1]:
                 self._epochs.append((item.offset, item.leader_epoch))
@@ -376,7 +376,7 @@ def _is_denied(error: KafkaError) -> bool:
     return isinstance(error, BrokerRefused) and error.reaction is Reaction.DENIED
 
 
-def _entries(items: Sequence[Item]) -> list[Entry]:
+def _entries(items: Sequence[LogItem]) -> list[Entry]:
     entries = []
     for item in items:
         if item.error is not None:

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.errors import Mm2Error
-from mm2py.group.log_reading import Place, Read, unpack
+from mm2py.group.log_reading import LogPlace, Read, unpack
 from mm2py.kafka import admin, internal_topic
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import (
@@ -105,7 +105,7 @@ class ControlLeader:
         leader, epoch = await self._who_leads()
         return await end_of(self._brokers, leader, (self.topic, PARTITION), which, leader_epoch=epoch)
 
-    async def fetch(self, place: Place, *, wait_ms: int, was_read: bool) -> tuple[list[Read], Place]:
+    async def fetch(self, place: LogPlace, *, wait_ms: int, was_read: bool) -> tuple[list[Read], LogPlace]:
         """Read once from a place on, and return the place behind that.
 
         Args:
@@ -169,7 +169,7 @@ class ControlLeader:
         remedy = self._rights if reaction_to(code) is Reaction.DENIED else ""
         return BrokerRefused(f"{what} {self.topic}", code, message=message, remedy=remedy)
 
-    def _came_damaged(self, place: Place, fault: str) -> None:
+    def _came_damaged(self, place: LogPlace, fault: str) -> None:
         """Count a read that brought no intact batch. The next one may be intact."""
         if not fault:
             self._fetch_bytes = min(2 * self._fetch_bytes, READ_BYTES_MOST)  # its first batch was cut

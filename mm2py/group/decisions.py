@@ -85,14 +85,14 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class FenceMember:
     """Fence a member in the internal topics of its flows, and append ``Fenced`` when that is proven."""
 
     member: MemberId
     writers: Mapping[int, Writer]
 
 
-Action = Append | Fence | Planned
+Action = Append | FenceMember | Planned
 
 
 def decide(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
@@ -119,7 +119,9 @@ def decide(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
 
 
 def _lead(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
-    actions: list[Action] = [Fence(dead, writers) for dead, writers in view.to_fence.items() if dead not in now.fencing]
+    actions: list[Action] = [
+        FenceMember(dead, writers) for dead, writers in view.to_fence.items() if dead not in now.fencing
+    ]
     if expired := [name for name in view.members if name != me and view.is_expired(name)]:
         # Their tasks are assigned once they are evicted: a moment later.
         return [*actions, *(Append(Evicted(me, view.leader_epoch, name)) for name in expired)]

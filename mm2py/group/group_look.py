@@ -21,7 +21,7 @@ from mm2py.connector import Flow, Kind
 from mm2py.errors import Mm2Error
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
-from mm2py.group.membership import GroupState, Member
+from mm2py.group.membership import GroupState, KnownMember
 from mm2py.group.state_snapshot import read_snapshot
 from mm2py.kafka.port import Brokers
 from mm2py.records.control_record import MemberId, Writer
@@ -51,7 +51,7 @@ class GroupLook:
     """What to do about that."""
 
 
-def runners(state: GroupState, flow: Flow) -> dict[MemberId, Member]:
+def runners(state: GroupState, flow: Flow) -> dict[MemberId, KnownMember]:
     """Return the members that run a flow, or have to drain it yet, unless their session has expired.
 
     Who only emits its heartbeats does not run it: they belong to a pair of clusters, and are emitted also while the
@@ -66,7 +66,7 @@ def runners(state: GroupState, flow: Flow) -> dict[MemberId, Member]:
     }
 
 
-def has_begun(member: Member, flow: Flow) -> bool:
+def has_begun(member: KnownMember, flow: Flow) -> bool:
     """Whether a member has decided by which settings it runs a flow, or has a producer for it.
 
     The story: groups g and h start at once for a flow that has no owner yet. Both have live members that name it. If
@@ -196,14 +196,14 @@ class GroupLooks:
             if not self._log.trouble:
                 quiet_s += self._clock.monotonic() - begun_s
 
-    def _suspects(self, view: GroupState) -> list[Member]:
+    def _suspects(self, view: GroupState) -> list[KnownMember]:
         return [
             one
             for one in runners(view, self._flow).values()
             if one.last_offset >= self._silent_to and (self._is_owner or has_begun(one, self._flow))
         ]
 
-    def _alive(self, view: GroupState) -> list[Member]:
+    def _alive(self, view: GroupState) -> list[KnownMember]:
         """Return the members that run the flow, if one of them has written since the look began.
 
         The others count as well: they have written since their last session time-out.

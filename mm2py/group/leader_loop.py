@@ -23,7 +23,7 @@ from mm2py.config.settings import GroupSettings
 from mm2py.connector import Flow
 from mm2py.copying.recovery import fence_and_prove
 from mm2py.errors import Mm2Error, for_each
-from mm2py.group.decisions import Action, Append, Fence, Planned, Situation, decide
+from mm2py.group.decisions import Action, Append, FenceMember, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.election.candidate import Candidate
 from mm2py.group.member_handle import MemberHandle
@@ -71,7 +71,7 @@ class GroupContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FenceOutcome:
     """What became of a dead member's producers."""
 
     epochs: Mapping[int, int]
@@ -101,7 +101,7 @@ class EvictedWriters:
         self._producers: dict[int, PreviousProducer] = {}
         """Kept over attempts: an epoch that was raised need not be raised again."""
 
-    async def fence(self, writers: Collection[Writer], told: Mapping[int, int]) -> Outcome:
+    async def fence(self, writers: Collection[Writer], told: Mapping[int, int]) -> FenceOutcome:
         """Fence producers; returns when that is proven for all that can be fenced, however long it takes.
 
         Args:
@@ -128,7 +128,7 @@ class EvictedWriters:
         await for_each(in_order, fence, at_once=FENCES_AT_ONCE, name="fencing an evicted member")
         for producer_id in (*epochs, *unfenced):
             self._producers.pop(producer_id, None)
-        return Outcome(epochs, unfenced)
+        return FenceOutcome(epochs, unfenced)
 
     async def _until_fenced(self, writer: Writer, told: int | None) -> int:
         """Ask again until it succeeds. Raises: NotFenceable."""
@@ -276,7 +276,7 @@ class LeaderLoop:
             match action:
                 case Append(record):
                     records.append(record)
-                case Fence(dead, writers):
+                case FenceMember(dead, writers):
                     name = f"{self._member.id} fencing {dead}"
                     self._fencing[dead] = tasks.create_task(self._fence(dead, writers), name=name)
                 case Planned():

@@ -23,7 +23,7 @@ from mm2py.records.varints import CorruptBatch
 from mm2py.topics.names import CONTROL_LOG_MESSAGE_BYTES
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Up to where a log was read."""
 
     offset: int
@@ -43,15 +43,15 @@ class Read(NamedTuple):
     why: str = ""
 
 
-class Stretch(NamedTuple):
+class FetchedStretch(NamedTuple):
     """What one fetch brought: ``fault`` tells what is wrong with what comes at ``place``."""
 
     reads: list[Read]
-    place: Place
+    place: LogPlace
     fault: str
 
 
-def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
+def unpack(data: memoryview, place: LogPlace, highest_epoch: int) -> FetchedStretch:
     """Return the records from ``place`` on, as far as the batches are whole and fit together.
 
     A batch that cannot be decompressed, or exceeds its budget, is returned as one record without content: its checksum
@@ -69,21 +69,21 @@ def unpack(data: memoryview, place: Place, highest_epoch: int) -> Stretch:
             if header.magic != MAGIC or not crc_is_right(batch):
                 fault = "its checksum is wrong"
             if fault:
-                return Stretch(reads, place, fault)
+                return FetchedStretch(reads, place, fault)
             if not header.is_control:
                 found = _records_of(batch, header, place.offset)
                 reads += found
                 taken += _work_bytes(header, found)
-            place = Place(header.next_offset, header.partition_leader_epoch)
+            place = LogPlace(header.next_offset, header.partition_leader_epoch)
             is_first = False
             if taken > _STEP_BYTES:
                 break
     except CorruptBatch as error:
-        return Stretch(reads, place, error.what)
-    return Stretch(reads, place, "")
+        return FetchedStretch(reads, place, error.what)
+    return FetchedStretch(reads, place, "")
 
 
-def _fault(header: BatchHeader, place: Place, is_first: bool, highest_epoch: int) -> str:
+def _fault(header: BatchHeader, place: LogPlace, is_first: bool, highest_epoch: int) -> str:
     is_guess = is_first and place.leader_epoch < 0  # only what was not read before may begin within a batch
     holds_it = is_guess and header.base_offset < place.offset < header.next_offset
     if header.base_offset != place.offset and not holds_it:
@@ -140,7 +140,7 @@ HISTORY: Final = "history"
 """The header of a snapshot's records: ``<topic id>:<leader epoch>``."""
 
 
-class Item(NamedTuple):
+class LogItem(NamedTuple):
     """One record of the log as it was read. Junk has neither record nor error."""
 
     offset: int
@@ -152,7 +152,7 @@ class Item(NamedTuple):
     history: str = ""
 
 
-class Found(NamedTuple):
+class FoundSnapshot(NamedTuple):
     """A snapshot of which all parts were found."""
 
     snapshot_id: str
@@ -168,9 +168,9 @@ def history_of(topic_id: uuid.UUID | None, leader_epoch: int) -> str:
     return f"{topic_id}:{leader_epoch if leader_epoch >= 0 else ''}"
 
 
-def newest_whole(items: Sequence[Item], void: Collection[str]) -> Found | None:
+def newest_whole(items: Sequence[LogItem], void: Collection[str]) -> FoundSnapshot | None:
     """Return the newest snapshot of which all parts are there, leaving out those whose id is in ``void``."""
-    parts: dict[str, dict[int, Item]] = {}
+    parts: dict[str, dict[int, LogItem]] = {}
     for item in reversed(items):
         snapshot = item.record
         if not isinstance(snapshot, Snapshot) or snapshot.snapshot_id in void:
@@ -179,7 +179,7 @@ def newest_whole(items: Sequence[Item], void: Collection[str]) -> Found | None:
         found[snapshot.part] = item
         if all(number in found for number in range(snapshot.parts)):
             texts = [found[number].record for number in range(snapshot.parts)]
-            return Found(
+            return FoundSnapshot(
                 snapshot.snapshot_id,
                 snapshot.covers,
                 "".join(text.state for text in texts if isinstance(text, Snapshot)),
@@ -189,7 +189,9 @@ def newest_whole(items: Sequence[Item], void: Collection[str]) -> Found | None:
     return None
 
 
-def is_of_this_log(found: Found, items: Sequence[Item], topic_id: uuid.UUID | None, log_start_offset: int) -> bool:
+def is_of_this_log(
+    found: FoundSnapshot, items: Sequence[LogItem], topic_id: uuid.UUID | None, log_start_offset: int
+) -> bool:
     """Tell whether the snapshot covers records of this log, all that follow being there.
 
     Args:

@@ -22,12 +22,9 @@ from mm2py.group.leader_loop import GroupContext, LeaderLoop
 from mm2py.group.member_state import (
     Active,
     DrainExpired,
-    Draining,
     Effect,
-    Ended,
     Event,
     EvictionRead,
-    Failed,
     FlowEnded,
     FlowsBegin,
     HeartbeatAcknowledged,
@@ -36,12 +33,15 @@ from mm2py.group.member_state import (
     JoinRead,
     LeaveAsked,
     Leaving,
+    MemberDraining,
+    MemberEnded,
+    MemberFailed,
+    MemberStopped,
     Preparing,
     RecordTooNew,
     Refused,
     RequestWaits,
     State,
-    Stopped,
     Suspended,
     step,
 )
@@ -168,17 +168,17 @@ class Member:
     @property
     def is_stopping(self) -> bool:
         """Whether nothing may start in its name any more."""
-        return isinstance(self.state, Draining | Leaving | Ended)
+        return isinstance(self.state, MemberDraining | Leaving | MemberEnded)
 
     @property
     def can_drain(self) -> bool:
         """Whether what runs in its name may still be drained."""
-        return not isinstance(self.state, Leaving | Ended)
+        return not isinstance(self.state, Leaving | MemberEnded)
 
     @property
     def is_over(self) -> bool:
         """Whether nothing may be done in its name any more."""
-        return isinstance(self.state, Ended)
+        return isinstance(self.state, MemberEnded)
 
     @property
     def is_leader(self) -> bool:
@@ -268,7 +268,7 @@ class Member:
             offset = await self._control_log.append(records)
             while isinstance(self.state, Joining | Active | Suspended) and self.view.next_offset <= offset:
                 await self._until_moved()
-        if isinstance(self.state, Leaving | Ended):
+        if isinstance(self.state, Leaving | MemberEnded):
             raise IncarnationEnded(self._why_ended())
 
     async def until(self, reached: Callable[[], bool]) -> None:
@@ -308,12 +308,12 @@ class Member:
             except* Exception as group:
                 error = group.exceptions[0]
                 can_tell = isinstance(error, GroupRefused) or not isinstance(error, Mm2Error)
-                self._apply(Refused(error) if can_tell else Failed(error))
+                self._apply(Refused(error) if can_tell else MemberFailed(error))
             if isinstance(self.state, Leaving):
                 await self._say_left(outcome_unknown=self.state.outcome_unknown)
         finally:
-            self._apply(Stopped())
-        if isinstance(self.state, Ended) and self.state.cause is not None:
+            self._apply(MemberStopped())
+        if isinstance(self.state, MemberEnded) and self.state.cause is not None:
             raise self.state.cause
 
     # Its states
@@ -362,7 +362,7 @@ class Member:
         await self._moved.wait()
 
     async def _until_leaving(self) -> None:
-        while not isinstance(self.state, Leaving | Ended):
+        while not isinstance(self.state, Leaving | MemberEnded):
             await self._until_moved()
         raise _Done
 
@@ -404,7 +404,7 @@ class Member:
                     *self._changed_loads(),
                 ]
             )
-            if isinstance(self.state, Draining) and not self.gate.is_fresh:
+            if isinstance(self.state, MemberDraining) and not self.gate.is_fresh:
                 # What the others did about its silence cannot be read: they may have evicted it.
                 return self._apply(EvictionRead(MemberEvicted()))
             self.gate.renew(begun_s)

@@ -53,7 +53,7 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True)
-class Draining:
+class MemberDraining:
     """It cannot read the control log any more, and sends heartbeats until its partitions are drained."""
 
     sent: Sent
@@ -71,14 +71,14 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class MemberEnded:
     """Nothing is done in its name any more."""
 
     cause: Exception | None
     """None: it has left, or was cancelled."""
 
 
-State = Preparing | Joining | Active | Suspended | Draining | Leaving | Ended
+State = Preparing | Joining | Active | Suspended | MemberDraining | Leaving | MemberEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class MemberFailed:
     """This member cannot go on, nor write to the control log."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class MemberStopped:
     """Everything that was done in this member's name has ended."""
 
 
@@ -174,8 +174,8 @@ Event = (
     | EvictionRead
     | LeaveAsked
     | Refused
-    | Failed
-    | Stopped
+    | MemberFailed
+    | MemberStopped
 )
 
 
@@ -206,32 +206,32 @@ def step(state: State, event: Event) -> tuple[State, Sequence[Effect]]:
         case Suspended(sent), HeartbeatAcknowledged():
             return Active(sent), [Effect.LOG_RESUMED]
         case Active(sent) | Suspended(sent), RecordTooNew(error) if sent.flows:
-            return Draining(sent, error), [Effect.EXPIRE_DRAIN]
+            return MemberDraining(sent, error), [Effect.EXPIRE_DRAIN]
         case Active(sent) | Suspended(sent), RecordTooNew(error):
             return Leaving(sent.outcome_unknown, error), []
         case Joining(), RecordTooNew(error):
             return Leaving(outcome_unknown=False, cause=error), []
-        case Draining(sent, error), FlowEnded(flow) if sent.flows - {flow}:
-            return Draining(sent.without(event), error), []
-        case Draining(sent, error), FlowEnded(_, outcome_unknown):
+        case MemberDraining(sent, error), FlowEnded(flow) if sent.flows - {flow}:
+            return MemberDraining(sent.without(event), error), []
+        case MemberDraining(sent, error), FlowEnded(_, outcome_unknown):
             return Leaving(sent.outcome_unknown or outcome_unknown, error), []
-        case Draining(_, error), DrainExpired():
+        case MemberDraining(_, error), DrainExpired():
             return Leaving(outcome_unknown=True, cause=error), []
-        case Draining(sent, error), LeaveAsked(outcome_unknown):
+        case MemberDraining(sent, error), LeaveAsked(outcome_unknown):
             return Leaving(sent.outcome_unknown or outcome_unknown, error), []
         case Joining() | Active() | Suspended(), LeaveAsked(outcome_unknown, cause):
             return Leaving(outcome_unknown, cause), []
-        case Joining() | Active() | Suspended() | Draining(), Refused(error):
+        case Joining() | Active() | Suspended() | MemberDraining(), Refused(error):
             return Leaving(outcome_unknown=True, cause=error), []
-        case Active() | Suspended() | Draining(), EvictionRead(error):
-            return Ended(error), [Effect.CLOSE_GATE]
-        case Joining() | Active() | Suspended() | Draining(), Failed(error):
-            return Ended(error), [Effect.CLOSE_GATE]
-        case Preparing(), LeaveAsked(cause=error) | Refused(error) | Failed(error):
-            return Ended(error), [Effect.CLOSE_GATE]
-        case Leaving(cause=cause), Stopped():
-            return Ended(cause), [Effect.CLOSE_GATE]
-        case Preparing() | Joining() | Active() | Suspended() | Draining(), Stopped():
-            return Ended(None), [Effect.CLOSE_GATE]
+        case Active() | Suspended() | MemberDraining(), EvictionRead(error):
+            return MemberEnded(error), [Effect.CLOSE_GATE]
+        case Joining() | Active() | Suspended() | MemberDraining(), MemberFailed(error):
+            return MemberEnded(error), [Effect.CLOSE_GATE]
+        case Preparing(), LeaveAsked(cause=error) | Refused(error) | MemberFailed(error):
+            return MemberEnded(error), [Effect.CLOSE_GATE]
+        case Leaving(cause=cause), MemberStopped():
+            return MemberEnded(cause), [Effect.CLOSE_GATE]
+        case Preparing() | Joining() | Active() | Suspended() | MemberDraining(), MemberStopped():
+            return MemberEnded(None), [Effect.CLOSE_GATE]
         case _:  # a member may be asked to stop in any state, and what it had asked for is answered later
             return state, []

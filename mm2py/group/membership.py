@@ -52,7 +52,7 @@ UNFENCED_MOST: Final = 1000
 
 
 @dataclass(slots=True)
-class Member:
+class KnownMember:
     """A member that has joined, and has neither left nor been evicted."""
 
     joined: Joined
@@ -89,7 +89,7 @@ class GroupState:
         self.append_time_ms = 0
         """Of the last record, by the clock of the log's leader then. Only this compares with other clocks."""
         self.next_offset = 0
-        self.members: dict[MemberId, Member] = {}
+        self.members: dict[MemberId, KnownMember] = {}
         self.leader: MemberId | None = None
         self.leader_epoch = 0
         self.claim_id = ""
@@ -295,7 +295,7 @@ class GroupState:
                 member.outages += 1
                 member.heard.clear()
 
-    def _hear(self, member: Member, offset: int) -> None:
+    def _hear(self, member: KnownMember, offset: int) -> None:
         """Keep the rule of expiry, see ``is_expired``. An expired session stays so until its member writes again."""
         name, now = member.joined.member, self.log_time_ms
         for other in self.members.values():
@@ -311,7 +311,7 @@ class GroupState:
             return  # a late duplicate
         member = self.members.get(joined.member)
         if member is None:
-            self.members[joined.member] = Member(joined, 0, 0)
+            self.members[joined.member] = KnownMember(joined, 0, 0)
         elif member.joined == joined:
             return
         else:
@@ -337,7 +337,7 @@ class GroupState:
             self._lose_leader()
         self._note_members()
 
-    def _write(self, member: Member, writer: Writer) -> None:
+    def _write(self, member: KnownMember, writer: Writer) -> None:
         known = member.writers.get(writer.producer_id)
         if known is None or known.epoch < writer.epoch:
             member.writers[writer.producer_id] = writer

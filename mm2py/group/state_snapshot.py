@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mm2py import __version__
 from mm2py.connector import parse_flow
-from mm2py.group.membership import GroupState, Member
+from mm2py.group.membership import GroupState, KnownMember
 from mm2py.group.revocations import Revocations
 from mm2py.group.topic_claims import TopicClaims
 from mm2py.records.control_codec import (
@@ -71,7 +71,7 @@ def read_snapshot(text: str, *, where: str = "a snapshot") -> GroupState:
     return found
 
 
-def _member_fields(state: GroupState, member: Member, places: dict[MemberId, int]) -> list[Any]:
+def _member_fields(state: GroupState, member: KnownMember, places: dict[MemberId, int]) -> list[Any]:
     heard = sorted((places[name], state.log_time_ms - first_ms) for name, first_ms in member.heard.items())
     return [
         fields_of(member.joined),
@@ -92,7 +92,7 @@ def _read(state: GroupState, fields: dict[str, Any]) -> None:
     for name, joined, offset, time_ms, applied, writers, heard, silent, outages in fields["members"]:
         heard_ms = {names[at]: state.log_time_ms - ago for at, ago in zip(heard[::2], heard[1::2], strict=True)}
         known = read_fields(Joined, name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
-        state.members[name] = Member(*known, heard_ms, silent, outages)
+        state.members[name] = KnownMember(*known, heard_ms, silent, outages)
     for name, told in fields.get("problems", ()):  # earlier versions have none
         beat = read_fields(Beat, name, told)
         state.members[name].troubles, state.members[name].not_started = beat.troubles, beat.not_started

@@ -32,7 +32,7 @@ from mm2py.kafka.error_codes import (
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
-from mm2py.kafka.producer.incarnation import Fenced, Incarnation, OwnProducer
+from mm2py.kafka.producer.incarnation import Incarnation, IncarnationFenced, OwnProducer
 from mm2py.records.batch import NewRecord, build_batch, next_sequence, stamp
 from mm2py.topics.names import InternalTopic
 from mm2py.topics.replicas import AtMost, replicas_on
@@ -204,7 +204,7 @@ class TopicWriter:
         """Append records to their partitions; keeps trying while the target cannot take them.
 
         Raises:
-            Fenced: another process has taken over; nothing more may be written.
+            IncarnationFenced: another process has taken over; nothing more may be written.
             BrokerRefused: the target refuses for good; records of other partitions may have been written.
         Cancelling may leave any of them written or not. The next write first sends again what was in flight.
         """
@@ -245,7 +245,7 @@ class TopicWriter:
                     f"Writing to {self.topic}-{partition}", UNKNOWN_TOPIC_OR_PARTITION, remedy=self._remedy
                 )
             if code in FENCED:
-                raise Fenced(identity.transactional_id)
+                raise IncarnationFenced(identity.transactional_id)
             if code in PRODUCER_STATE_LOST:
                 self._sequences[partition] = (await self._incarnation.renew(identity), 0)
             elif code is not None and reaction_to(code) in {Reaction.FAIL, Reaction.DENIED}:

@@ -189,7 +189,7 @@ ConnectorPart = FlowSnapshot | CheckpointSnapshot | PathSnapshot | Rows
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
 
 
-class ConnectorState(NamedTuple):
+class ConnectorSnapshot(NamedTuple):
     """One connector of this worker."""
 
     flow: str
@@ -249,7 +249,7 @@ class WorkerSnapshot:
     """The machine's clock."""
     process: ProcessSnapshot
     groups: tuple[GroupSnapshot, ...]
-    connectors: tuple[ConnectorState, ...]
+    connectors: tuple[ConnectorSnapshot, ...]
     flows: tuple[FlowSnapshot, ...]
     checkpoints: tuple[CheckpointSnapshot, ...]
     paths: tuple[PathSnapshot, ...]

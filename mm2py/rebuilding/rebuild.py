@@ -88,8 +88,8 @@ class LedgerRebuild:
             ComparedLog(f"{part.remote_topic}-{number} on {flow.target}", part.target_end),
             ledger,
         )
-        source = _Reading(part.of.topic, part.of.source_topic_id, number, self._settings.read_committed, self._clock)
-        target = _Reading(part.remote_topic, part.of.target_topic_id, number, True, self._clock)
+        source = _LogReading(part.of.topic, part.of.source_topic_id, number, self._settings.read_committed, self._clock)
+        target = _LogReading(part.remote_topic, part.of.target_topic_id, number, True, self._clock)
         while (wanted := pairing.wanted()) is not None:
             is_target = wanted is pairing.target
             await self._read(target if is_target else source, wanted, is_target=is_target)
@@ -97,7 +97,7 @@ class LedgerRebuild:
         await self._write(part, ledger.finish(part.source_end))
         return ledger
 
-    async def _read(self, stretch: _Reading, log: ComparedLog, *, is_target: bool) -> None:
+    async def _read(self, stretch: _LogReading, log: ComparedLog, *, is_target: bool) -> None:
         flow = self._settings.flow
         await asyncio.sleep(self._rate.wait_s(self._clock.monotonic()))
         stretch.steps, stretch.fetched_bytes = [], 0
@@ -135,7 +135,7 @@ class LedgerRebuild:
         return writer, len(found.partitions)
 
 
-class _Reading(PlannedStretch):
+class _LogReading(PlannedStretch):
     """One log from its first offset on, read once at a time."""
 
     def __init__(

@@ -29,7 +29,7 @@ from mm2py.topics.names import ledger_topic
 _CLEANUP: Final = "cleanup.policy"
 
 
-class Outcome(StrEnum):
+class RebuildOutcome(StrEnum):
     """What became of one partition."""
 
     WHOLE = "whole"
@@ -44,14 +44,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionReport:
+class RebuildReport:
     """What the command says of one partition."""
 
     topic: str
     """As the source names it."""
     partition: int
     remote_topic: str
-    outcome: Outcome
+    outcome: RebuildOutcome
     text: str = ""
     records: int = 0
     """How many were compared."""
@@ -74,11 +74,11 @@ class MissingPart:
     def key(self) -> TopicPartition:
         return self.of.topic, self.of.partition
 
-    def report(self, outcome: Outcome, text: str, records: int = 0) -> PartitionReport:
-        return PartitionReport(self.of.topic, self.of.partition, self.remote_topic, outcome, text, records)
+    def report(self, outcome: RebuildOutcome, text: str, records: int = 0) -> RebuildReport:
+        return RebuildReport(self.of.topic, self.of.partition, self.remote_topic, outcome, text, records)
 
 
-class Selection(NamedTuple):
+class PartitionSelection(NamedTuple):
     """Which partitions are wanted."""
 
     topics: Collection[str] = ()
@@ -125,19 +125,19 @@ def join_of(
     return join._replace(reaches_back_to=rebuilt.ledger.source_start)
 
 
-class Survey:
+class LedgerSurvey:
     """What is missing of a flow's ledgers, and what is to be said of the other partitions."""
 
     def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers, clock: Clock) -> None:
         self.missing: list[MissingPart] = []
-        self.reports: list[PartitionReport] = []
+        self.reports: list[RebuildReport] = []
         self._settings = settings
         self._source = source
         self._target = target
         self._clock = clock
         self._on_source = self._on_target = ClusterMetadata(None, {}, {})
 
-    async def look(self, selection: Selection, log: FilteringBoundLogger) -> None:
+    async def look(self, selection: PartitionSelection, log: FilteringBoundLogger) -> None:
         """Ask both clusters. No record of the topics themselves is read.
 
         Raises:
@@ -157,15 +157,15 @@ class Survey:
             try:
                 join = join_of(ledgers.of(key), positions.get(key), *ids)
             except NotRebuildable as error:
-                self._note(key, Outcome.REFUSED, error.why)
+                self._note(key, RebuildOutcome.REFUSED, error.why)
                 continue
             if join is None:
-                self._note(key, Outcome.WHOLE)
+                self._note(key, RebuildOutcome.WHOLE)
             else:
                 joins[key] = join
         await self._judge(joins, ledgers)
 
-    async def _keys(self, selection: Selection) -> list[TopicPartition]:
+    async def _keys(self, selection: PartitionSelection) -> list[TopicPartition]:
         settings, wanted = self._settings, selection.topics
         self._on_source = await fetch_metadata(self._source, wanted or None)
         found: list[TopicPartition] = []
@@ -194,16 +194,18 @@ class Survey:
         for key, join in joins.items():
             topic = self._on_target.topics.get(remote[key][0])
             if topic is None or key[1] not in topic.partitions:
-                self._note(key, Outcome.REFUSED, f"{remote[key][0]} has no such partition, or mm2py may not see it")
+                self._note(
+                    key, RebuildOutcome.REFUSED, f"{remote[key][0]} has no such partition, or mm2py may not see it"
+                )
                 continue
             if key not in on_source or remote[key] not in on_target:
-                self._note(key, Outcome.FAILED, "a leader of it does not answer")
+                self._note(key, RebuildOutcome.FAILED, "a leader of it does not answer")
                 continue
             source_start, target_start = on_source[key][0], on_target[remote[key]][0]
             if join.reaches_back_to <= source_start:
-                self._note(key, Outcome.WHOLE)
+                self._note(key, RebuildOutcome.WHOLE)
             elif why := self._why_not(key, source_start, target_start, compacted):
-                self._note(key, Outcome.REFUSED, why)
+                self._note(key, RebuildOutcome.REFUSED, why)
             else:
                 rebuilt = ledgers.of(key).rebuilt
                 self.missing.append(
@@ -257,8 +259,8 @@ class Survey:
     def _remote(self, key: TopicPartition) -> TopicPartition:
         return self._settings.remote_topic(key[0]), key[1]
 
-    def _note(self, key: TopicPartition, outcome: Outcome, text: str = "") -> None:
-        self.reports.append(PartitionReport(*key, self._remote(key)[0], outcome, text))
+    def _note(self, key: TopicPartition, outcome: RebuildOutcome, text: str = "") -> None:
+        self.reports.append(RebuildReport(*key, self._remote(key)[0], outcome, text))
 
     @staticmethod
     def _topic_id(metadata: ClusterMetadata, topic: str) -> TopicId:

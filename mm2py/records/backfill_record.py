@@ -27,7 +27,7 @@ RECORD_BYTES_MOST: Final = 900_000
 """Brokers take records of a million bytes, if not told otherwise."""
 
 
-class State(StrEnum):
+class BackfillState(StrEnum):
     """How it stands with a backfill."""
 
     COPYING = "copying"
@@ -55,7 +55,7 @@ class Backfill:
     """By source topic and partition."""
     tasks: tuple[tuple[TopicPartition, ...], ...]
     """Which partitions are copied by one task of Spark."""
-    state: State = State.COPYING
+    state: BackfillState = BackfillState.COPYING
     run: int = 0
     """How often it was resumed."""
     begun_at_ms: int = 0
@@ -73,7 +73,7 @@ class Backfill:
     @property
     def holds(self) -> bool:
         """Whether the live flow waits for it."""
-        return self.state is State.COPYING
+        return self.state is BackfillState.COPYING
 
     @property
     def is_filtered(self) -> bool:
@@ -131,7 +131,7 @@ def decode_backfill(key: bytes, value: bytes) -> Backfill:
             backfill_id,
             topics,
             tuple(tuple((_text(topic), _count(number)) for topic, number in task) for task in fields["tasks"]),
-            State(fields["state"]),
+            BackfillState(fields["state"]),
             _count(fields["run"]),
             _count(fields["begun_at_ms"]),
             _count(fields["seen_at_ms"]),

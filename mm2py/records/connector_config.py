@@ -77,7 +77,7 @@ APPLY_COMMAND: Final = "mm2py apply"
 """Stands for the worker in what the command stores."""
 
 
-class Writer(StrEnum):
+class DecidedBy(StrEnum):
     """Who decided the settings of a flow."""
 
     MM2 = "mm2"
@@ -90,7 +90,7 @@ class Writer(StrEnum):
     """An operator, over REST."""
 
 
-def told_writer(by: Writer, author: Author, worker: str) -> str:
+def told_writer(by: DecidedBy, author: Author, worker: str) -> str:
     """Return who has decided settings, as people read it; records of earlier versions name no user and no host.
 
     Args:
@@ -98,11 +98,11 @@ def told_writer(by: Writer, author: Author, worker: str) -> str:
     """
     if author == UNKNOWN:
         return str(by)
-    if by is Writer.REST:
+    if by is DecidedBy.REST:
         return author.by_rest
-    if by is Writer.APPLY and worker == APPLY_COMMAND:
+    if by is DecidedBy.APPLY and worker == APPLY_COMMAND:
         return author.by_command(APPLY_COMMAND)
-    return author.by_command(f"--apply of worker {worker}" if by is Writer.APPLY else f"the file of worker {worker}")
+    return author.by_command(f"--apply of worker {worker}" if by is DecidedBy.APPLY else f"the file of worker {worker}")
 
 
 class MalformedConfig(ValueError):
@@ -124,7 +124,7 @@ class FlowConfig:
     """The stored settings that the workers of a flow share."""
 
     properties: Mapping[str, str]
-    by: Writer
+    by: DecidedBy
     version: int
     """Goes up by one with each change; 0 is what MM2 wrote."""
     write_id: str = ""
@@ -265,14 +265,14 @@ def _read_flow(fields: Mapping[str, Any], steps_back: int = 0) -> FlowConfig:
         raise TypeError("version or at_ms")
     if any(not isinstance(one, str) for one in texts):
         raise TypeError("a text")
-    if fields["by"] not in list(Writer):
+    if fields["by"] not in list(DecidedBy):
         raise TypeError("by")
     if steps_back > PREVIOUS_MOST:
         raise TypeError("previous")
     previous = fields.get("previous")
     return FlowConfig(
         _texts(fields["properties"]),
-        Writer(fields["by"]),
+        DecidedBy(fields["by"]),
         fields["version"],
         write_id=fields["write_id"],
         based_on=fields["based_on"],

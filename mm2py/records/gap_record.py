@@ -144,7 +144,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """The result of a command, in words."""
 
     command_id: str
@@ -157,7 +157,7 @@ class Answer:
         return f"{_ANSWER}{self.command_id}".encode()
 
 
-GapLogRecord = Gap | Command | Answer | Standstill
+GapLogRecord = Gap | Command | CommandAnswer | Standstill
 
 
 def encode_value(record: GapLogRecord) -> bytes:
@@ -212,6 +212,6 @@ def _typed(name: str, expected: Any, value: Any) -> Any:
 _KINDS: Final[dict[str, type[GapLogRecord]]] = {
     _GAP: Gap,
     _COMMAND: Command,
-    _ANSWER: Answer,
+    _ANSWER: CommandAnswer,
     standstill.KEY: Standstill,
 }

@@ -40,7 +40,7 @@ class NotQuarantined(Mm2Error):
         )
 
 
-class Origin(NamedTuple):
+class RecordOrigin(NamedTuple):
     """Which source record it is. ``topic_id`` differs if the topic was recreated; None if brokers have no topic ids."""
 
     topic: str
@@ -55,7 +55,7 @@ class Provenance:
 
     flow: str
     source_cluster: str | None
-    origin: Origin
+    origin: RecordOrigin
     timestamp_ms: int
     """The source record's."""
     error_code: int
@@ -65,7 +65,7 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class QuarantineEntry:
     provenance: Provenance
     record: NewRecord
     """The source record as it was: key, value, timestamp, headers."""
@@ -75,12 +75,12 @@ class Quarantined:
 class Replayed:
     """The mark of a record that was appended to its remote topic."""
 
-    origin: Origin
+    origin: RecordOrigin
     remote_topic: str
     replayed_at_ms: int
 
 
-def encode_quarantined(kept: Quarantined) -> NewRecord:
+def encode_quarantined(kept: QuarantineEntry) -> NewRecord:
     """Return the record to be written."""
     origin, record, provenance = kept.provenance.origin, kept.record, kept.provenance
     fields = {
@@ -107,7 +107,7 @@ def encode_replayed(mark: Replayed) -> NewRecord:
     return NewRecord(_key(mark.origin), None, mark.replayed_at_ms, [(REPLAYED_HEADER, _dump(fields))])
 
 
-def decode(record: Record | NewRecord) -> Quarantined | Replayed:
+def decode(record: Record | NewRecord) -> QuarantineEntry | Replayed:
     """Return the meaning of a record of the quarantine topic.
 
     Raises:
@@ -121,7 +121,7 @@ def decode(record: Record | NewRecord) -> Quarantined | Replayed:
         fields = json.loads(text or b"")
         if fields["mm2py"] != FORMAT_VERSION:
             raise NotQuarantined(f"it has layout {fields['mm2py']!r}, known here is {FORMAT_VERSION}")
-        origin = Origin(
+        origin = RecordOrigin(
             _of(str, fields, "topic"),
             _of(int, fields, "partition"),
             _of(int, fields, "offset"),
@@ -142,10 +142,12 @@ def decode(record: Record | NewRecord) -> Quarantined | Replayed:
         raise NotQuarantined(f"its provenance cannot be read ({error})") from error
     if len(headers) < 2 or headers[1][0] != KEY_HEADER:
         raise NotQuarantined("its second header is not the source record's key")
-    return Quarantined(provenance, NewRecord(headers[1][1], record.value, provenance.timestamp_ms, tuple(headers[2:])))
+    return QuarantineEntry(
+        provenance, NewRecord(headers[1][1], record.value, provenance.timestamp_ms, tuple(headers[2:]))
+    )
 
 
-def _key(origin: Origin) -> bytes:
+def _key(origin: RecordOrigin) -> bytes:
     return _dump([origin.topic, origin.partition, origin.offset])
 
 

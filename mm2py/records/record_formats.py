@@ -42,7 +42,7 @@ class RecordBody(NamedTuple):
     codec: int
 
 
-class Kept(NamedTuple):
+class KeptRecords(NamedTuple):
     """Which records of a body are to be copied."""
 
     position: int
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
     """Offset delta of the first record that the target refuses; those before it are fine."""
 
 
-def survey(body: RecordBody, wanted_delta: int, refuse_null_keys: bool) -> Kept:
+def survey(body: RecordBody, wanted_delta: int, refuse_null_keys: bool) -> KeptRecords:
     """Check that the records are laid out as records are, and find those from ``wanted_delta`` on.
 
     Raises:
@@ -93,7 +93,7 @@ def survey(body: RecordBody, wanted_delta: int, refuse_null_keys: bool) -> Kept:
             if not raw & 1:
                 position += raw >> 1
             elif refuse_null_keys and delta >= wanted_delta:
-                return Kept(kept_from, kept, delta)
+                return KeptRecords(kept_from, kept, delta)
             raw = data[position]
             position += 1
             if raw > 127:
@@ -114,7 +114,7 @@ def survey(body: RecordBody, wanted_delta: int, refuse_null_keys: bool) -> Kept:
         raise CorruptBatch("its records end too early") from error
     if position != size:
         raise CorruptBatch(f"{size - position} bytes follow its last record")
-    return Kept(kept_from, kept, None)
+    return KeptRecords(kept_from, kept, None)
 
 
 def _skip_headers(data: bytes | bytearray, position: int) -> int:
@@ -252,7 +252,7 @@ class WrongCrc(CorruptMessage):
     """A message's checksum does not fit its bytes."""
 
 
-class Message(NamedTuple):
+class OldMessage(NamedTuple):
     """One message, or one wrapper."""
 
     offset: int
@@ -264,7 +264,7 @@ class Message(NamedTuple):
     value: bytes | None
 
 
-def read_message(buffer: Bytes, position: int, end: int) -> tuple[Message, int]:
+def read_message(buffer: Bytes, position: int, end: int) -> tuple[OldMessage, int]:
     """Return the message at ``position`` and the position after it; ``end`` is where the buffer's content ends.
 
     Raises:
@@ -291,10 +291,10 @@ def read_message(buffer: Bytes, position: int, end: int) -> tuple[Message, int]:
     if at != message_end:
         raise CorruptMessage("a message is longer than its key and value")
     log_append_time = magic == 1 and attributes & LOG_APPEND_TIME != 0
-    return Message(offset, magic, attributes & CODEC_MASK, timestamp_ms, log_append_time, key, value), message_end
+    return OldMessage(offset, magic, attributes & CODEC_MASK, timestamp_ms, log_append_time, key, value), message_end
 
 
-def unwrap(wrapper: Message, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[Message]:
+def unwrap(wrapper: OldMessage, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[OldMessage]:
     """Yield the messages inside a compressed one, with absolute offsets and the timestamps that consumers see.
 
     Raises:
@@ -333,7 +333,7 @@ def _last_offset(content: bytes) -> int:
     return int(offset)
 
 
-def append_record(body: bytearray, message: Message, *, base_offset: int, base_timestamp_ms: int) -> None:
+def append_record(body: bytearray, message: OldMessage, *, base_offset: int, base_timestamp_ms: int) -> None:
     """Append ``message`` to the records of a batch of magic 2 that begins at ``base_offset``; it gets no headers."""
     content = bytearray(1)
     delta_ms = message.timestamp_ms - base_timestamp_ms
@@ -367,18 +367,18 @@ class MessageGroup:
 
     __slots__ = ("base_offset", "base_timestamp_ms", "body", "codec", "next_offset", "record_count")
 
-    def __init__(self, first: Message) -> None:
+    def __init__(self, first: OldMessage) -> None:
         self.base_offset = self.next_offset = first.offset
         self.base_timestamp_ms = first.timestamp_ms
         self.body = bytearray()
         self.record_count = 0
         self.codec: int = Codec.NONE
 
-    def has_room(self, message: Message, max_bytes: int) -> bool:
+    def has_room(self, message: OldMessage, max_bytes: int) -> bool:
         size = len(self.body) + len(message.key or b"") + len(message.value or b"") + _RECORD_OVERHEAD_MAX_BYTES
         return size + HEADER_BYTES <= max_bytes and message.offset - self.base_offset < _OFFSET_DELTA_END
 
-    def add(self, message: Message) -> None:
+    def add(self, message: OldMessage) -> None:
         """Append a message.
 
         Raises:

@@ -186,7 +186,7 @@ class ConfigTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SettingsWritten:
     """The settings stand in the topic, and count; as they were stored."""
 
     config: FlowConfig
@@ -230,7 +230,9 @@ class ConfigLog(ConfigTable):
         self.rng = rng
         self._writing = asyncio.Lock()
 
-    async def write(self, config: FlowConfig, *, instead_of: FlowConfig | None, again: str = "") -> Written | Lost:
+    async def write(
+        self, config: FlowConfig, *, instead_of: FlowConfig | None, again: str = ""
+    ) -> SettingsWritten | Lost:
         """Store settings in the place of those that the caller has read, if they still count.
 
         What changed is kept in the history, in the same batch. A write that has lost takes its entry back.
@@ -485,16 +487,16 @@ class ConfigLog(ConfigTable):
             channel="configs",
         )
 
-    async def _settle(self, ours: FlowConfig) -> Written | Lost:
+    async def _settle(self, ours: FlowConfig) -> SettingsWritten | Lost:
         """Return what came of a write that was based on what counted; others may have written behind it unread."""
         try:
             async with asyncio.timeout(SETTLE_S):
                 while True:
                     latest = self.records.flow
                     if latest is None or latest.write_id == ours.write_id:
-                        return Written(ours)
+                        return SettingsWritten(ours)
                     if latest.based_on != ours.based_on:  # its writer has read ours, or it is ours, put back
-                        return Written(latest if latest.properties == ours.properties else ours)
+                        return SettingsWritten(latest if latest.properties == ours.properties else ours)
                     await asyncio.sleep(READ_AGAIN_S)
                     await self.read_patiently(self.rng)
         except TimeoutError:

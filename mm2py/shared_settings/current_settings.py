@@ -20,7 +20,7 @@ ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 """The connectors of which operators ask something."""
 
 
-class Asked(NamedTuple):
+class ConnectorRequests(NamedTuple):
     """What operators ask of one connector."""
 
     held: Target | None = None
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
     retries: int = 0
     """How often it was to restart where it has failed. Where it runs, it runs on."""
 
-    def lets_run(self, before: Asked) -> bool:
+    def lets_run(self, before: ConnectorRequests) -> bool:
         """Whether what runs since ``before`` was asked may run on."""
         return self == before._replace(retries=self.retries)
 
@@ -77,11 +77,11 @@ class CurrentSettings:
         """Return what a connector is to do."""
         return self._targets.get(kind, RUNNING)
 
-    def asked(self, kind: Kind) -> Asked:
+    def asked(self, kind: Kind) -> ConnectorRequests:
         """Return what operators ask of a connector."""
         target = self.target(kind)
         held = None if target.state is TargetState.STARTED else target
-        return Asked(held, self._restarts[kind], self._retries[kind])
+        return ConnectorRequests(held, self._restarts[kind], self._retries[kind])
 
     async def until(self, reached: Callable[[], bool]) -> None:
         """Return when something is so that depends on all this."""

@@ -29,15 +29,15 @@ from mm2py.config.flow_properties import (
     shown_change,
     stored_keys,
 )
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.row import Status
 from mm2py.records.author import UNKNOWN, Author, with_reason
-from mm2py.records.connector_config import ConfigRecords, FlowConfig, Writer, told_writer
+from mm2py.records.connector_config import ConfigRecords, DecidedBy, FlowConfig, told_writer
 from mm2py.records.history_record import HistoryEntry, SettingChange, settings_entry
 
 SEEN_MOST: Final = 200
 DECIDED_MOST: Final = 100
-_OPERATOR: Final = frozenset({Writer.APPLY, Writer.REST})
+_OPERATOR: Final = frozenset({DecidedBy.APPLY, DecidedBy.REST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def counting(records: ConfigRecords) -> FlowConfig | None:
     """
     foreign, ours = records.foreign, None if records.flow is None else storable(records.flow)
     if foreign is not None and not records.is_beside_mm2:
-        return FlowConfig(properties_of_connector(foreign), Writer.MM2, 0, previous=ours)
+        return FlowConfig(properties_of_connector(foreign), DecidedBy.MM2, 0, previous=ours)
     return ours
 
 
@@ -106,7 +106,7 @@ def _number_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"[0-9]{1,9}", version)[:3])
 
 
-class Choice(StrEnum):
+class StartChoice(StrEnum):
     """What a worker runs when it starts, named as its log event."""
 
     ADDED = "config.added"
@@ -122,10 +122,10 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class StartDecision:
     """By which settings a worker starts a flow."""
 
-    choice: Choice
+    choice: StartChoice
     config: FlowConfig
     difference: Difference = ()
     """From what is stored to the file."""
@@ -141,7 +141,7 @@ def decide(
     runners: Collection[str],
     apply: bool = False,
     lost_to: FlowConfig | None = None,
-) -> Decision:
+) -> StartDecision:
     """Decide what a worker that begins runs.
 
     Args:
@@ -151,30 +151,30 @@ def decide(
         apply: ``--apply``: the operator wants this file.
         lost_to: what another live worker stored, when this one wanted to store its file.
     """
-    wanted = _taken(stored, file, Writer.APPLY if apply else Writer.FILE)
+    wanted = _taken(stored, file, DecidedBy.APPLY if apply else DecidedBy.FILE)
     if stored is None:
-        return Decision(Choice.ADDED, wanted, to_store=wanted)
+        return StartDecision(StartChoice.ADDED, wanted, to_store=wanted)
     found = difference(stored.properties, file)
     note = None if digest(file) in stored.seen[-(SEEN_MOST // 2) :] else remembering(stored, file)
     is_run = bool(runners) or (lost_to is not None and lost_to.write_id == stored.write_id)
     why = "no live worker runs it"
     if apply:
-        if not found and stored.by is not Writer.MM2:
-            return Decision(Choice.USED, stored, to_store=note)
+        if not found and stored.by is not DecidedBy.MM2:
+            return StartDecision(StartChoice.USED, stored, to_store=note)
         why = "--apply"
-    elif stored.by is Writer.MM2 and is_run and stored.previous is not None:
+    elif stored.by is DecidedBy.MM2 and is_run and stored.previous is not None:
         # MM2 has overwritten what others run: they go on, and store theirs again (``follow``), and so does this worker.
         decision = decide(stored.previous, file, runners=runners)
-        return decision if decision.choice is Choice.REPLACED else replace(decision, to_store=None)
-    elif stored.by is Writer.MM2:
+        return decision if decision.choice is StartChoice.REPLACED else replace(decision, to_store=None)
+    elif stored.by is DecidedBy.MM2:
         why = "MirrorMaker 2 has written it"
     elif not found:
-        return Decision(Choice.USED, stored, to_store=note)
+        return StartDecision(StartChoice.USED, stored, to_store=note)
     elif is_run:
-        return Decision(Choice.DRIFTED, stored, found, note)
+        return StartDecision(StartChoice.DRIFTED, stored, found, note)
     elif stored.by in _OPERATOR and digest(file) in {*stored.seen, *stored.decided}:
-        return Decision(Choice.KEPT, stored, found, note)
-    return Decision(Choice.REPLACED, wanted, found, wanted, why)
+        return StartDecision(StartChoice.KEPT, stored, found, note)
+    return StartDecision(StartChoice.REPLACED, wanted, found, wanted, why)
 
 
 def depends_on_runners(
@@ -185,12 +185,12 @@ def depends_on_runners(
     return alone != beside
 
 
-def _taken(stored: FlowConfig | None, file: FlowProperties, by: Writer) -> FlowConfig:
+def _taken(stored: FlowConfig | None, file: FlowProperties, by: DecidedBy) -> FlowConfig:
     config = changed(stored, file, by)
-    return config if by is Writer.FILE else remembering(config, file)
+    return config if by is DecidedBy.FILE else remembering(config, file)
 
 
-def changed(stored: FlowConfig | None, properties: FlowProperties, by: Writer) -> FlowConfig:
+def changed(stored: FlowConfig | None, properties: FlowProperties, by: DecidedBy) -> FlowConfig:
     """Return what is to be stored in the place of ``stored``; its writer adds its own name and the time.
 
     After a change by an operator all files that were seen before are unchanged, and so is one that says what stood
@@ -236,7 +236,7 @@ def swapped(stored: FlowConfig | None) -> FlowConfig | None:
     """Return the settings before the last change, to be stored by an operator; None if there are none."""
     if stored is None or stored.previous is None:
         return None
-    return changed(stored, stored.previous.properties, Writer.APPLY)
+    return changed(stored, stored.previous.properties, DecidedBy.APPLY)
 
 
 def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfig | None:
@@ -270,11 +270,11 @@ def entry_of(
         again: why it is stored once more by a worker that ran by it; empty: it is a new decision.
     """
     changes = () if before is None else difference(before.properties, stored.properties)
-    if before is not None and before.by is not Writer.MM2 and not changes and not again:
+    if before is not None and before.by is not DecidedBy.MM2 and not changes and not again:
         return None
     if again:
         author = replace(author, reason="")
-        by = with_reason(told_writer(Writer.FILE, author, worker), f"stored again, as {again}")
+        by = with_reason(told_writer(DecidedBy.FILE, author, worker), f"stored again, as {again}")
     else:
         author = stored.author
         by = stored.who if author != UNKNOWN else f"{stored.by} ({worker})"
@@ -301,7 +301,7 @@ class Follow:
     touched: frozenset[str]
 
     @property
-    def parts(self) -> frozenset[Part]:
+    def parts(self) -> frozenset[FlowPart]:
         """What of the flow that concerns."""
         return reach(self.touched)
 
@@ -324,7 +324,7 @@ News = Follow | Restore | Keep
 
 def follow(applied: FlowConfig, stored: FlowConfig | None) -> News:
     """Decide what a worker that runs ``applied`` makes of what is stored now."""
-    if stored is None or stored.by is Writer.MM2:
+    if stored is None or stored.by is DecidedBy.MM2:
         why = "it is gone" if stored is None else "MirrorMaker 2 has written over it"
         version = max(applied.version, 0 if stored is None else _next_version(stored) - 1) + 1
         return Restore(replace(applied, version=version), why)
@@ -344,11 +344,14 @@ def behind(version: int, applied: Mapping[str, int]) -> list[str]:
 # New remote topics are made with these, too.
 
 
-def reach(touched: Iterable[str]) -> frozenset[Part]:
+def reach(touched: Iterable[str]) -> frozenset[FlowPart]:
     """Return the parts of a flow that changed settings concern; none for settings that do nothing yet."""
     keys = (stored_keys().get(name) for name in touched)
     return frozenset(
-        part for key in keys if key is not None and key.status is Status.WORKS for part in key.parts or (Part.TASKS,)
+        part
+        for key in keys
+        if key is not None and key.status is Status.WORKS
+        for part in key.parts or (FlowPart.TASKS,)
     )
 
 

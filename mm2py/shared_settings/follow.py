@@ -27,18 +27,18 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.gate import IncarnationEnded
 from mm2py.logs import CONNECT_LEVELS, set_level
 from mm2py.records.backfill_record import Holds
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import RestartPartitions, told_by
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
 from mm2py.shared_settings.flow_config import (
-    Choice,
-    Decision,
     Difference,
     Follow,
     Keep,
     Restore,
+    StartChoice,
+    StartDecision,
     decide,
     depends_on_runners,
     difference,
@@ -102,7 +102,7 @@ def merged_or_file(file: SettingsFile, by_file: FlowSettings, config: FlowConfig
         config: what counts in the configs topic. Workers ignore what MirrorMaker 2 writes over the settings of mm2py.
     Raises: as ``merged``.
     """
-    stored = config.previous if config is not None and config.by is Writer.MM2 else config
+    stored = config.previous if config is not None and config.by is DecidedBy.MM2 else config
     if stored is None:
         return by_file
     switched_on = {**stored.properties, ENABLED: "true"}
@@ -277,11 +277,14 @@ class ConfigWatch:
             return
         mine = self._file.shared(self.flow)
 
-        async def decision(lost_to: FlowConfig | None) -> Decision:
+        async def decision(lost_to: FlowConfig | None) -> StartDecision:
             runners = await self._runners(others, mine, lost_to)
             decision = decide(self._config_log.config, mine, runners=runners, apply=self._apply, lost_to=lost_to)
             merged(self._file, self.flow, decision.config)  # what cannot be run is not stored
-            if decision.choice in (Choice.ADDED, Choice.REPLACED):  # else only this worker's file is remembered
+            if decision.choice in (
+                StartChoice.ADDED,
+                StartChoice.REPLACED,
+            ):  # else only this worker's file is remembered
                 await ready()
             return decision
 
@@ -403,15 +406,15 @@ class ConfigWatch:
             self._log.warning("heartbeats.as_before", why=str(error))
         self.current.become(settings, heartbeats)
 
-    def _tell(self, decision: Decision, config: FlowConfig) -> None:
+    def _tell(self, decision: StartDecision, config: FlowConfig) -> None:
         event, log = decision.choice, self._log.bind(version=config.version)
-        if event is Choice.REPLACED:
+        if event is StartChoice.REPLACED:
             _tell_replaced(decision, config, self._log)
             return
         self.drift = decision.difference
-        if event in (Choice.DRIFTED, Choice.KEPT):
+        if event in (StartChoice.DRIFTED, StartChoice.KEPT):
             why = "other workers run it so, and a rolling restart applies no file"
-            if event is Choice.KEPT:
+            if event is StartChoice.KEPT:
                 why = "an operator changed it last, and this file has not changed since"
             log.warning(
                 event,
@@ -425,8 +428,8 @@ class ConfigWatch:
 
 
 async def _store(
-    config_log: ConfigLog, decision_of: Callable[[FlowConfig | None], Awaitable[Decision | None]]
-) -> tuple[Decision, FlowConfig] | None:
+    config_log: ConfigLog, decision_of: Callable[[FlowConfig | None], Awaitable[StartDecision | None]]
+) -> tuple[StartDecision, FlowConfig] | None:
     """Store what is decided, and decide again while other writers are quicker. Return the decision, and what counts.
 
     Args:
@@ -451,7 +454,7 @@ async def _store(
     )
 
 
-def _tell_replaced(decision: Decision, config: FlowConfig, log: FilteringBoundLogger) -> None:
+def _tell_replaced(decision: StartDecision, config: FlowConfig, log: FilteringBoundLogger) -> None:
     log.warning(
         decision.choice,
         version=config.version,
@@ -504,12 +507,12 @@ class SwitchingOff:
         if (stored := await _store(self._config_log, self._decision)) is not None:
             _tell_replaced(*stored, self._log)
 
-    async def _decision(self, _: FlowConfig | None) -> Decision | None:
+    async def _decision(self, _: FlowConfig | None) -> StartDecision | None:
         stored = self._config_log.config
-        if stored is None or stored.by is Writer.MM2:
+        if stored is None or stored.by is DecidedBy.MM2:
             return None  # no worker of ours runs it, and what MirrorMaker 2 keeps there is its own
         decision = decide(stored, self._file, runners=(), apply=True)
-        return decision if decision.choice is Choice.REPLACED else None
+        return decision if decision.choice is StartChoice.REPLACED else None
 
     async def drain(self) -> None:
         """Nothing is under way that would be repeated."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from mm2py.connector import Flow
 from mm2py.kafka.port import TopicPartition
-from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, State
+from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, BackfillState
 from mm2py.records.source_offset import StoredPosition
 
 ENDED_SHOWN_MS: Final = 3_600_000
@@ -23,7 +23,7 @@ class BackfillReport:
     """Its id."""
     flow: Flow
     """The flow whose topics it copies."""
-    state: State
+    state: BackfillState
     """copying: the workers wait with its topics. done, stopped: they go on behind it."""
     topics: tuple[str, ...]
     """As the source names them."""
@@ -124,6 +124,6 @@ def _state_text(flow: Flow, one: Backfill, done: int, total: int, silent_ms: int
         )
     if one.holds:
         return f"the workers wait with its topics; {part}."
-    if one.state is State.DONE:
+    if one.state is BackfillState.DONE:
         return "all of it is copied, and the workers have gone on behind it."
     return f"it was stopped ({one.reason}), and the workers copy the rest."

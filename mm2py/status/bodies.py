@@ -25,7 +25,7 @@ FORMAT: Final = 1
 """The version of these objects. Within one version fields may be added; none changes its meaning."""
 
 
-class Body(BaseModel):
+class JsonBody(BaseModel):
     """An object for programs: what it does not name is refused, and what stands below a field describes it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -35,7 +35,7 @@ class Body(BaseModel):
         return self.model_dump(mode="json")
 
 
-class FormatBody(Body):
+class FormatBody(JsonBody):
     """What all answers to one question begin with."""
 
     format: int = Field(default=FORMAT, examples=[FORMAT])
@@ -76,7 +76,7 @@ class StatusBody(FormatBody):
         )
 
 
-class GapBody(Body):
+class GapBody(JsonBody):
     """Records that are not in the copy, or no longer in it: a row of ``mm2py gaps --format json``."""
 
     flow: str = Field(examples=["A->B"])
@@ -148,7 +148,7 @@ class TranslateBody(FormatBody):
     """One answer for each offset, in the order in which they were asked."""
 
 
-class HistoryEntryBody(Body):
+class HistoryEntryBody(JsonBody):
     """One change of a flow's settings, or one request to its connectors, that was stored."""
 
     flow: str = Field(examples=["A->B"])
@@ -211,7 +211,7 @@ class HistoryBody(FormatBody):
     """The newest come last."""
 
 
-def json_of(found: Body | Sequence[Body], *, indent: int | None = 2) -> str:
+def json_of(found: JsonBody | Sequence[JsonBody], *, indent: int | None = 2) -> str:
     """Return the text that a command prints, with its line end."""
-    plain = found.plain() if isinstance(found, Body) else [one.plain() for one in found]
+    plain = found.plain() if isinstance(found, JsonBody) else [one.plain() for one in found]
     return json.dumps(plain, indent=indent) + "\n"

@@ -79,7 +79,7 @@ class Connecting(Protocol):
         """Return when a step of connecting was last answered, by the event loop's clock."""
 
 
-class Side:
+class InquirySide:
     """The brokers of one cluster, with the rights of one flow."""
 
     def __init__(self, alias: ClusterAlias, brokers: Brokers, patience: Patience | None = None) -> None:
@@ -237,8 +237,10 @@ class Side:
             return why or f"{self.alias} does not answer: {doing} took more than {PART_S:g} s."
 
 
-async def why_not_both(doing: str, source: Side, target: Side, work: Callable[[], Awaitable[None]]) -> str:
-    """Do ``work`` that asks both clusters, as ``Side.why_not``. Either of them may fall silent meanwhile."""
+async def why_not_both(
+    doing: str, source: InquirySide, target: InquirySide, work: Callable[[], Awaitable[None]]
+) -> str:
+    """Do ``work`` that asks both clusters, as ``InquirySide.why_not``. Either of them may fall silent meanwhile."""
     refused = ""
 
     async def guarded() -> None:
@@ -270,7 +272,7 @@ class ControlLogSilent(Mm2Error):
 class GroupInquiry:
     """The first look starts at the newest snapshot, the others read on."""
 
-    def __init__(self, settings: GroupSettings, target: Side, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, settings: GroupSettings, target: InquirySide, *, clock: Clock, rng: random.Random) -> None:
         self._settings = settings
         self._target = target
         self._clock = clock
@@ -365,7 +367,7 @@ TOPICS_KEPT_S: Final = 15.0
 class SourceInquiry:
     """The source of one flow."""
 
-    def __init__(self, settings: FlowSettings, source: Side) -> None:
+    def __init__(self, settings: FlowSettings, source: InquirySide) -> None:
         self.selected: dict[str, int] | None = None
         self.left_out: dict[str, LeftOut] = {}
         self.starts: dict[TopicPartition, int] = {}

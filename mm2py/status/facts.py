@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from mm2py.config.flow_properties import FlowProperties
-from mm2py.config.origins import Origin
+from mm2py.config.origins import SettingOrigin
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
@@ -78,7 +78,7 @@ class FlowFacts:
     """That a MirrorMaker 2 runs it, in a sentence; empty: none does, or that was not asked."""
     file: FlowProperties = field(default_factory=dict)
     """The same settings, by the file."""
-    origins: Mapping[str, Origin] = field(default_factory=dict)
+    origins: Mapping[str, SettingOrigin] = field(default_factory=dict)
     """Where the lists of patterns stand by which the workers run it, by the names of their settings."""
     standstills: Sequence[Standstill] = ()
     """What workers have stored of topics that they do not copy."""

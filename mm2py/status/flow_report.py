@@ -19,7 +19,7 @@ from mm2py.connector import Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import Author, with_reason
-from mm2py.records.connector_config import FlowConfig, Writer, told_writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig, told_writer
 from mm2py.records.control_record import MemberId, NotStarted, TaskName, TopicClaim
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.link_use import LinkUse
@@ -62,7 +62,7 @@ class StoredReport:
 
     version: int
     """Goes up by one with each change."""
-    by: Writer
+    by: DecidedBy
     worker: str
     """Who stored it, for people."""
     at_ms: int

@@ -11,7 +11,7 @@ import io
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
@@ -21,13 +21,14 @@ from mm2py.config.settings import ClusterSettings, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.copying.gap_log import GapTable
 from mm2py.copying.positions import PositionTable
+from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused
-from mm2py.kafka.port import Brokers, TopicPartition
+from mm2py.kafka.port import TopicPartition
 from mm2py.logs import make_logger
 from mm2py.records.backfill_record import Backfill
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import StoredPosition
@@ -35,7 +36,7 @@ from mm2py.records.standstill import Standstill
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.current_settings import ASKED
 from mm2py.shared_settings.follow import merged_or_file
-from mm2py.status.cluster_inquiry import GroupInquiry, Patience, Side, SourceInquiry, why_not_both
+from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide, Patience, SourceInquiry, why_not_both
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
@@ -53,7 +54,7 @@ GROUPS_KEPT_S: Final = 15.0
 class TargetInquiry:
     """What a flow keeps on its target: positions and gaps. Where a topic is missing the flow has not run."""
 
-    def __init__(self, settings: FlowSettings, target: Side) -> None:
+    def __init__(self, settings: FlowSettings, target: InquirySide) -> None:
         self.positions_unread = ""
         self.status_unread = ""
         self._target = target
@@ -103,7 +104,7 @@ class TargetInquiry:
 class StoredInquiry:
     """The settings of a flow as they are stored on its target."""
 
-    def __init__(self, settings: FlowSettings, target: Side) -> None:
+    def __init__(self, settings: FlowSettings, target: InquirySide) -> None:
         self.unread = ""
         """Why they cannot be read. Then ``config`` has those that were read last."""
         self._target = target
@@ -114,7 +115,7 @@ class StoredInquiry:
     def config(self) -> FlowConfig | None:
         """None: mm2py has stored nothing. Workers ignore what MirrorMaker 2 writes over the settings of mm2py."""
         stored = self._table.config
-        return stored.previous if stored is not None and stored.by is Writer.MM2 else stored
+        return stored.previous if stored is not None and stored.by is DecidedBy.MM2 else stored
 
     @property
     def owner_group(self) -> str:
@@ -148,7 +149,7 @@ class StoredInquiry:
 class GroupsInShort:
     """The consumer groups of one flow. While the status is watched, they are asked for less often than the rest."""
 
-    def __init__(self, settings: FlowSettings, source: Side, target: Side) -> None:
+    def __init__(self, settings: FlowSettings, source: InquirySide, target: InquirySide) -> None:
         self.report: ConsumerGroupsReport | None = None
         self.unread = ""
         self._source = source
@@ -179,7 +180,14 @@ class FlowInquiry:
     """All of one flow. When other settings are stored it starts again: positions, gaps or topics may be elsewhere."""
 
     def __init__(
-        self, file: SettingsFile, settings: FlowSettings, target: Side, source: Side, clock: Clock, *, settles: bool
+        self,
+        file: SettingsFile,
+        settings: FlowSettings,
+        target: InquirySide,
+        source: InquirySide,
+        clock: Clock,
+        *,
+        settles: bool,
     ) -> None:
         """``settles``: the first look takes longer where it may show that a partition stands still."""
         self._file = file
@@ -331,12 +339,6 @@ class FlowInquiry:
         self._consumer_groups = GroupsInShort(settings, self._source_side, self._target_side)
 
 
-class Connected(Brokers, Protocol):
-    """The brokers of a cluster, and the connections to them."""
-
-    async def close(self) -> None: ...
-
-
 Connect = Callable[[Flow, ClusterSettings, float, random.Random], Connected]
 """Connects a flow to one of its clusters. The number is how long reading records may take, in s."""
 
@@ -354,7 +356,7 @@ class Inquiry:
         patience: Patience | None = None,
         settles: bool = False,
     ) -> None:
-        """Nothing is connected before the first look; ``patience`` as of ``Side``, ``settles`` of ``FlowInquiry``.
+        """Nothing is connected before the first look. ``patience``: see ``InquirySide``; ``settles``: ``FlowInquiry``.
 
         Raises: as ``SettingsFile.configuration``.
         """
@@ -363,16 +365,16 @@ class Inquiry:
         self._refused = {flow: str(error) for flow, error in configuration.refused.items()}
         self._warnings = configuration.warnings
         self._opened: list[Connected] = []
-        self._sides: list[Side] = []
+        self._sides: list[InquirySide] = []
 
-        def side(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Side:
+        def side(flow: Flow, cluster: ClusterSettings, timeout_s: float) -> InquirySide:
             brokers = connect(flow, cluster, timeout_s, rng)
             self._opened.append(brokers)
-            self._sides.append(Side(cluster.alias, brokers, patience))
+            self._sides.append(InquirySide(cluster.alias, brokers, patience))
             return self._sides[-1]
 
         self._flows: list[FlowInquiry] = []
-        targets: dict[ClusterAlias, Side] = {}
+        targets: dict[ClusterAlias, InquirySide] = {}
         for settings in configuration.flows:
             target = side(settings.flow, settings.target, settings.target_request_timeout_s)
             source = side(settings.flow, settings.source, settings.source_request_timeout_s)

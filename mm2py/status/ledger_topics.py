@@ -14,7 +14,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.offsets.partition_ledger import PartitionLedger, TopicId
 
 
-class Side(NamedTuple):
+class LedgerSide(NamedTuple):
     """A partition on one of the two clusters."""
 
     key: TopicPartition
@@ -24,26 +24,26 @@ class Side(NamedTuple):
     """None: not known."""
 
 
-def side_of(key: TopicPartition, alias: str, topic: TopicMetadata | None) -> Side:
+def side_of(key: TopicPartition, alias: str, topic: TopicMetadata | None) -> LedgerSide:
     """Return a side by what its cluster says of the topic. A topic that it does not describe may exist."""
     if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-        return Side(key, alias, False, None)
+        return LedgerSide(key, alias, False, None)
     if topic.error_code:
-        return Side(key, alias, True, None)
-    return Side(key, alias, key[1] in topic.partitions, topic.topic_id)
+        return LedgerSide(key, alias, True, None)
+    return LedgerSide(key, alias, key[1] in topic.partitions, topic.topic_id)
 
 
-def unknown_side(key: TopicPartition, alias: str) -> Side:
+def unknown_side(key: TopicPartition, alias: str) -> LedgerSide:
     """Return a side whose cluster does not answer: nothing speaks against the ledger."""
-    return Side(key, alias, True, None)
+    return LedgerSide(key, alias, True, None)
 
 
-def missing(source: Side, target: Side) -> str:
+def missing(source: LedgerSide, target: LedgerSide) -> str:
     """Return which of the partitions does not exist; empty if both do."""
     return next((f"{_name(side)} does not exist on {side.alias}" for side in (source, target) if not side.exists), "")
 
 
-def recreated(ledger: PartitionLedger, source: Side, target: Side) -> str:
+def recreated(ledger: PartitionLedger, source: LedgerSide, target: LedgerSide) -> str:
     """Return which of the topics was recreated after the ledger was written; empty if none."""
     if ledger.is_of(source.topic_id, target.topic_id):
         return ""
@@ -51,5 +51,5 @@ def recreated(ledger: PartitionLedger, source: Side, target: Side) -> str:
     return f"{side.key[0]} was recreated on {side.alias}, and the ledger is of the topic before"
 
 
-def _name(side: Side) -> str:
+def _name(side: LedgerSide) -> str:
     return f"{side.key[0]}-{side.key[1]}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mm2py.config.origins import Origin
+from mm2py.config.origins import SettingOrigin
 from mm2py.secret import HIDDEN, is_hidden, printable
 from mm2py.topics.filters import FilteredOut, NameFilter, PatternTooSlow
 
@@ -18,7 +18,7 @@ SHOWN_MOST: Final = 200
 """Of a pattern; the rest is cut off."""
 
 
-def why_left_out(name: str, names: NameFilter, origins: Mapping[str, Origin]) -> str:
+def why_left_out(name: str, names: NameFilter, origins: Mapping[str, SettingOrigin]) -> str:
     """Return why a filter does not let a name pass, in a sentence; empty if it does.
 
     Args:
@@ -32,7 +32,7 @@ def why_left_out(name: str, names: NameFilter, origins: Mapping[str, Origin]) ->
         return TOO_SLOW
     if decision.why_not is None:
         return ""
-    origin = origins.get(decision.key, Origin(decision.key, ""))
+    origin = origins.get(decision.key, SettingOrigin(decision.key, ""))
     place = origin.text if origin.where else origin.key
     if decision.why_not is FilteredOut.NOT_INCLUDED:
         return f"No pattern of {place} matches it."

@@ -15,7 +15,7 @@ from typing import Final
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import ClusterAlias, Flow
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning, look_for_mm2
-from mm2py.status.cluster_inquiry import Side
+from mm2py.status.cluster_inquiry import InquirySide
 from mm2py.status.facts import FlowFacts, GroupFacts
 from mm2py.status.report import seems_stopped
 
@@ -28,7 +28,7 @@ KEPT_S: Final = 10.0
 class Mm2Inquiry:
     """Keeps the answers for a while."""
 
-    def __init__(self, targets: Mapping[ClusterAlias, Side]) -> None:
+    def __init__(self, targets: Mapping[ClusterAlias, InquirySide]) -> None:
         self._targets = targets
         self._kept: dict[Flow, tuple[float, str]] = {}
 

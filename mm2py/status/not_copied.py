@@ -223,7 +223,7 @@ class PartitionFacts(NamedTuple):
     """Why the source does not answer reads."""
 
 
-class Found(NamedTuple):
+class FoundReason(NamedTuple):
     """A reason with its texts."""
 
     reason: Reason
@@ -255,30 +255,32 @@ def remedy_of(event: str, refused_with: int, flow: Flow, topic: str, remote_topi
     return f"Look at {topic} on {flow.source}; it is read again every {BLOCKED_PAUSE_S:g} s."
 
 
-def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) -> Found | None:
+def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) -> FoundReason | None:
     """Return why a worker does not copy a partition of its own; None: it does."""
     if seen.gap:
-        return Found(
+        return FoundReason(
             Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept '{flow}:{topic}'."
         )
     if seen.failure and seen.reported:
         reason = reason_of(seen.reported, seen.refused_with)
-        return Found(reason, seen.failure, remedy_of(seen.reported, seen.refused_with, flow, topic, remote_topic))
+        return FoundReason(reason, seen.failure, remedy_of(seen.reported, seen.refused_with, flow, topic, remote_topic))
     if seen.stalled:
         why = f"records wait and none is acknowledged: {seen.stalled}"
-        return Found(
+        return FoundReason(
             Reason.STALLED, why, "Look at what it waits for: docs/runbooks/Mm2pyPartitionsStalled.md says how."
         )
     if seen.lacks_leader:
-        return Found(Reason.NO_LEADER, seen.lacks_leader, "Look whether its brokers run.")
+        return FoundReason(Reason.NO_LEADER, seen.lacks_leader, "Look whether its brokers run.")
     if seen.position_problem:
         remedy = f"Grant WRITE on the topic of the flow's positions on {flow.target}, or look at its brokers."
-        return Found(Reason.POSITION_UNSTORED, seen.position_problem, remedy)
+        return FoundReason(Reason.POSITION_UNSTORED, seen.position_problem, remedy)
     if seen.source_silent:
-        return Found(Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}", source_remedy(flow))
+        return FoundReason(
+            Reason.SOURCE_SILENT, f"the source does not answer: {seen.source_silent}", source_remedy(flow)
+        )
     if seen.starting:
-        return Found(Reason.STARTING, seen.starting)
-    return Found(Reason.RETRYING, seen.failure) if seen.failure else None
+        return FoundReason(Reason.STARTING, seen.starting)
+    return FoundReason(Reason.RETRYING, seen.failure) if seen.failure else None
 
 
 def source_remedy(flow: Flow) -> str:

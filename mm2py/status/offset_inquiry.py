@@ -25,7 +25,7 @@ from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.translation import Basis, Translation, forward, reverse
 from mm2py.records.batch import NewRecord, Record
 from mm2py.records.gap_record import Gap
-from mm2py.records.quarantined import NotQuarantined, Quarantined, Replayed, decode
+from mm2py.records.quarantined import NotQuarantined, QuarantineEntry, Replayed, decode
 from mm2py.status.ledger_topics import missing, recreated, side_of, unknown_side
 from mm2py.status.offset_report import (
     MAY_BE_REPLAYED,
@@ -289,6 +289,6 @@ async def _end_of(brokers: Brokers, key: TopicPartition, topic: TopicMetadata | 
     return await end_of(brokers, partition.leader, key, when)
 
 
-def _is_like(kept: Quarantined, record: Record) -> bool:
+def _is_like(kept: QuarantineEntry, record: Record) -> bool:
     one: NewRecord = kept.record
     return (one.key, one.value, list(one.headers)) == (record.key, record.value, list(record.headers))

@@ -28,10 +28,10 @@ def text_of(report: Report, *, everything: bool = False, styled: bool = False, f
         styled: with bold headings and red problems, for a terminal.
         file: as a command line takes it; it is put into the commands that lines name, so that they can be copied.
     """
-    return _Page(everything, styled, file).text(report)
+    return _PrintedPage(everything, styled, file).text(report)
 
 
-class _Page:
+class _PrintedPage:
     def __init__(self, everything: bool, styled: bool, file: str) -> None:
         self._file = file
         self._most = None if everything else ROWS_MOST

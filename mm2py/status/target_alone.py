@@ -15,7 +15,7 @@ from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.copying.reading.flow_offsets import FlowOffsets
 from mm2py.errors import Mm2Error
-from mm2py.status.cluster_inquiry import Side, why_not_both
+from mm2py.status.cluster_inquiry import InquirySide, why_not_both
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
 from mm2py.status.offset_inquiry import Question, ask_where, offsets_of
@@ -56,7 +56,7 @@ class GroupsQuestion:
     """The consumer groups of a flow. Each answer reads only what is new in topics; ask one after the other."""
 
     def __init__(
-        self, settings: FlowSettings, source: Side, target: Side, clock: Clock, log: FilteringBoundLogger
+        self, settings: FlowSettings, source: InquirySide, target: InquirySide, clock: Clock, log: FilteringBoundLogger
     ) -> None:
         self._source = source
         self._target = target
@@ -78,7 +78,7 @@ class OffsetsQuestion:
     """Offsets of a flow. Each answer reads only what is new in topics; ask one after the other."""
 
     def __init__(
-        self, settings: FlowSettings, source: Side, target: Side, clock: Clock, log: FilteringBoundLogger
+        self, settings: FlowSettings, source: InquirySide, target: InquirySide, clock: Clock, log: FilteringBoundLogger
     ) -> None:
         self._settings = settings
         self._source = source
@@ -108,7 +108,7 @@ class _Ask(Protocol[T_co]):
     async def __call__(self, *, is_target_alone: bool) -> T_co: ...
 
 
-async def _ask_both_or_target(doing: str, source: Side, target: Side, ask: _Ask[T]) -> tuple[str, T]:
+async def _ask_both_or_target(doing: str, source: InquirySide, target: InquirySide, ask: _Ask[T]) -> tuple[str, T]:
     """Return why the source does not tell, empty if it does, and what was found out. Raises: TargetUnread."""
     await asyncio.gather(source.probe(), target.probe())
     found: list[T] = []

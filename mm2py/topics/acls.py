@@ -67,7 +67,7 @@ class TopicAcl:
         )
 
 
-class LeftOut(StrEnum):
+class AclLeftOut(StrEnum):
     """Why an ACL that seems to concern the copies is not carried over; each is said once."""
 
     ALLOW_ANY = "it grants a right on every topic of the source; grant on the target what is meant there"
@@ -81,7 +81,7 @@ class AclPlan:
     """What the target should have, without repetition, in order; and what was left out although it concerns copies."""
 
     wanted: Sequence[TopicAcl]
-    left_out: Sequence[tuple[TopicAcl, LeftOut]]
+    left_out: Sequence[tuple[TopicAcl, AclLeftOut]]
 
 
 def plan_acls(
@@ -105,12 +105,12 @@ def plan_acls(
     """
     copies = sorted({*topics, *kept})
     wanted: dict[TopicAcl, None] = {}
-    left_out: list[tuple[TopicAcl, LeftOut]] = []
+    left_out: list[tuple[TopicAcl, AclLeftOut]] = []
     for acl in acls:
         made: Iterable[TopicAcl] = ()
         deny = acl.permission == Permission.DENY
         if acl.pattern not in {Pattern.LITERAL, Pattern.PREFIXED}:
-            left_out.append((acl, LeftOut.UNKNOWN_PATTERN))
+            left_out.append((acl, AclLeftOut.UNKNOWN_PATTERN))
         elif not deny and acl.operation == Operation.WRITE:
             pass  # MM2's rule: only the mirror writes to a remote topic
         elif acl.pattern == Pattern.LITERAL and acl.name != ANY_TOPIC:
@@ -119,12 +119,12 @@ def plan_acls(
         elif deny:
             made = _denied_on_many(acl, policy, source_alias, copies)
         else:
-            left_out.append((acl, LeftOut.ALLOW_ANY if acl.name == ANY_TOPIC else LeftOut.ALLOW_PREFIXED))
+            left_out.append((acl, AclLeftOut.ALLOW_ANY if acl.name == ANY_TOPIC else AclLeftOut.ALLOW_PREFIXED))
         for remote in made:
             if remote_name_problem(remote.name) is None:
                 wanted[remote] = None
             else:
-                left_out.append((acl, LeftOut.NO_TOPIC_NAME))
+                left_out.append((acl, AclLeftOut.NO_TOPIC_NAME))
     return AclPlan(tuple(wanted), tuple(left_out))
 
 

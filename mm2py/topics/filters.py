@@ -432,7 +432,7 @@ class WhyNot(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TopicDecision:
     """Whether a flow copies a topic; ``why_not`` is None if it does."""
 
     why_not: WhyNot | None
@@ -450,7 +450,7 @@ def should_replicate(
     heartbeats_replication: bool,
     target_alias: ClusterAlias,
     aliases: Collection[ClusterAlias],
-) -> Decision:
+) -> TopicDecision:
     """Decide about one topic of the source cluster. What no filter can change is asked first.
 
     Args:
@@ -460,20 +460,20 @@ def should_replicate(
         PatternTooSlow: the filter found no answer in time; the topic is undecided.
     """
     if is_own_topic(topic, separators=(policy.separator,), aliases=aliases):
-        return Decision(WhyNot.OWN_TOPIC)
+        return TopicDecision(WhyNot.OWN_TOPIC)
     if policy.is_internal_topic(topic):
-        return Decision(WhyNot.INTERNAL)
+        return TopicDecision(WhyNot.INTERNAL)
     if is_cycle(topic, policy, target_alias):
-        return Decision(WhyNot.CYCLE)
+        return TopicDecision(WhyNot.CYCLE)
     if heartbeats_replication and policy.is_heartbeats_topic(topic):
-        return Decision(None)
+        return TopicDecision(None)
     match topic_filter.why_not(topic):
         case FilteredOut.NOT_INCLUDED:
-            return Decision(WhyNot.NOT_INCLUDED)
+            return TopicDecision(WhyNot.NOT_INCLUDED)
         case FilteredOut.EXCLUDED:
-            return Decision(WhyNot.EXCLUDED)
+            return TopicDecision(WhyNot.EXCLUDED)
         case None:
-            return Decision(None)
+            return TopicDecision(None)
 
 
 def is_cycle(topic: TopicName, policy: ReplicationPolicy, target_alias: ClusterAlias) -> bool:

@@ -68,7 +68,7 @@ class ReverseFlow:
             return True
 
 
-class Origin(Enum):
+class NameOrigin(Enum):
     """What the name of a topic on the source says of a flow that leads back."""
 
     OTHER = "it has not made the topic"
@@ -76,12 +76,12 @@ class Origin(Enum):
     UNKNOWN = "it keeps names, and may have made the topic"
 
 
-def origin_of(topic: str, reverse: ReverseFlow) -> Origin:
+def origin_of(topic: str, reverse: ReverseFlow) -> NameOrigin:
     """Return whether a flow that leads back has made a topic, as far as the name tells."""
     name = TopicName(topic)
     if not is_cycle(name, reverse.policy, reverse.flow.source):
-        return Origin.OTHER
-    return Origin.UNKNOWN if reverse.policy.upstream_topic(name) == name else Origin.COPY
+        return NameOrigin.OTHER
+    return NameOrigin.UNKNOWN if reverse.policy.upstream_topic(name) == name else NameOrigin.COPY
 
 
 class Verdict(Enum):

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.flow_properties import StoredConfigUnusable
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.errors import Mm2Error
@@ -37,7 +37,7 @@ from mm2py.records.backfill_record import Holds
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import NotStarted, Released, TaskName
 from mm2py.records.operator_request import RestartPartitions, Target
-from mm2py.shared_settings.current_settings import Asked, CurrentSettings
+from mm2py.shared_settings.current_settings import ConnectorRequests, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerLost
 from mm2py.shared_settings.follow import ChangedWithoutEnd, ConfigWatch, other_runners
@@ -55,7 +55,7 @@ SettingsT = TypeVar("SettingsT")
 class Attempts(Protocol):
     """The source connectors of one flow, attempt after attempt."""
 
-    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+    def change(self, settings: FlowSettings, parts: Collection[FlowPart]) -> None:
         """Let parts of the running connector take new settings up."""
         ...
 
@@ -76,7 +76,7 @@ class MemberSchedule:
         self._flow = flow
         self._kind = kind
         self._current = current
-        self._asked = Asked()
+        self._asked = ConnectorRequests()
         """What operators asked when it was granted."""
         self._member: Member | None = None
         self.waits_for = ""
@@ -462,7 +462,7 @@ class SourceSchedule(MemberSchedule):
 
     def _changed(self, settings: FlowSettings | None, news: Follow) -> None:
         is_in_place = all(part.is_in_place for part in news.parts)
-        if Part.ON_OFF in news.parts or (settings is not None and not is_in_place):
+        if FlowPart.ON_OFF in news.parts or (settings is not None and not is_in_place):
             raise _Restart
         if settings is not None:
             self._attempts.change(settings, news.parts)

@@ -35,7 +35,7 @@ SWITCHING_OFF_MOST_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConnectorPlan:
     """How a connector is run."""
 
     begin: Callable[[int], Connector]
@@ -48,7 +48,7 @@ class RunningConnector:
     """What the herder knows of one connector."""
 
     name: ConnectorName
-    plan: Plan
+    plan: ConnectorPlan
     connector: Connector | None = None
     refused: Mm2Error | None = None
     """Why it does not run, until an operator asks for a restart."""
@@ -76,7 +76,7 @@ class Herder:
 
     def __init__(
         self,
-        connectors: Mapping[ConnectorName, Plan],
+        connectors: Mapping[ConnectorName, ConnectorPlan],
         refused: Mapping[Flow, Mm2Error],
         *,
         groups: Mapping[ClusterAlias, Group],

@@ -14,7 +14,7 @@ from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.group import Group
 from mm2py.metrics.snapshot import (
     CHECKPOINT_ROWS,
-    ConnectorState,
+    ConnectorSnapshot,
     FlowSnapshot,
     GroupSnapshot,
     Rows,
@@ -37,7 +37,7 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
     vitals = herder.vitals
     up = [running.connector for running in herder.connectors if running.is_up and running.connector is not None]
     states = [_connector(running) for running in herder.connectors if running.name.kind in _CONNECTORS]
-    states += [ConnectorState(str(flow), str(Kind.SOURCE), "failed", 0) for flow in herder.refused_flows]
+    states += [ConnectorSnapshot(str(flow), str(Kind.SOURCE), "failed", 0) for flow in herder.refused_flows]
     yield WorkerSnapshot(
         vitals.name,
         __version__,
@@ -89,7 +89,7 @@ def _with_start_problem(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
     return part if problem is None else replace(part, not_copied=(problem,))
 
 
-def _connector(running: RunningConnector) -> ConnectorState:
+def _connector(running: RunningConnector) -> ConnectorSnapshot:
     if running.refused is not None:
         state = "failed"
     elif running.is_up:
@@ -100,7 +100,7 @@ def _connector(running: RunningConnector) -> ConnectorState:
         state = "restarting"
     else:  # another worker has it, or it is switched off
         state = "unassigned"
-    return ConnectorState(str(running.flow), str(running.name.kind), state, running.attempts)
+    return ConnectorSnapshot(str(running.flow), str(running.name.kind), state, running.attempts)
 
 
 def _group(at: ClusterAlias, group: Group) -> GroupSnapshot:

@@ -41,12 +41,12 @@ from mm2py_rest.access import listening
 from mm2py_rest.access.audit import Audit
 from mm2py_rest.access.authentication import Authentication
 from mm2py_rest.access.crowd import limits_of
-from mm2py_rest.access.gate import Gate
+from mm2py_rest.access.gate import RequestGate
 from mm2py_rest.access.listening import CLOSING_MOST_S, Server, make_server
 from mm2py_rest.access.local_token import LocalToken
 from mm2py_rest.access.users import UsersFile, UsersUnusable
 from mm2py_rest.app import make_app
-from mm2py_rest.clusters.answers import Kept
+from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.clusters.connections import Connections
 from mm2py_rest.clusters.live import LiveReport
 from mm2py_rest.clusters.questions import FlowQuestions
@@ -66,7 +66,7 @@ DESCRIPTORS_MOST: Final = 16_384
 CONNECTIONS_CLOSING_MOST_S: Final = 0.5
 
 
-class Arguments(argparse.Namespace):
+class ServerArguments(argparse.Namespace):
     """What the worker tells this process."""
 
     file: Path
@@ -81,7 +81,7 @@ class Arguments(argparse.Namespace):
     log_format: LogFormat
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
     """Read the command line that ``RestProcess`` writes."""
     parser = argparse.ArgumentParser(
         prog="python -m rest", description="Started by a worker; not to be called by hand."
@@ -94,7 +94,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--worker", required=True)
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="text")
-    return parser.parse_args(arguments, namespace=Arguments())
+    return parser.parse_args(arguments, namespace=ServerArguments())
 
 
 def _event_sources(
@@ -112,7 +112,7 @@ def _event_sources(
     return found
 
 
-async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogger) -> None:
+async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoundLogger) -> None:
     """Serve until the worker is gone."""
     rng, clock = random.Random(), SystemClock()  # noqa: S311  (spreads retries; nothing secret)
     configuration = file.configuration()
@@ -164,7 +164,7 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
     }
     events = EventFeed(_event_sources(configuration, asking, clock, rng), clock)
     v1 = V1(file, questions, events, worker=options.worker)
-    kept_id = Kept(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
+    kept_id = SharedAnswer(cluster_id, clock, least_s=CLUSTER_ID_KEPT_S)
     services = Services(configuration, link, live, changes, clock, kept_id.get, v1, offsets)
     stores = {flow: one.store_audit for flow, one in changes.items()}
     audit = Audit(functools.partial(_store_audit, stores) if stores else None, log, clock, worker=options.worker)
@@ -200,7 +200,12 @@ async def serve(options: Arguments, file: SettingsFile, log: FilteringBoundLogge
 
 
 def _servers(
-    options: Arguments, settings: RestSettings, app: FastAPI, audit: Audit, clock: Clock, log: FilteringBoundLogger
+    options: ServerArguments,
+    settings: RestSettings,
+    app: FastAPI,
+    audit: Audit,
+    clock: Clock,
+    log: FilteringBoundLogger,
 ) -> list[tuple[Server, socket.socket, ServerTls | None]]:
     """Return a server for each listener, with what stands before the routes there."""
 
@@ -218,7 +223,7 @@ def _servers(
     limits = limits_of(most_descriptors(), len(bound))
     servers = []
     for listener, opened in bound:
-        gate = Gate(
+        gate = RequestGate(
             app,
             settings.exposure(listener),
             audit=audit,

@@ -14,7 +14,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.secret import shown_name
-from mm2py_rest.clusters.answers import Kept
+from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.clusters.live import LiveReport, View
 from mm2py_rest.connector_status import is_switched_off
 from mm2py_rest.errors import RestError
@@ -43,11 +43,11 @@ class Services:
     v1: V1 = field(default_factory=V1)
     """What the routes under /v1 need besides."""
     offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
-    metrics: Kept[bytes] = field(init=False)
+    metrics: SharedAnswer[bytes] = field(init=False)
     """The page of ``/metrics``: for many partitions it is large, and takes the worker's event loop some time."""
 
     def __post_init__(self) -> None:
-        self.metrics = Kept(self._metrics, self.clock, least_s=METRICS_KEPT_S)
+        self.metrics = SharedAnswer(self._metrics, self.clock, least_s=METRICS_KEPT_S)
 
     async def _metrics(self) -> bytes:
         counted = await self.link.snapshot()

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from tests.checker.dumped import Dumped, Headers
+from tests.cluster.patience import now_s
 
 AT_ONCE = 10_000
 AT_ONCE_S = 0.02
@@ -139,14 +140,13 @@ class Reader:
             return
         self._consumer.assign([TopicPartition(topic, partition, start)])
         try:
-            heard_s = time.monotonic()
+            heard_s = now_s()
             position = start
             while True:
                 messages = self._consumer.consume(min(AT_ONCE, end - position), timeout=AT_ONCE_S)
-                now_s = time.monotonic()
                 if messages:
-                    heard_s = now_s
-                elif now_s - heard_s > self._stall_s:
+                    heard_s = now_s()
+                elif now_s() - heard_s > self._stall_s:
                     raise DumpFailed(f"{topic}-{partition} brought nothing for {self._stall_s:g} s, end {end}.")
                 for message in messages:
                     offset = cast("int", message.offset())

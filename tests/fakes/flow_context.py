@@ -13,7 +13,7 @@ from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics.counters import Metrics
-from mm2py_connectors.source.context import FlowContext, FlowState
+from mm2py_connectors.source.context import AttemptState, FlowContext
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.world import flow_settings
 
@@ -41,7 +41,7 @@ def make_context(
         "log": make_logger("info", "text", io.StringIO()),
     }
     return FlowContext(
-        FlowState(flow_settings(tuple(sorted((settings or {}).items())))),
+        AttemptState(flow_settings(tuple(sorted((settings or {}).items())))),
         _side("A", source),
         _side("B", target),
         **cast("Any", defaults | parts),

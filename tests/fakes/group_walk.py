@@ -11,7 +11,7 @@ import itertools
 import random
 from dataclasses import dataclass, field, replace
 
-from mm2py.group.decisions import Append, Fence, Planned, Situation, decide
+from mm2py.group.decisions import Append, FenceMember, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import GroupState
 from mm2py.group.state_snapshot import read_snapshot, snapshot_text
@@ -235,7 +235,7 @@ class Walk:
                     records.append(record)
                 case Planned():
                     worker.plan = action
-                case Fence(dead, writers):
+                case FenceMember(dead, writers):
                     if self.rng.random() < 0.2:  # retried until then
                         assert self.workers[dead].producer_id in writers
                         self.workers[dead].fenced = True

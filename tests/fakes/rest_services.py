@@ -18,12 +18,12 @@ from mm2py.logs import make_logger
 from mm2py.metrics.snapshot import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
 from mm2py_rest.access.audit import Audit
 from mm2py_rest.access.authentication import Authentication
-from mm2py_rest.access.gate import App, Gate
+from mm2py_rest.access.gate import App, RequestGate
 from mm2py_rest.access.local_token import LocalToken
 from mm2py_rest.access.users import UsersFile
 from mm2py_rest.app import make_app
@@ -94,7 +94,7 @@ class FakeChanges:
     async def change(self, wanted: Any, *, version: int | None, author: Author) -> Changed:
         before = self.config
         version = 1 if before is None else before.version + 1
-        self.config = FlowConfig(wanted(before), Writer.REST, version, author=author)
+        self.config = FlowConfig(wanted(before), DecidedBy.REST, version, author=author)
         return Changed(self.config, ())
 
     async def direct(self, *_: object) -> None:
@@ -133,7 +133,7 @@ class Guarded:
         audit.tell = self._tell(audit.tell)  # type: ignore[method-assign]
         local = LocalToken(token, self.clock, log)
         proofs: Any = {"authentication": authentication, "token": local}
-        self.gate = Gate(app, exposure, audit=audit, log=log, **proofs, **options)
+        self.gate = RequestGate(app, exposure, audit=audit, log=log, **proofs, **options)
 
     def _tell(self, tell: Any) -> Any:
         def both(*arguments: Any, **named: Any) -> None:

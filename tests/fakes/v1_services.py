@@ -16,7 +16,7 @@ from mm2py.config.settings import Configuration, FlowSettings
 from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import GroupState
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.control_record import (
     Assigned,
     Beat,
@@ -66,7 +66,9 @@ FILE: Final = (
     ("memory.max.bytes", "50000000"),
     ("B.session.timeout.ms", "6000"),
 )
-STORED: Final = FlowConfig({"enabled": "true", "topics": "orders"}, Writer.REST, 4, worker="host-1", at_ms=NOW_MS - 5)
+STORED: Final = FlowConfig(
+    {"enabled": "true", "topics": "orders"}, DecidedBy.REST, 4, worker="host-1", at_ms=NOW_MS - 5
+)
 STANDSTILLS: Final = (
     Standstill(W1, "narrow", (Cause("refused", "Topic narrow of A->B is refused: no.", "Widen it.", NOW_MS - 9000),)),
 )

@@ -14,7 +14,7 @@ from mm2py.copying.positions import Position
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.metrics.snapshot import (
     CheckpointSnapshot,
-    ConnectorState,
+    ConnectorSnapshot,
     FlowSnapshot,
     GroupSnapshot,
     PathSnapshot,
@@ -120,9 +120,9 @@ def worker(*flows: FlowSnapshot, **parts: Any) -> WorkerSnapshot:
         "process": ProcessSnapshot(7, 1_699_999_000.0, 12.5, 90_000_000, 1_000_000, 96_000_000, window(0.001, 0.003)),
         "groups": (GroupSnapshot("B", "mm2py", "Active", True, True, 3, 5, 2, 20, 0, 0),),
         "connectors": (
-            ConnectorState("A->B", "MirrorSourceConnector", "running", 1),
-            ConnectorState("A->B", "MirrorCheckpointConnector", "running", 1),
-            ConnectorState("A->B", "MirrorHeartbeatConnector", "failed", 2),
+            ConnectorSnapshot("A->B", "MirrorSourceConnector", "running", 1),
+            ConnectorSnapshot("A->B", "MirrorCheckpointConnector", "running", 1),
+            ConnectorSnapshot("A->B", "MirrorHeartbeatConnector", "failed", 2),
         ),
         "flows": flows or (flow([copied(number=0), copied(number=1)]),),
         "checkpoints": (checkpoints(("readers", "A.orders", 0)),),

@@ -19,7 +19,7 @@ from deploy.local.kafka import KafkaCluster
 from mm2py.cli.apply import connect_target
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.connector import parse_flow
-from mm2py.records.connector_config import CONNECTORS, ConfigRecords, Writer, encode_connectors
+from mm2py.records.connector_config import CONNECTORS, ConfigRecords, DecidedBy, encode_connectors
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.flow_config import counting
 from tests.cluster.commands.test_apply import run_apply
@@ -118,7 +118,7 @@ def test_mirrormaker_2s_settings_are_read_and_ours_do_not_hinder_it(
 
     records = read_table(file)
     stored = counting(records)
-    assert stored is not None and stored.by is Writer.MM2
+    assert stored is not None and stored.by is DecidedBy.MM2
     of_worker = {"offset.storage.partitions", "offset.storage.replication.factor", "status.storage.replication.factor"}
     dropped = {"topics.watch.interval.ms"}
     wanted = {name: text for name, text in file.shared(flow).items() if name not in of_worker | dropped}
@@ -135,7 +135,7 @@ def test_mirrormaker_2s_settings_are_read_and_ours_do_not_hinder_it(
     assert f"{flow} (written by MirrorMaker 2):\n" in out
     assert f"  topics: '{topic}.*,ä.*' -> '{topic}'\n" in out
     again = counting(read_table(file))
-    assert again is not None and (again.by, again.version) == (Writer.APPLY, 1)
+    assert again is not None and (again.by, again.version) == (DecidedBy.APPLY, 1)
     assert again.previous is not None and again.previous.properties == wanted
 
     write(source_cluster, topic, [b"2"])
@@ -156,4 +156,6 @@ def test_mirrormaker_2s_settings_are_read_and_ours_do_not_hinder_it(
     errors = [line for line in text.splitlines() if " ERROR " in line]
     assert [line for line in errors if not EXPECTED.search(line)] == []
     back = counting(read_table(file))
-    assert back is not None and (back.by, dict(back.properties)) == (Writer.MM2, wanted), "it has written its own again"
+    assert back is not None and (back.by, dict(back.properties)) == (DecidedBy.MM2, wanted), (
+        "it has written its own again"
+    )

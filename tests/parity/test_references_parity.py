@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.providers import read_providers
 from mm2py.config.references import Unresolved, resolve
 
@@ -104,7 +104,7 @@ def our_result(text: str, class_name: str, folder: Path, pattern: str) -> str:
         "config.providers.e.class": f"{PACKAGE}.EnvVarConfigProvider",
         "config.providers.e.param.allowlist.pattern": pattern,
     }
-    entries = {key: Entry(value, key, 1) for key, value in file.items()}
+    entries = {key: PropertyEntry(value, key, 1) for key, value in file.items()}
     providers = read_providers(entries, {"MM2PY_TEST": "from the environment"}, problems)
     assert problems == []
     return resolve(text, providers).text.reveal()

@@ -9,7 +9,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from mm2py.connector import ClusterAlias, TopicName
-from mm2py.topics.acls import ANY_TOPIC, AclPlan, LeftOut, Operation, Pattern, Permission, TopicAcl, plan_acls
+from mm2py.topics.acls import ANY_TOPIC, AclLeftOut, AclPlan, Operation, Pattern, Permission, TopicAcl, plan_acls
 from mm2py.topics.filters import TopicFilter, should_replicate
 from mm2py.topics.names import remote_name_problem
 from mm2py.topics.topic_configs import (
@@ -186,7 +186,7 @@ def test_acls_become_what_mm2_makes_of_them_but_for_our_corrections(jvm: JavaGat
             if name not in copied and (permission is Permission.ALLOW or theirs is None):
                 assert plan == AclPlan((), ()), acl  # nothing is granted on what is no copy
             elif name not in copied and remote_name_problem(theirs.name) is not None:
-                assert plan == AclPlan((), ((acl, LeftOut.NO_TOPIC_NAME),)), acl
+                assert plan == AclPlan((), ((acl, AclLeftOut.NO_TOPIC_NAME),)), acl
             else:
                 assert plan.wanted == (() if theirs is None else (theirs,)), acl
             continue
@@ -195,10 +195,10 @@ def test_acls_become_what_mm2_makes_of_them_but_for_our_corrections(jvm: JavaGat
         assert theirs is None or (name == ANY_TOPIC and (policy == "Identity" or theirs.name == "A.*"))
         if permission is Permission.ALLOW:
             assert plan.wanted == ()
-            reason = LeftOut.ALLOW_ANY if name == ANY_TOPIC else LeftOut.ALLOW_PREFIXED
+            reason = AclLeftOut.ALLOW_ANY if name == ANY_TOPIC else AclLeftOut.ALLOW_PREFIXED
             assert plan.left_out == (() if operation is Operation.WRITE else ((acl, reason),))
         elif remote_name_problem(name) is not None and pattern is Pattern.PREFIXED and policy == "Default":
-            assert plan == AclPlan((), ((acl, LeftOut.NO_TOPIC_NAME),))
+            assert plan == AclPlan((), ((acl, AclLeftOut.NO_TOPIC_NAME),))
         else:
             assert plan.left_out == ()
             assert all((one.operation, one.permission) == (acl.operation, acl.permission) for one in plan.wanted)

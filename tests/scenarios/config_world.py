@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.properties import Entry, Properties
+from mm2py.config.properties import Properties, PropertyEntry
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Flow, parse_flow
 from mm2py.kafka.internal_topic import TopicWriter
@@ -40,7 +40,9 @@ BY_MM2 = {"enabled": "true", "topics": "java", "source.cluster.bootstrap.servers
 
 
 def file_of(settings: Mapping[str, str]) -> SettingsFile:
-    entries = {key: Entry(value, key, line) for line, (key, value) in enumerate({**ADDRESSES, **settings}.items(), 1)}
+    entries = {
+        key: PropertyEntry(value, key, line) for line, (key, value) in enumerate({**ADDRESSES, **settings}.items(), 1)
+    }
     return SettingsFile(Path("mm2.properties"), Properties(entries), ())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mm2py.kafka.port import TopicPartition
-from mm2py.records.quarantined import Quarantined, decode
+from mm2py.records.quarantined import QuarantineEntry, decode
 from tests.checker.dumped import Dumped, Sent, sent
 from tests.checker.judge import judge_partition
 from tests.fakes.broker.broker_model import ClusterModel
@@ -286,7 +286,7 @@ class Judge:
         if QUARANTINE not in self._target.topics:
             return set()
         records = [decode(record) for record in self._target.records(QUARANTINE, 0)]  # type: ignore[arg-type]
-        origins = [record.provenance.origin for record in records if isinstance(record, Quarantined)]
+        origins = [record.provenance.origin for record in records if isinstance(record, QuarantineEntry)]
         return {(origin.topic, origin.partition, origin.offset) for origin in origins}
 
     def _judge_transactions(self) -> list[str]:

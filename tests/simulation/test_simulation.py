@@ -14,7 +14,7 @@ import pytest
 
 from deploy.local.python_path import python_path
 from mm2py.group.leader_loop import EvictedWriters
-from mm2py.group.leader_loop import Outcome as DeadOutcome
+from mm2py.group.leader_loop import FenceOutcome as DeadOutcome
 from mm2py.records.control_record import Writer
 from tests.simulation.campaign import KINDS, Campaign, reproduce
 from tests.simulation.election_campaign import ElectionCampaign

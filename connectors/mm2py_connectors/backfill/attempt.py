@@ -32,14 +32,14 @@ from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, find_producer_expiry_ms, parse
-from mm2py.kafka.producer.incarnation import Fenced, Incarnation
+from mm2py.kafka.producer.incarnation import Incarnation, IncarnationFenced
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import ID_CHARS, Range
 from mm2py.records.source_offset import StoredPosition
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py_connectors.backfill.ownership import TaskOwnership
 from mm2py_connectors.source.connector import SourceConnector
-from mm2py_connectors.source.context import FlowContext, FlowState
+from mm2py_connectors.source.context import AttemptState, FlowContext
 
 LOOK_EVERY_S: Final = 0.1
 BLOCKED_S: Final = 30.0
@@ -51,7 +51,7 @@ OTHER_SILENT_S: Final = 60.0
 """How long an attempt that has fenced this one may store no position before it counts as dead."""
 
 
-class NotCopied(Mm2Error):
+class RangeNotCopied(Mm2Error):
     """A partition of a backfill cannot be copied to its seam."""
 
     def __init__(self, topic: str, partition: int | None, why: str) -> None:
@@ -133,7 +133,7 @@ class Attempt:
         Raises:
             NotCopied: an operator has to do something first.
             BackfillEnded: it was stopped, abandoned or resumed; an executor may outlive its driver.
-            Fenced: another attempt of this task goes on, and does not finish either.
+            IncarnationFenced: another attempt of this task goes on, and does not finish either.
             Mm2Error: another attempt may succeed.
         Cancelling loses nothing: the next attempt fences this one, and goes on.
         """
@@ -151,7 +151,7 @@ class Attempt:
         )
         connector = SourceConnector(
             FlowContext(
-                FlowState(self._settings),
+                AttemptState(self._settings),
                 self._source,
                 self._target,
                 producer_name=self._name,
@@ -170,7 +170,7 @@ class Attempt:
         )
         try:
             return await self._copy(connector)
-        except Fenced:
+        except IncarnationFenced:
             self._log.warning("attempt.fenced", why="another attempt of this task has begun", effect="it is waited for")
             return await self._wait_for_other()
 
@@ -222,7 +222,7 @@ class Attempt:
                 if not why:
                     blocked_since_s.pop(key, None)
                 elif now_s - blocked_since_s.setdefault(key, now_s) > BLOCKED_S:
-                    raise await self._superseded() or NotCopied(*key, why)
+                    raise await self._superseded() or RangeNotCopied(*key, why)
             if parts.keys() >= self._ranges.keys() and all(part.is_over for part in parts.values()):
                 return [row for part in parts.values() for row in self._copied(part, now_s - begun_s)]
 
@@ -236,11 +236,11 @@ class Attempt:
         if found.run != self._name.attempt // ATTEMPTS_A_RUN:
             raise BackfillEnded(backfill_id, "was resumed by another driver")
 
-    async def _superseded(self) -> Fenced | None:
+    async def _superseded(self) -> IncarnationFenced | None:
         """Return an error if a later attempt of the task has begun. What it has written is why this one is refused."""
         stored = await until_answered(self._read_positions, rng=self._rng)
         is_later = any((self._attempt_of(one) or 0) > self._name.attempt for one in stored.values())
-        return Fenced(str(self._name)) if is_later else None
+        return IncarnationFenced(str(self._name)) if is_later else None
 
     def _attempt_of(self, stored: StoredPosition) -> int | None:
         """Return which attempt of this task has stored a position; None: none of them has."""
@@ -274,7 +274,7 @@ class Attempt:
         a third, which fences the second, and so on. Spark ends this one when the other has succeeded.
 
         Raises:
-            Fenced: the other one stores no positions any more.
+            IncarnationFenced: the other one stores no positions any more.
         """
         seen: dict[TopicPartition, StoredPosition] = {}
         changed_s = self._clock.monotonic()
@@ -286,7 +286,7 @@ class Attempt:
             if seen.keys() >= self._ranges.keys() and all(map(self._is_final, seen.values())):
                 return [self._found(key, at) for key, at in seen.items()]
             if self._clock.monotonic() - changed_s > OTHER_SILENT_S:
-                raise Fenced(str(self._name))
+                raise IncarnationFenced(str(self._name))
 
     def _found(self, key: TopicPartition, at: StoredPosition) -> CopiedRange:
         return CopiedRange(*key, self._ranges[key].first, at.next_source, None, at.next_target)

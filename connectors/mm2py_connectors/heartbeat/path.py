@@ -49,7 +49,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class LastHeartbeat:
     """The heartbeat that came last."""
 
     timestamp_ms: int
@@ -74,7 +74,7 @@ class Path:
     phase: Phase = Phase.UNPROVEN
     late_since_s: float | None = None
     """Since when only late heartbeats have come, while the path is not proven."""
-    last: Beat | None = None
+    last: LastHeartbeat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayPro
     match event:
         case Arrived(newest, at_s, at_ms, live):
             latency_ms = at_ms - newest.timestamp_ms
-            path = replace(path, last=Beat(newest.timestamp_ms, latency_ms if live else None))
+            path = replace(path, last=LastHeartbeat(newest.timestamp_ms, latency_ms if live else None))
             if not live:
                 return path, []  # it was there before: it does not tell whether the path works now
             path = replace(path, silent_at_s=at_s + path.silent_after_s)
@@ -153,7 +153,7 @@ def status_of(path: Path, now_ms: int) -> PathStatus:
     return PathStatus(heartbeat_age_s=(now_ms - beat.timestamp_ms) / 1000, path_latency_ms=latency_ms)
 
 
-class Unreadable(Mm2Error):
+class UnreadableHeartbeat(Mm2Error):
     """A record or batch of the topic is no heartbeat."""
 
     def __init__(self, topic: str, offset: int, error: Mm2Error) -> None:
@@ -187,9 +187,9 @@ def newest_heartbeat(part: FetchedPartition, wanted_offset: int) -> tuple[Heartb
                     try:
                         found = decode(record.key, record.value)
                     except MalformedRecord as error:
-                        trouble = trouble or Unreadable(part.topic, record.offset, error)
+                        trouble = trouble or UnreadableHeartbeat(part.topic, record.offset, error)
         except Mm2Error as error:
-            trouble = trouble or Unreadable(part.topic, offset, error)
+            trouble = trouble or UnreadableHeartbeat(part.topic, offset, error)
         if found is not None:
             return found, next_offset, trouble
     return None, next_offset, trouble

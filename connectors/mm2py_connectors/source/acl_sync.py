@@ -16,7 +16,7 @@ from mm2py.kafka.admin import create_topic_acls, describe_topic_acls, in_chunks
 from mm2py.kafka.error_codes import SECURITY_DISABLED
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import Brokers
-from mm2py.topics.acls import AclPlan, LeftOut, MissingAcls, TopicAcl, missing_acls, plan_acls
+from mm2py.topics.acls import AclLeftOut, AclPlan, MissingAcls, TopicAcl, missing_acls, plan_acls
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.notices import Notices, in_lines
 
@@ -120,7 +120,7 @@ class AclSync:
         )
 
     def _say_left_out(self, plan: AclPlan) -> None:
-        by_reason: dict[LeftOut, list[TopicAcl]] = {}
+        by_reason: dict[AclLeftOut, list[TopicAcl]] = {}
         for acl, why in plan.left_out:
             by_reason.setdefault(why, []).append(acl)
         for why, acls in by_reason.items():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
 from mm2py.copying.copied_partition import CopiedPartition
@@ -100,7 +100,7 @@ class SourceConnector:
 
         Raises:
             FlowRefused, Mm2IsRunning: the flow must not run; the error names the way out.
-            Fenced, BrokerRefused and other Mm2Errors: this attempt is over; another one may succeed.
+            IncarnationFenced, BrokerRefused and other Mm2Errors: this attempt is over; another one may succeed.
         """
         prepared = await Preparation(self._context, self._stored_gaps).run()
         parts = self._parts = self._assemble(prepared)
@@ -128,7 +128,7 @@ class SourceConnector:
             self._drained = True
             await self._stored_gaps.close()
 
-    def change(self, settings: FlowSettings, parts: Collection[Part]) -> None:
+    def change(self, settings: FlowSettings, parts: Collection[FlowPart]) -> None:
         """Use other settings while copying goes on; they concern ``parts``, which can all change in place."""
         self._state.settings = settings
         if self._parts is None:
@@ -136,7 +136,7 @@ class SourceConnector:
         self._parts.task.change()
         self._parts.discovery.look_again()
         self._parts.schedules.change(parts)
-        if Part.TOPICS in parts:
+        if FlowPart.TOPICS in parts:
             self._look_at_gained()
 
     def restart(self, topic: str, partition: int | None) -> None:

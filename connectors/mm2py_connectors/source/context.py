@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class FlowState:
+class AttemptState:
     """What changes while the attempt runs."""
 
     settings: FlowSettings
@@ -70,7 +70,7 @@ class FlowState:
 class FlowContext:
     """One attempt of a flow."""
 
-    state: FlowState
+    state: AttemptState
     source: Side
     target: Side
     """Its requests pass the gate of this worker's group: none leaves after the group may have evicted the worker."""

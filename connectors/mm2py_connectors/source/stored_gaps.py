@@ -22,7 +22,7 @@ from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import Trouble
-from mm2py.records.gap_record import Answer, Command, Done, Gap
+from mm2py.records.gap_record import Command, CommandAnswer, Done, Gap
 from mm2py.records.standstill import Cause, Standstill, standstill_of
 from mm2py.status.not_copied import Reason, urgency_of
 from mm2py.topics.names import InternalTopic
@@ -149,7 +149,7 @@ class StoredGaps:
         Args:
             has_wishes: whether policies let something go on; operators' commands are known here.
         Raises:
-            Fenced, EpochRefused: this incarnation of the flow is over.
+            IncarnationFenced, EpochRefused: this incarnation of the flow is over.
         """
         backoff = Backoff(self._context.rng, first_s=0.2, most_s=AGAIN_MOST_S)
         effect = (
@@ -262,7 +262,7 @@ class StoredGaps:
             return
         await self.flush()
         now_ms = self._clock.wall_ms()
-        await self._status.answer({one: Answer(one.command_id, *said, now_ms) for one, said in answers.items()})
+        await self._status.answer({one: CommandAnswer(one.command_id, *said, now_ms) for one, said in answers.items()})
 
     async def written(self) -> None:
         """Wait until all gaps are in the status topic: a position that passes a gap over must not be stored before.

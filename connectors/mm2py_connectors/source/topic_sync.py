@@ -16,7 +16,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.config.reach import Part
+from mm2py.config.reach import FlowPart
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
@@ -291,9 +291,9 @@ class Schedules:
         self._looked_at = 0
         """How many partitions were listed when ACLs were synced last."""
         self._was_coordinator = context.ownership.is_coordinator
-        self._changed = {Part.TOPIC_CONFIGS: asyncio.Event(), Part.TOPIC_ACLS: asyncio.Event()}
+        self._changed = {FlowPart.TOPIC_CONFIGS: asyncio.Event(), FlowPart.TOPIC_ACLS: asyncio.Event()}
 
-    def change(self, parts: Collection[Part]) -> None:
+    def change(self, parts: Collection[FlowPart]) -> None:
         """Restart the schedules that ``parts`` name, by their new settings."""
         for part in self._changed.keys() & set(parts):
             self._changed[part].set()
@@ -308,11 +308,11 @@ class Schedules:
         name = self._context.flow
         async with asyncio.TaskGroup() as schedules:
             schedules.create_task(
-                self._keep(Part.TOPIC_CONFIGS, self._sync_configs), name=f"{name} sync of topic configurations"
+                self._keep(FlowPart.TOPIC_CONFIGS, self._sync_configs), name=f"{name} sync of topic configurations"
             )
-            schedules.create_task(self._keep(Part.TOPIC_ACLS, self._sync_acls), name=f"{name} sync of ACLs")
+            schedules.create_task(self._keep(FlowPart.TOPIC_ACLS, self._sync_acls), name=f"{name} sync of ACLs")
 
-    async def _keep(self, part: Part, schedule: Callable[[FlowSettings], Coroutine[Any, Any, None]]) -> None:
+    async def _keep(self, part: FlowPart, schedule: Callable[[FlowSettings], Coroutine[Any, Any, None]]) -> None:
         changed = self._changed[part]
         while True:
             changed.clear()

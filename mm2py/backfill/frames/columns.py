@@ -15,8 +15,8 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from mm2py.backfill.frames.options import ClusterSide, OffsetColumns
-from mm2py.backfill.frames.pairing import Pairing
-from mm2py.backfill.frames.range_reader import DataBatch, Unreadable
+from mm2py.backfill.frames.pairing import RangePairing
+from mm2py.backfill.frames.range_reader import DataBatch, UnreadableBatch
 from mm2py.backfill.frames.ranges import LogRange
 from mm2py.copying.planning.record_merge import NOT_TAKEN_APART
 from mm2py.errors import Mm2Error
@@ -90,7 +90,7 @@ def _paired(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *_PAIR_FIELDS])
 
 
-def _pair(pairing: Pairing, offsets: Sequence[int]) -> list[pa.Array]:
+def _pair(pairing: RangePairing, offsets: Sequence[int]) -> list[pa.Array]:
     """Return the columns of offsets on both sides: own ones, and those of the other side."""
     own, others = pa.array(offsets, pa.int64()), pa.array(pairing.others(offsets), pa.int64())
     return [own, others] if pairing.side is ClusterSide.SOURCE else [others, own]
@@ -103,7 +103,7 @@ RECORD_MEMORY_BYTES: Final = 64
 class RecordChunk:
     """Records of one range on their way into columns."""
 
-    def __init__(self, wanted: LogRange, pairing: Pairing | None = None) -> None:
+    def __init__(self, wanted: LogRange, pairing: RangePairing | None = None) -> None:
         """Args: ``pairing`` knows the offsets of the other side; None: the columns for them are not wanted."""
         self._range = wanted
         self._pairing = pairing
@@ -130,7 +130,7 @@ class RecordChunk:
             records, plain_bytes = _old_records(batch.data) if header is None else _records(header, batch.data)
         except (Mm2Error, CorruptMessage, CorruptRecordException) as error:
             at = int.from_bytes(batch.data[:8], "big") if header is None else header.base_offset
-            raise Unreadable(
+            raise UnreadableBatch(
                 f"{self._range.topic}-{self._range.partition} cannot be decoded at offset {at}: {error}",
                 remedy="Look at the batch with kafka-dump-log.sh; endingOffsets and startingOffsets go around it.",
             ) from error
@@ -171,7 +171,7 @@ class RecordChunk:
 class BatchChunk:
     """Raw batches of one range on their way into columns: those that begin in it."""
 
-    def __init__(self, wanted: LogRange, pairing: Pairing | None = None) -> None:
+    def __init__(self, wanted: LogRange, pairing: RangePairing | None = None) -> None:
         """Args: ``pairing`` knows the offset of a batch's first record on the other side; None: it is not wanted."""
         self._range = wanted
         self._pairing = pairing
@@ -182,7 +182,7 @@ class BatchChunk:
         """Take a batch. Raises: Unreadable, it is a message of an old format, which is no batch."""
         header = batch.header
         if header is None:
-            raise Unreadable(
+            raise UnreadableBatch(
                 f"{self._range.topic}-{self._range.partition} holds messages of a format before Kafka 0.11.",
                 remedy="Read records instead of batches.",
             )

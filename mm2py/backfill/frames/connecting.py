@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from mm2py.backfill.frames.options import ClusterSide, Place
-from mm2py.backfill.frames.pairing import Pairing
+from mm2py.backfill.frames.options import ClusterSide, TopicPlace
+from mm2py.backfill.frames.pairing import RangePairing
 from mm2py.backfill.frames.ranges import LogRange
 from mm2py.config.configuration import flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
@@ -27,7 +27,7 @@ from mm2py.topics.names import ledger_topic
 T = TypeVar("T")
 
 
-def settings_of(place: Place) -> FlowSettings:
+def settings_of(place: TopicPlace) -> FlowSettings:
     """Return what the file says of the flow.
 
     Raises:
@@ -52,7 +52,7 @@ def open_cluster(settings: FlowSettings, side: ClusterSide) -> Cluster:
     return (source_of if side is ClusterSide.SOURCE else target_of)("spark", settings, rng)
 
 
-def ask(place: Place, work: Callable[[Brokers], Awaitable[T]]) -> T:
+def ask(place: TopicPlace, work: Callable[[Brokers], Awaitable[T]]) -> T:
     """Return what ``work`` finds out from the cluster of a place, over connections of its own.
 
     Raises: as ``settings_of`` and ``work``.
@@ -66,7 +66,7 @@ def ask(place: Place, work: Callable[[Brokers], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-async def pairing_of(place: Place, settings: FlowSettings, wanted: LogRange) -> Pairing:
+async def pairing_of(place: TopicPlace, settings: FlowSettings, wanted: LogRange) -> RangePairing:
     """Return the pairs of offsets that the ledger of the flow has for a range.
 
     Raises:
@@ -83,7 +83,7 @@ async def pairing_of(place: Place, settings: FlowSettings, wanted: LogRange) -> 
         of_source, of_target = await _topic(source, upstream), await _topic(target, remote)
     if of_source is None or of_target is None or not ledger.is_of(of_source.topic_id, of_target.topic_id):
         ledger = type(ledger)()  # it is of topics that had these names before
-    return Pairing(ledger, place.side, wanted.start, wanted.end)
+    return RangePairing(ledger, place.side, wanted.start, wanted.end)
 
 
 async def _topic(brokers: Brokers, name: str) -> TopicMetadata | None:

@@ -21,7 +21,7 @@ LATEST: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ReadBound:
     """Where reading begins or ends: by offset or by time."""
 
     default: int = EARLIEST
@@ -51,7 +51,7 @@ class OffsetColumns(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TopicPlace:
     """A topic on one side of a flow, and the file that says how to reach it."""
 
     file: str
@@ -66,11 +66,11 @@ class Place:
 class ReadOptions:
     """What is to be read."""
 
-    place: Place
+    place: TopicPlace
     partitions: tuple[int, ...] | None
     """None: all."""
-    starting: Bound
-    ending: Bound
+    starting: ReadBound
+    ending: ReadBound
     read_committed: bool
     batches: bool
     """Raw batches, not records."""
@@ -108,7 +108,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         place=options.place(),
         partitions=options.numbers("partitions"),
         starting=options.bound("starting", EARLIEST),
-        ending=Bound(LATEST) if is_stream else options.bound("ending", LATEST),
+        ending=ReadBound(LATEST) if is_stream else options.bound("ending", LATEST),
         read_committed=options.choice("isolation", "read_committed", "read_uncommitted") == "read_committed",
         batches=options.choice("batches", "false", "true") == "true",
         offset_columns=OffsetColumns(options.choice("offsets", *OffsetColumns)),
@@ -183,16 +183,16 @@ class Options:
             numbers |= dict.fromkeys(range(int(ends[0]), int(ends[1]) + 1))
         return tuple(numbers)
 
-    def bound(self, which: str, default: int) -> Bound:
+    def bound(self, which: str, default: int) -> ReadBound:
         """Return where to start or to end. Raises: ConfigError."""
         name, by_time = f"{which}Offsets", f"{which}Timestamp"
         timestamp_ms, text = self.number(by_time), self.text(name)
         if timestamp_ms is not None:
             if text is not None:
                 raise ConfigError(f"Options {name} and {by_time} exclude each other.", remedy="Leave one of them out.")
-            return Bound(LATEST, timestamp_ms=timestamp_ms)
+            return ReadBound(LATEST, timestamp_ms=timestamp_ms)
         if text is None or text.lower() in {"earliest", "latest"}:
-            return Bound({"earliest": EARLIEST, "latest": LATEST}[text.lower()] if text else default)
+            return ReadBound({"earliest": EARLIEST, "latest": LATEST}[text.lower()] if text else default)
         wrong = ConfigError(
             f"Option {name} is {text!r}.", remedy='Write earliest, latest, or offsets by partition: {"0": 5, "1": -2}.'
         )
@@ -205,10 +205,10 @@ class Options:
         for key, value in found.items():
             if not (key.isascii() and key.isdecimal()) or type(value) is not int or value < EARLIEST:
                 raise wrong
-        return Bound(default, {int(key): value for key, value in found.items()})
+        return ReadBound(default, {int(key): value for key, value in found.items()})
 
-    def place(self) -> Place:
+    def place(self) -> TopicPlace:
         """Return which topic of which cluster is meant. Raises: ConfigError."""
         file, flow, topic = (self.required(name) for name in ("file", "flow", "topic"))
         self.required("side")
-        return Place(file, parse_flow(flow), ClusterSide(self.choice("side", *ClusterSide)), topic)
+        return TopicPlace(file, parse_flow(flow), ClusterSide(self.choice("side", *ClusterSide)), topic)

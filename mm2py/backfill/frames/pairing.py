@@ -13,7 +13,7 @@ Stretch = tuple[int, int, int]
 """Offsets from the first to the second, without the latter, and what to add for the other side."""
 
 
-class Pairing:
+class RangePairing:
     """The pairs of offsets of one range of a partition."""
 
     def __init__(self, ledger: PartitionLedger, side: ClusterSide, start: int, end: int) -> None:

@@ -18,7 +18,7 @@ PATIENCE_S: Final = 60.0
 """How long a coordinator or a leader may be away."""
 
 
-class Patience:
+class RetryPatience:
     """Pauses between attempts, for a minute in all."""
 
     def __init__(self) -> None:
@@ -33,8 +33,8 @@ class Patience:
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a question until it is answered. Raises: KafkaError, as ``Patience.wait``."""
-    patience = Patience()
+    """Repeat a question until it is answered. Raises: KafkaError, as ``RetryPatience.wait``."""
+    patience = RetryPatience()
     while True:
         try:
             return await ask()

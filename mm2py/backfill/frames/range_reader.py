@@ -44,7 +44,7 @@ class RecordsGone(Mm2Error):
     """What was to be read does not exist any more: expired, cut back, or of a topic that was recreated."""
 
 
-class Unreadable(Mm2Error):
+class UnreadableBatch(Mm2Error):
     """A batch is damaged, or its codec cannot read it."""
 
 
@@ -135,7 +135,7 @@ class RangeReader:
         except CorruptBatch as error:
             self._damaged_reads += 1
             if self._damaged_reads > DAMAGED_READS_MAX:
-                raise Unreadable(
+                raise UnreadableBatch(
                     f"{self._name} cannot be read at offset {self.offset}: {error.what}",
                     remedy="Look at the batch with kafka-dump-log.sh; endingOffsets and startingOffsets go around it.",
                 ) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from mm2py.backfill.frames.options import EARLIEST, LATEST, Bound, ReadOptions
+from mm2py.backfill.frames.options import EARLIEST, LATEST, ReadBound, ReadOptions
 from mm2py.errors import ConfigError
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
@@ -54,7 +54,7 @@ async def find_ranges(brokers: Brokers, options: ReadOptions) -> list[LogRange]:
     starts = await find_offsets(brokers, topic, numbers, options.starting, read_committed=options.read_committed)
     ends = await find_offsets(brokers, topic, numbers, options.ending, read_committed=options.read_committed)
     if options.ending.offsets:
-        now = await find_offsets(brokers, topic, numbers, Bound(LATEST), read_committed=options.read_committed)
+        now = await find_offsets(brokers, topic, numbers, ReadBound(LATEST), read_committed=options.read_committed)
         for number in numbers:
             if ends[number] > now[number]:
                 raise ConfigError(
@@ -88,7 +88,7 @@ def wanted_partitions(topic: TopicMetadata, options: ReadOptions) -> list[int]:
 
 
 async def find_offsets(
-    brokers: Brokers, topic: TopicMetadata, numbers: Sequence[int], bound: Bound, *, read_committed: bool
+    brokers: Brokers, topic: TopicMetadata, numbers: Sequence[int], bound: ReadBound, *, read_committed: bool
 ) -> dict[int, int]:
     """Return where reading begins or ends, for each partition.
 

@@ -35,8 +35,8 @@ from mm2py.backfill.frames.columns import CHUNK_BYTES, BatchChunk, Layout, Recor
 from mm2py.backfill.frames.connecting import ask, open_cluster, pairing_of, settings_of
 from mm2py.backfill.frames.options import (
     LATEST,
-    Bound,
     OffsetColumns,
+    ReadBound,
     ReadOptions,
     read_options,
 )
@@ -110,7 +110,7 @@ async def _planned(brokers: Brokers, options: ReadOptions, pruning: Pruning) -> 
     if since_ms is not None and ranges:
         topic = await topic_of(brokers, options.place.topic)
         numbers = [one.partition for one in ranges]
-        bound = Bound(LATEST, timestamp_ms=since_ms)
+        bound = ReadBound(LATEST, timestamp_ms=since_ms)
         starts = await find_offsets(brokers, topic, numbers, bound, read_committed=options.read_committed)
         ranges = pruning.begun(ranges, starts)
     return pruning.pruned(ranges)
@@ -192,9 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from read_range(self._options, partition.value)
 
     def _end(self) -> dict[str, Any]:
-        return ask(self._options.place, lambda brokers: self._offsets(brokers, Bound(LATEST)))
+        return ask(self._options.place, lambda brokers: self._offsets(brokers, ReadBound(LATEST)))
 
-    async def _offsets(self, brokers: Brokers, bound: Bound) -> dict[str, Any]:
+    async def _offsets(self, brokers: Brokers, bound: ReadBound) -> dict[str, Any]:
         options = self._options
         topic = await topic_of(brokers, options.place.topic)
         numbers = wanted_partitions(topic, options)
@@ -214,7 +214,7 @@ def _numbers(offsets: dict[str, Any]) -> dict[int, int]:
     return {int(name): offset for name, offset in offsets.items() if name != _TOPIC_ID}
 
 
-class TopicSource(DataSource):
+class SparkTopicSource(DataSource):
     """``format("mm2py")``: the data source that Spark makes for each DataFrame, with the options of that."""
 
     reader_class: ClassVar[type[BatchReader]] = BatchReader
@@ -266,7 +266,7 @@ class TopicSource(DataSource):
             raise ConfigError("The columns of format mm2py are fixed.", remedy="Leave out .schema(...), and select.")
 
 
-class PruningTopicSource(TopicSource):
+class PruningTopicSource(SparkTopicSource):
     """The same for sessions in which ``spark.sql.python.filterPushdown.enabled`` is true."""
 
     reader_class = PruningReader

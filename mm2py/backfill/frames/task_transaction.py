@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mm2py.backfill.frames.patience import Patience
+from mm2py.backfill.frames.patience import RetryPatience
 from mm2py.compiled_core import CORE
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin
@@ -76,7 +76,7 @@ async def end(brokers: Brokers, one: OpenTransaction, *, committed: bool, timeou
         TransactionLost: it had ended.
         KafkaError: the coordinator is away for a minute, or refuses.
     """
-    patience = Patience()
+    patience = RetryPatience()
     while True:
         try:
             coordinator = await admin.find_coordinator(brokers, one.transactional_id, transactions=True)
@@ -116,7 +116,7 @@ class TaskTransaction:
         Raises:
             BrokerRefused, KafkaError: the cluster grants none.
         """
-        patience = Patience()
+        patience = RetryPatience()
         while True:
             try:
                 coordinator = await admin.find_coordinator(self._brokers, self._id, transactions=True)
@@ -159,7 +159,7 @@ class TaskTransaction:
                 return
 
     async def _add(self, partitions: Collection[TopicPartition]) -> None:
-        patience = Patience()
+        patience = RetryPatience()
         while partitions:
             try:
                 coordinator = await admin.find_coordinator(self._brokers, self._id, transactions=True)
@@ -182,7 +182,7 @@ class TaskTransaction:
 
     async def _send_round(self, topic: str, batches: Mapping[int, tuple[bytearray, int]]) -> None:
         """Send one batch to each of several partitions."""
-        patience = Patience()
+        patience = RetryPatience()
         left = dict(batches)
         for number, (batch, _) in left.items():
             sequence = self._sequences.get((topic, number), 0)
@@ -220,7 +220,9 @@ class TaskTransaction:
             raise OutcomeUnknown(topic, error)
         return error
 
-    async def _leaders(self, topic: str, numbers: Collection[int], patience: Patience) -> dict[BrokerId, list[int]]:
+    async def _leaders(
+        self, topic: str, numbers: Collection[int], patience: RetryPatience
+    ) -> dict[BrokerId, list[int]]:
         while True:
             try:
                 if topic not in self._topics:

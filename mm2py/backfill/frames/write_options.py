@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.backfill.frames.options import PLACE_OPTIONS, Options, Place
+from mm2py.backfill.frames.options import PLACE_OPTIONS, Options, TopicPlace
 from mm2py.errors import ConfigError
 from mm2py.records.compression import Codec
 
@@ -22,7 +22,7 @@ _JOB: Final = re.compile(r"[A-Za-z0-9._-]+")
 class WriteOptions:
     """Where and how rows are written."""
 
-    place: Place
+    place: TopicPlace
     job: str | None
     """Names the write, so that a rerun skips what was committed. A stream is named by its checkpoint."""
     codec: int

@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 
 from mm2py.backfill.frames.columns import CHUNK_BYTES, RECORD_COLUMNS, RecordChunk
 from mm2py.backfill.frames.connecting import connected, open_cluster, settings_of
-from mm2py.backfill.frames.options import ClusterSide, Place
+from mm2py.backfill.frames.options import ClusterSide, TopicPlace
 from mm2py.backfill.frames.range_reader import RangeReader
 from mm2py.backfill.frames.ranges import LogRange
-from mm2py.backfill.survey import Survey
+from mm2py.backfill.survey import BackfillSurvey
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import parse_flow
 from mm2py.copying.reading.limits import RateLimit
@@ -87,9 +87,9 @@ class HistoryReader(DataSourceReader):
         """See Spark. Raises: as ``RangeReader.next`` and ``RecordChunk.add``."""
         wanted: LogRange = partition.value
         flow = parse_flow(self._given["flow"])
-        settings = settings_of(Place(self._given["file"], flow, ClusterSide.SOURCE, wanted.topic))
+        settings = settings_of(TopicPlace(self._given["file"], flow, ClusterSide.SOURCE, wanted.topic))
         with asyncio.Runner() as runner:
-            reading = _Reading(settings, wanted, self._given)
+            reading = _TaskReading(settings, wanted, self._given)
             try:
                 while (columns := runner.run(reading.next())) is not None:
                     yield columns
@@ -97,7 +97,7 @@ class HistoryReader(DataSourceReader):
                 runner.run(reading.close())
 
 
-class _Reading:
+class _TaskReading:
     """One task."""
 
     def __init__(self, settings: FlowSettings, wanted: LogRange, given: Mapping[str, str]) -> None:
@@ -127,7 +127,7 @@ class _Reading:
         wanted = self._wanted
         self._cluster = open_cluster(self._settings, ClusterSide.SOURCE)
         async with connected(self._settings, ClusterSide.TARGET) as target:
-            stored = (await Survey(self._settings, self._cluster, target).positions()).get(
+            stored = (await BackfillSurvey(self._settings, self._cluster, target).positions()).get(
                 (wanted.topic, wanted.partition)
             )
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)

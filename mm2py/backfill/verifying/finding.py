@@ -18,7 +18,7 @@ SHOWN_BYTES: Final = 60
 SHOWN_HEADERS: Final = 5
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """What is wrong."""
 
     DIFFERENT = "different"
@@ -52,7 +52,7 @@ class ShownRecord(NamedTuple):
 class Difference:
     """The first record of a partition that is not what it should be. The target's names are the remote topic's."""
 
-    kind: Kind
+    kind: DifferenceKind
     topic: str
     partition: int
     remote_topic: str
@@ -112,15 +112,15 @@ def first_difference(compared: ComparedRange, source: PlacedRecords, target: Pla
         one, other = (ours[0] if ours else None), (theirs[0] if theirs else None)
         offset = (place + 1) // 2
         if place % 2:
-            kind = Kind.FOREIGN
+            kind = DifferenceKind.FOREIGN
         elif compared.run_at_source(offset) is None:
-            kind = Kind.NO_COPY
+            kind = DifferenceKind.NO_COPY
         elif one is None:
-            kind = Kind.MISSING_ON_SOURCE
+            kind = DifferenceKind.MISSING_ON_SOURCE
         elif other is None:
-            kind = Kind.MISSING_ON_TARGET
+            kind = DifferenceKind.MISSING_ON_TARGET
         elif one.content[not target.own_timestamps :] != other.content[not target.own_timestamps :]:
-            kind = Kind.DIFFERENT
+            kind = DifferenceKind.DIFFERENT
         else:
             continue
         there = compared.target_position(offset) if other is None else other.offset
@@ -146,7 +146,7 @@ def unmatched_copy(
             if at == len(left):
                 place = left[-1].offset + 1 if left else compared.source[0]
                 of = (compared.topic, compared.partition, compared.remote_topic)
-                return count, Difference(Kind.FOREIGN, *of, place, copy.offset, None, copy)
+                return count, Difference(DifferenceKind.FOREIGN, *of, place, copy.offset, None, copy)
             at, count = at + 1, count + 1
     return count, None
 

@@ -18,7 +18,7 @@ from mm2py.backfill.job_failure import answer_of
 from mm2py.backfill.verifying.latest import LATER_PLACE, LatestRecords
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange, decoded
-from mm2py.backfill.verifying.reading import RangeReader, Sides
+from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
 from mm2py.backfill.verifying.results import RangeResult, failed, result_of
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import flow_of, read_settings_file
@@ -83,11 +83,11 @@ class RangeTask:
                 runner.run(opened.__aexit__(None, None, None))
 
     @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[RangeReader]:
+    async def _reader(self) -> AsyncIterator[ComparedRangeReader]:
         settings = flow_of(read_settings_file(Path(self.file), None), self.flow)
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
         async with open_sides(settings, rng) as sides:
-            yield RangeReader(sides, clock=SystemClock(), rng=rng, bytes_per_second=self.bytes_per_second)
+            yield ComparedRangeReader(sides, clock=SystemClock(), rng=rng, bytes_per_second=self.bytes_per_second)
 
 
 @asynccontextmanager
@@ -189,7 +189,7 @@ def _binary(data: bytes | None) -> bytearray | None:
     return None if data is None else bytearray(data)
 
 
-async def _compare(reader: RangeReader, compared: ComparedRange) -> tuple[RangeResult, Any]:
+async def _compare(reader: ComparedRangeReader, compared: ComparedRange) -> tuple[RangeResult, Any]:
     try:
         found = await reader.compare(compared)
     except Mm2Error as error:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from mm2py.backfill.verifying.merkle import DIGEST_BYTES, digest
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
-from mm2py.backfill.verifying.records import PlacedRecord, placed
+from mm2py.backfill.verifying.records import ComparedRecord, placed
 from mm2py.copying.planning.steps import Outgoing, Step
 
 LATER: Final = b"later"
@@ -72,7 +72,7 @@ class LatestRecords:
                 self._note(side, records)
         self._next[side] = max(self._next[side], next_offset)
 
-    def _note(self, side: int, records: Iterable[PlacedRecord]) -> None:
+    def _note(self, side: int, records: Iterable[ComparedRecord]) -> None:
         latest = self.sides[side]
         for _, place, (key, value, timestamp_ms, headers) in records:
             if place % 2 and not self.range.is_later:

@@ -67,7 +67,7 @@ class NotCompared:
 
 
 @dataclass(frozen=True)
-class PartitionFacts:
+class VerifyFacts:
     """What is known of one partition before anything is compared."""
 
     topic: str
@@ -120,7 +120,7 @@ class PartitionFacts:
 class PartitionPlan:
     """What is to be compared of one partition."""
 
-    facts: PartitionFacts
+    facts: VerifyFacts
     ranges: list[ComparedRange] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
     tail: Interval | None = None
@@ -146,7 +146,7 @@ class PartitionPlan:
             self.not_compared.append(NotCompared(why, facts.topic, facts.partition, start, end, count, is_target))
 
 
-def plan_partition(facts: PartitionFacts, *, range_bytes: int = RANGE_BYTES) -> PartitionPlan:
+def plan_partition(facts: VerifyFacts, *, range_bytes: int = RANGE_BYTES) -> PartitionPlan:
     """Return what is to be compared of one partition."""
     plan = PartitionPlan(facts)
     log_start, log_end = facts.source_bounds
@@ -191,7 +191,7 @@ def _within_ends(plan: PartitionPlan, one: ComparedRange) -> ComparedRange | Non
     return replace(one, target=(min(one.target[0], target_end), min(one.target[1], target_end)))
 
 
-def _stretches(plan: PartitionPlan, facts: PartitionFacts) -> list[ComparedRange]:
+def _stretches(plan: PartitionPlan, facts: VerifyFacts) -> list[ComparedRange]:
     """Return a range for each ledger, from its start to the start of the next one."""
     found: list[ComparedRange] = []
     source_end, target_end = facts.source_bounds[0], facts.target_bounds[0]
@@ -211,7 +211,7 @@ def _stretches(plan: PartitionPlan, facts: PartitionFacts) -> list[ComparedRange
 
 
 def _stretch(
-    plan: PartitionPlan, facts: PartitionFacts, one: NumberedLedger, target_start: int, limit: int | None
+    plan: PartitionPlan, facts: VerifyFacts, one: NumberedLedger, target_start: int, limit: int | None
 ) -> ComparedRange:
     """Return the range of one ledger. ``limit`` is the target offset at which the next ledger begins."""
     ledger = one.ledger
@@ -312,7 +312,7 @@ def joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(found)
 
 
-def _pieces(whole: ComparedRange, facts: PartitionFacts, range_bytes: int) -> list[ComparedRange]:
+def _pieces(whole: ComparedRange, facts: VerifyFacts, range_bytes: int) -> list[ComparedRange]:
     """Cut a range into pieces that one task reads at a time. Each ends where a leaf of the Merkle tree ends."""
     step = int(range_bytes / max(facts.bytes_per_offset, 1.0))
     step = max(step // LEAF_OFFSETS, 1) * LEAF_OFFSETS

@@ -74,7 +74,7 @@ class Sides:
     brokers: tuple[Brokers, Brokers]
 
 
-class RangeReader:
+class ComparedRangeReader:
     """Reads ranges one after another, both sides of one at a time."""
 
     def __init__(self, sides: Sides, *, clock: Clock, rng: random.Random, bytes_per_second: int | None) -> None:

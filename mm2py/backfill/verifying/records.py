@@ -16,7 +16,7 @@ from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, NewRecord, assemble, 
 from mm2py.records.compression import Codec
 
 
-class PlacedRecord(NamedTuple):
+class ComparedRecord(NamedTuple):
     """A record that is to be compared."""
 
     number: int
@@ -25,7 +25,7 @@ class PlacedRecord(NamedTuple):
     record: NewRecord
 
 
-def placed(compared: ComparedRange, side: int, step: Outgoing) -> list[PlacedRecord]:
+def placed(compared: ComparedRange, side: int, step: Outgoing) -> list[ComparedRecord]:
     """Return those records of a batch that belong to a range and are to be compared.
 
     Raises:
@@ -33,7 +33,7 @@ def placed(compared: ComparedRange, side: int, step: Outgoing) -> list[PlacedRec
     """
     records = records_of([plain(step.data)])
     kept, places = kept_places(compared, side, [step])
-    return [PlacedRecord(at, place, records[at]) for at, place in zip(kept, places, strict=True)]
+    return [ComparedRecord(at, place, records[at]) for at, place in zip(kept, places, strict=True)]
 
 
 def records_of(batches: Sequence[memoryview | bytearray]) -> list[NewRecord]:

@@ -152,7 +152,7 @@ class PartitionResult:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ResultStretch:
     """Ranges of one partition that follow each other and have the same result."""
 
     topic: str
@@ -165,9 +165,9 @@ class Stretch:
     """``equal``, ``different``, or why it was not compared."""
 
 
-def stretches(found: PartitionResult) -> list[Stretch]:
+def stretches(found: PartitionResult) -> list[ResultStretch]:
     """Return the compared stretches of a partition. Later keys of a compacted one are none."""
-    merged: list[Stretch] = []
+    merged: list[ResultStretch] = []
     facts = found.plan.facts
     for one, result in zip(found.plan.ranges, found.results, strict=True):
         if one.is_later:
@@ -181,7 +181,7 @@ def stretches(found: PartitionResult) -> list[Stretch]:
         if last is not None and last.result == text and last.source[1] == source[0] and last.target[1] == target[0]:
             source, target, records = (last.source[0], source[1]), (last.target[0], target[1]), last.records + records
             merged.pop()
-        merged.append(Stretch(facts.topic, facts.partition, facts.remote_topic, source, target, records, text))
+        merged.append(ResultStretch(facts.topic, facts.partition, facts.remote_topic, source, target, records, text))
     return merged
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.backfill.verifying.planning import NotCompared, PartitionFacts, Why
+from mm2py.backfill.verifying.planning import NotCompared, VerifyFacts, Why
 from mm2py.backfill.verifying.ranges import Interval
 from mm2py.backfill.verifying.reading import CHANNEL, Sides
 from mm2py.clock import Clock
@@ -19,7 +19,7 @@ from mm2py.connector import TopicName
 from mm2py.copying.gap_log import GapTable
 from mm2py.copying.reading.internal_table import each_record
 from mm2py.copying.reading.ledger_table import LedgerTable
-from mm2py.copying.reading.log_reader import LogReader, Stretch
+from mm2py.copying.reading.log_reader import LogReader, LogStretch
 from mm2py.errors import ConfigError
 from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
@@ -29,7 +29,7 @@ from mm2py.kafka.list_offsets import LATEST, find_bounds, find_offsets
 from mm2py.kafka.port import FetchedPartition, TopicPartition
 from mm2py.offsets.partition_ledger import TopicId
 from mm2py.records.batch import read_header, split
-from mm2py.records.quarantined import NotQuarantined, Quarantined, decode
+from mm2py.records.quarantined import NotQuarantined, QuarantineEntry, decode
 from mm2py.records.varints import CorruptBatch
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.topics.names import ledger_topic, quarantine
@@ -47,14 +47,14 @@ _TIMESTAMPS: Final = "message.timestamp.type"
 class Surveyed:
     """What was found out."""
 
-    facts: list[PartitionFacts] = field(default_factory=list)
+    facts: list[VerifyFacts] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
     """Partitions that cannot be compared at all."""
     reasons: list[str] = field(default_factory=list)
     """Why not, a sentence each."""
 
 
-class Survey:
+class VerifySurvey:
     """One survey of a flow."""
 
     def __init__(self, settings: FlowSettings, sides: Sides, clock: Clock, rng: random.Random) -> None:
@@ -111,7 +111,7 @@ class Survey:
             on_source, on_target = configs.get((0, key[0]), {}), configs.get((1, remote[0]), {})
             first = since.get(key)
             found.facts.append(
-                PartitionFacts(
+                VerifyFacts(
                     *key,
                     remote[0],
                     [one for one in ledgers.of(key).ledgers if one.is_of(*ids)],
@@ -205,7 +205,7 @@ class Survey:
                 entry = decode(record)
             except NotQuarantined:
                 continue
-            if isinstance(entry, Quarantined):
+            if isinstance(entry, QuarantineEntry):
                 origin = entry.provenance.origin
                 ids = (origin.topic_id, self._topic_id(self._on_source, (origin.topic, origin.partition)))
                 is_old = None not in ids and ids[0] != str(ids[1])
@@ -230,7 +230,7 @@ class Survey:
         return None if topic is None else topic.topic_id
 
 
-class _Probe(Stretch):
+class _Probe(LogStretch):
     """Reads once, and tells how large an offset is."""
 
     def __init__(self, key: TopicPartition, topic_id: TopicId, offset: int, clock: Clock) -> None:

@@ -10,14 +10,14 @@ from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.backfill.verifying.finding import Difference, Kind, ShownRecord, first_difference, unmatched_copy
+from mm2py.backfill.verifying.finding import Difference, DifferenceKind, ShownRecord, first_difference, unmatched_copy
 from mm2py.backfill.verifying.job import DifferingKeys
 from mm2py.backfill.verifying.planning import PartitionPlan, Why, numbered, plan_partition, sampled
 from mm2py.backfill.verifying.progress import told_of
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
-from mm2py.backfill.verifying.reading import RangeReader, Sides
+from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
 from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification
-from mm2py.backfill.verifying.survey import Survey
+from mm2py.backfill.verifying.survey import VerifySurvey
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
@@ -32,7 +32,7 @@ SKIPPED_MOST: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRanges:
     """What is to be verified."""
 
     topics: Collection[str] = ()
@@ -46,7 +46,7 @@ class Wanted:
     """What the result repeats."""
 
 
-class Job(Protocol):
+class CompareJob(Protocol):
     """Compares ranges; Spark in the command, and the same code without Spark in some tests."""
 
     def ranges_done(self) -> int:
@@ -72,7 +72,7 @@ class Verifier:
         self._log = log
         self._doing: Callable[[], str] = str
 
-    async def verify(self, wanted: Wanted, job: Job, tell: Callable[[str], object]) -> Verification:
+    async def verify(self, wanted: WantedRanges, job: CompareJob, tell: Callable[[str], object]) -> Verification:
         """Compare what is wanted.
 
         Args:
@@ -89,10 +89,10 @@ class Verifier:
     def _what(self) -> str:
         return self._doing()
 
-    async def _verify(self, wanted: Wanted, job: Job, tell: Callable[[str], object]) -> Verification:
+    async def _verify(self, wanted: WantedRanges, job: CompareJob, tell: Callable[[str], object]) -> Verification:
         started_s = self._clock.monotonic()
         self._doing = lambda: "reading positions, ledgers and offsets"
-        survey = Survey(self._settings, self._sides, self._clock, self._rng)
+        survey = VerifySurvey(self._settings, self._sides, self._clock, self._rng)
         surveyed = await until_answered(lambda: survey.look(wanted.topics, wanted.since_ms, self._log), rng=self._rng)
         plans = [plan_partition(facts) for facts in surveyed.facts]
         if wanted.sample_percent is not None:
@@ -122,9 +122,11 @@ class Verifier:
             wanted.asked,
         )
 
-    async def _finish(self, result: PartitionResult, keys: DifferingKeys | None, wanted: Wanted) -> None:
+    async def _finish(self, result: PartitionResult, keys: DifferingKeys | None, wanted: WantedRanges) -> None:
         """Find the first difference of a partition, and look at what stands behind its ledger."""
-        reader = RangeReader(self._sides, clock=self._clock, rng=self._rng, bytes_per_second=wanted.bytes_per_second)
+        reader = ComparedRangeReader(
+            self._sides, clock=self._clock, rng=self._rng, bytes_per_second=wanted.bytes_per_second
+        )
         if result.plan.facts.is_compacted:
             await self._finish_compacted(result, keys, reader)
         else:
@@ -135,7 +137,9 @@ class Verifier:
         if result.difference is None:
             await self._look_behind(result, reader)
 
-    async def _finish_compacted(self, result: PartitionResult, keys: DifferingKeys | None, reader: RangeReader) -> None:
+    async def _finish_compacted(
+        self, result: PartitionResult, keys: DifferingKeys | None, reader: ComparedRangeReader
+    ) -> None:
         plan, facts = result.plan, result.plan.facts
         if keys is not None:
             result.differing = keys.key_count
@@ -149,7 +153,9 @@ class Verifier:
             expected = (known, _leaf_of(plan, 2 * known).target_position(known))
             offsets = [offset if one is None else one.offset for one, offset in zip(found, expected, strict=True)]
             of = (facts.topic, facts.partition, facts.remote_topic)
-            result.difference = Difference(Kind.LATEST_DIFFERS, *of, offsets[0], offsets[1], found[0], found[1])
+            result.difference = Difference(
+                DifferenceKind.LATEST_DIFFERS, *of, offsets[0], offsets[1], found[0], found[1]
+            )
             return
         foreign = [one.foreign_place for one in result.results if one.foreign_place >= 0]
         result.differing = len(foreign)
@@ -159,7 +165,7 @@ class Verifier:
             odd = {place: records for place, records in target.by_place.items() if place % 2}
             result.difference = first_difference(leaf, target._replace(by_place={}), target._replace(by_place=odd))
 
-    async def _look_behind(self, result: PartitionResult, reader: RangeReader) -> None:
+    async def _look_behind(self, result: PartitionResult, reader: ComparedRangeReader) -> None:
         """Compare the copies that the ledger does not have yet with the source records that come next."""
         plan = result.plan
         if plan.tail is None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from mm2py.config.kinds import BadValue
 from mm2py.config.layers import Findings, FlowLayers, Layer, named, origin
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key, Status
 from mm2py.config.security import jaas, keys
 from mm2py.config.security.tls import read_tls
@@ -217,7 +217,9 @@ def _endpoint_tls(found: Findings, options: Mapping[str, Secret]) -> TlsSettings
     """As in Kafka, the TLS of the token server is set by options of the login module."""
     base = found.layer.get(keys.JAAS_CONFIG.name)
     line = base.line if base is not None else None
-    layer = {name: Entry(value.reveal(), f"{name} in sasl.jaas.config", line) for name, value in options.items()}
+    layer = {
+        name: PropertyEntry(value.reveal(), f"{name} in sasl.jaas.config", line) for name, value in options.items()
+    }
     return read_tls(found, layer, may_skip_host_names=False)
 
 

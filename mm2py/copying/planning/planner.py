@@ -55,7 +55,7 @@ from mm2py.records.batch import (
     split,
 )
 from mm2py.records.compression import Codec
-from mm2py.records.record_formats import CorruptMessage, Message, MessageGroup, RecordBody, read_message, unwrap
+from mm2py.records.record_formats import CorruptMessage, MessageGroup, OldMessage, RecordBody, read_message, unwrap
 
 
 def plan(  # noqa: PLR0913  (tests alone name the core)
@@ -534,7 +534,7 @@ class _Planner:
         first_sent, next_sent = sent_before[0]
         return (next_sent, True) if offset >= first_sent else (first_sent, False)
 
-    def _unwrap(self, wrapper: Message) -> MessageGroup:
+    def _unwrap(self, wrapper: OldMessage) -> MessageGroup:
         group: MessageGroup | None = None
         for message in unwrap(wrapper, self.rebuilder.budget):
             if group is None:

@@ -31,7 +31,7 @@ from mm2py.records.compression import (
     UnknownCodec,
 )
 from mm2py.records.record_formats import (
-    Kept,
+    KeptRecords,
     RecordBody,
     Renumbered,
     WrongCrc,
@@ -237,13 +237,13 @@ class Rebuilder:
                 "null key on compacted target", refused_offset, refused_offset + 1, text, body.leader_epoch
             )
 
-    def _survey(self, body: RecordBody) -> Kept:
+    def _survey(self, body: RecordBody) -> KeptRecords:
         wanted_delta, refuse_null_keys = self._wanted_offset - body.base_offset, self._rules.refuses_null_keys
         if self._core is not None:
             last_delta = body.next_offset - body.base_offset - 1
             found = self._core.survey(body.data, body.record_count, last_delta, wanted_delta, refuse_null_keys)
             if found is not None:
-                return Kept._make(found)
+                return KeptRecords._make(found)
         return survey(body, wanted_delta, refuse_null_keys)
 
     def _renumber(self, body: RecordBody, position: int, record_count: int) -> Renumbered:

@@ -38,7 +38,7 @@ class DamagedTopic(Mm2Error):
 
 
 @dataclass(slots=True)
-class _Reading:
+class _PartitionReading:
     """The state of reading one partition."""
 
     offset: int
@@ -129,12 +129,12 @@ async def each_placed_record(
     """As ``each_record``, each with the number of its partition."""
     read_to = {} if read_to is None else read_to
     count = 0
-    by_leader: dict[BrokerId, dict[int, _Reading]] = {}
+    by_leader: dict[BrokerId, dict[int, _PartitionReading]] = {}
     for number, partition in topic.partitions.items():
         if partition.leader is None:
             code = partition.error_code or LEADER_NOT_AVAILABLE
             raise BrokerRefused(f"Reading {topic.name}-{number}", code)
-        by_leader.setdefault(partition.leader, {})[number] = _Reading(read_to.get(number, 0))
+        by_leader.setdefault(partition.leader, {})[number] = _PartitionReading(read_to.get(number, 0))
     for leader, readings in by_leader.items():
         while readings:
             for part in await _fetch(brokers, leader, topic, readings):
@@ -179,7 +179,7 @@ def _placed(topic: TopicMetadata, number: int, step: Outgoing, records: Iterator
 
 
 async def _fetch(
-    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, readings: dict[int, _Reading]
+    brokers: Brokers, leader: BrokerId, topic: TopicMetadata, readings: dict[int, _PartitionReading]
 ) -> list[FetchedPartition]:
     wanted = [PartitionFetch(number, reading.offset, FETCH_BYTES) for number, reading in readings.items()]
     request = FetchRequest(
@@ -199,7 +199,7 @@ async def _fetch(
     return list(reply.partitions)
 
 
-async def _steps_of(topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _Reading]) -> list[Step]:
+async def _steps_of(topic: TopicMetadata, part: FetchedPartition, readings: dict[int, _PartitionReading]) -> list[Step]:
     """Return the batches of one answer. A partition that is read to its end leaves ``readings``."""
     number, reading = part.partition, readings[part.partition]
     if part.error_code == OFFSET_OUT_OF_RANGE and part.log_start_offset > reading.offset:

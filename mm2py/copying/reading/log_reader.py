@@ -32,7 +32,7 @@ WAIT_MS: Final = 100
 """How long a read waits for records at the end of a log."""
 
 
-class Stretch(ABC):
+class LogStretch(ABC):
     """A part of one partition's log that is to be read."""
 
     def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int, clock: Clock) -> None:
@@ -75,7 +75,7 @@ class LogReader:
         self._rng = rng
         self._channel = channel
 
-    async def read(self, stretches: Iterable[Stretch], done: Callable[[Sequence[Stretch]], None]) -> None:
+    async def read(self, stretches: Iterable[LogStretch], done: Callable[[Sequence[LogStretch]], None]) -> None:
         """Read until every stretch is done, or its topic is gone or refused. ``done`` gets them as they finish.
 
         Raises:
@@ -89,8 +89,8 @@ class LogReader:
 
     async def _serve(
         self,
-        wanted: dict[tuple[str, int], Stretch],
-        done: Callable[[Sequence[Stretch]], None],
+        wanted: dict[tuple[str, int], LogStretch],
+        done: Callable[[Sequence[LogStretch]], None],
         tasks: asyncio.TaskGroup,
     ) -> None:
         """Read stretches that probably have one leader. Those of other leaders get tasks of their own."""
@@ -116,12 +116,12 @@ class LogReader:
             if wanted:
                 await asyncio.sleep(backoff.next_s())
 
-    async def _by_leader(self, stretches: Iterable[Stretch]) -> dict[BrokerId | None, list[Stretch]]:
+    async def _by_leader(self, stretches: Iterable[LogStretch]) -> dict[BrokerId | None, list[LogStretch]]:
         stretches = list(stretches)
         metadata = await fetch_metadata(
             self._brokers, sorted({stretch.topic for stretch in stretches}), channel=self._channel
         )
-        found: dict[BrokerId | None, list[Stretch]] = {}
+        found: dict[BrokerId | None, list[LogStretch]] = {}
         for stretch in stretches:
             topic = metadata.topics.get(stretch.topic)
             part = None if topic is None else topic.partitions.get(stretch.partition)
@@ -131,8 +131,8 @@ class LogReader:
     async def _read_once(
         self,
         leader: BrokerId,
-        wanted: dict[tuple[str, int], Stretch],
-        done: Callable[[Sequence[Stretch]], None],
+        wanted: dict[tuple[str, int], LogStretch],
+        done: Callable[[Sequence[LogStretch]], None],
     ) -> bool:
         """Read once from one leader. Return whether it still leads all of them."""
         by_topic: dict[tuple[str, uuid.UUID | None], list[PartitionFetch]] = {}
@@ -151,7 +151,7 @@ class LogReader:
         reply = await self._brokers.send(leader, request, channel=self._channel)
         if reply.error_code:
             return False
-        finished: list[Stretch] = []
+        finished: list[LogStretch] = []
         leads_all = True
         for fetched in reply.partitions:
             key = (fetched.topic, fetched.partition)
@@ -179,7 +179,7 @@ class LogReader:
         return leads_all
 
 
-async def _decode(stretch: Stretch, fetched: FetchedPartition) -> None:
+async def _decode(stretch: LogStretch, fetched: FetchedPartition) -> None:
     """Cancelled, it waits for the end: the stretch may be read on by others, and must not change meanwhile."""
     if is_light(fetched.records):
         stretch.decode(fetched)
@@ -195,7 +195,7 @@ async def _decode(stretch: Stretch, fetched: FetchedPartition) -> None:
 _ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
 
 
-class PlannedStretch(Stretch):
+class PlannedStretch(LogStretch):
     """A stretch of which only what would be copied is wanted. A damaged batch is not in the plan: it is read again."""
 
     def __init__(

@@ -37,7 +37,7 @@ BATCHES_A_STRIPE: Final = 4
 """A stripe is at least so many batches long: each brings one batch twice, or in part."""
 
 
-class Lease(Protocol):
+class StripeLease(Protocol):
     """The memory of a frame; see ``FrameLease``."""
 
     def release(self, extra_bytes: int) -> None: ...
@@ -83,7 +83,7 @@ class Stripe:
     fills_hole: bool = False
     """What has arrived behind it waits for it."""
     fetched: FetchedPartition | None = None
-    lease: Lease | None = None
+    lease: StripeLease | None = None
     extent: Extent | None = None
 
     def release(self) -> None:
@@ -151,7 +151,7 @@ class Stripes:
         """Return how much to ask for, so that the stripe reaches the next one if batches are even."""
         return stripe.size_bytes + self._batch_bytes
 
-    def arrived(self, stripe: Stripe, fetched: FetchedPartition, lease: Lease) -> None:
+    def arrived(self, stripe: Stripe, fetched: FetchedPartition, lease: StripeLease) -> None:
         """Take in the answer to a stripe; the lease is held from now on."""
         is_wanted_next = stripe.offset == self.next_offset and self._stripes and self._stripes[0] is stripe
         stripe.extent = extent = extent_of(fetched.records)

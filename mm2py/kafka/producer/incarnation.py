@@ -34,7 +34,7 @@ from mm2py.kafka.producer import transactions
 from mm2py.kafka.producer.fencing import Markers, Overtaken
 
 
-class Fenced(KafkaError):
+class IncarnationFenced(KafkaError):
     """Another process has fenced our transactional id. This incarnation ends, and never asks for the id again."""
 
     def __init__(self, transactional_id: str | None) -> None:
@@ -94,7 +94,7 @@ class OwnProducer:
         """Return an identity with a higher epoch than ``seen``. Concurrent callers raise it once.
 
         Raises:
-            Fenced: another process raised it.
+            IncarnationFenced: another process raised it.
             EpochRefused: the target refuses for another reason.
         """
         async with self._lock:
@@ -106,7 +106,7 @@ class OwnProducer:
                     )
                 except BrokerRefused as error:
                     if error.code in FENCED:
-                        raise Fenced(self._transactional_id) from error
+                        raise IncarnationFenced(self._transactional_id) from error
                     if not error.retriable:
                         raise EpochRefused(error) from error
                 except KafkaError as error:
@@ -144,7 +144,7 @@ class OwnProducer:
         See docs/broker-facts.md#c2.
 
         Raises:
-            Fenced: another process has raised the epoch.
+            IncarnationFenced: another process has raised the epoch.
             EpochRefused: the target has already forgotten the id. No successor could fence this incarnation by it.
             BrokerRefused: the target does not grant it any more.
         """
@@ -172,7 +172,7 @@ class OwnProducer:
         return self._latest
 
 
-__all__ = ["EpochRefused", "Fenced", "Incarnation", "OwnFence"]
+__all__ = ["EpochRefused", "Incarnation", "IncarnationFenced", "OwnFence"]
 
 COORDINATOR_PATIENCE_S: Final = 20.0
 """How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""

@@ -118,9 +118,9 @@ class Access:
                 self.alias, broker, self._sasl.mechanism, str(refused), remedy=refused.remedy
             ) from None
 
-    def session(self, lifetime_s: float | None, again: Authenticate) -> Session | None:
+    def session(self, lifetime_s: float | None, again: Authenticate) -> SaslSession | None:
         """Return what keeps a connection authenticated, None if nothing has to."""
-        return None if lifetime_s is None else Session(lifetime_s, again, self._report)
+        return None if lifetime_s is None else SaslSession(lifetime_s, again, self._report)
 
     async def _conversation(self) -> Conversation | None:
         if self._sasl is None:
@@ -134,7 +134,7 @@ class Access:
         return OAuthBearer((await self._tokens.token()).secret, credential.extensions)
 
 
-class Session:
+class SaslSession:
     """Renews the authentication of a connection before the broker ends it (KIP-368). Requests keep their order."""
 
     def __init__(self, lifetime_s: float, again: Authenticate, report: Callable[[str], None]) -> None:

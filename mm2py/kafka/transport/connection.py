@@ -38,7 +38,7 @@ from mm2py.kafka.errors import (
     UnsupportedVersion,
 )
 from mm2py.kafka.port import FetchReply, FetchRequest, ProduceReply, ProduceRequest
-from mm2py.kafka.security.access import Access, Session
+from mm2py.kafka.security.access import Access, SaslSession
 from mm2py.kafka.security.sasl import Conversation
 from mm2py.kafka.transport import wire
 from mm2py.kafka.transport.entities import TooManyValues, read_entity, value_or_error
@@ -310,7 +310,7 @@ class Connection:
         self.peer = stream.peer
         self.round_trip_s = math.inf
         """How long the answer to its first request took."""
-        self._session: Session | None = None
+        self._session: SaslSession | None = None
         self._fetch_session = FetchSession()
         self._quota = Quota(stream.closed)
 

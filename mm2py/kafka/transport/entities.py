@@ -87,7 +87,7 @@ class _Allowance:
     def __init__(self) -> None:
         self.left = VALUES_MAX
 
-    def take(self, count: int, walk: Walk, bytes_left: int) -> None:
+    def take(self, count: int, walk: EntityWalk, bytes_left: int) -> None:
         """Believe a count: there are bytes for all its elements, and not too many elements."""
         if count * walk.least_bytes > bytes_left:
             raise Malformed(f"{count} elements announced in {bytes_left} bytes")
@@ -102,7 +102,7 @@ whatever reads there next raises IndexError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Walk:
+class EntityWalk:
     """How to pass over something.
 
     Attributes:
@@ -117,8 +117,8 @@ class Walk:
     fixed_bytes: int | None = None
 
 
-def _fixed(size: int) -> Walk:
-    return Walk(lambda data, at, allowance: at + size, size, fixed_bytes=size)
+def _fixed(size: int) -> EntityWalk:
+    return EntityWalk(lambda data, at, allowance: at + size, size, fixed_bytes=size)
 
 
 def _uvarint(data: bytes, at: int) -> tuple[int, int]:
@@ -151,7 +151,7 @@ def _legacy_bytes(data: bytes, at: int, allowance: _Allowance) -> int:
     return at + 2 + max(0, size)
 
 
-def _array(of: Walk, *, flexible: bool) -> Walk:
+def _array(of: EntityWalk, *, flexible: bool) -> EntityWalk:
     step, size = of.step, of.fixed_bytes
 
     def elements(data: bytes, at: int, count: int, allowance: _Allowance) -> int:
@@ -173,11 +173,11 @@ def _array(of: Walk, *, flexible: bool) -> Walk:
         count = int.from_bytes(data[at : at + 4], "big", signed=True)
         return elements(data, at + 4, max(0, count), allowance)
 
-    return Walk(compact, 1) if flexible else Walk(legacy, 4)
+    return EntityWalk(compact, 1) if flexible else EntityWalk(legacy, 4)
 
 
-def _tags(known: Mapping[int, Walk]) -> Walk:
-    one = Walk(_compact_bytes, 2)
+def _tags(known: Mapping[int, EntityWalk]) -> EntityWalk:
+    one = EntityWalk(_compact_bytes, 2)
 
     def step(data: bytes, at: int, allowance: _Allowance) -> int:
         if data[at] == 0:  # nearly always
@@ -192,7 +192,7 @@ def _tags(known: Mapping[int, Walk]) -> Walk:
             at += size
         return at
 
-    return Walk(step, 1)
+    return EntityWalk(step, 1)
 
 
 _SIZES: Final = {
@@ -209,7 +209,7 @@ _SIZES: Final = {
 
 
 @functools.cache
-def walk_of(kind: type[Entity]) -> Walk:
+def walk_of(kind: type[Entity]) -> EntityWalk:
     """Return the walk over an entity.
 
     Raises:
@@ -217,7 +217,7 @@ def walk_of(kind: type[Entity]) -> Walk:
     """
     pieces: list[tuple[int, Step]] = []
     """A step, and how many bytes of fixed fields come before it."""
-    known: dict[int, Walk] = {}
+    known: dict[int, EntityWalk] = {}
     gap = least_bytes = values = 0
     for field in dataclasses.fields(kind):
         walk = _field(kind, field)
@@ -241,10 +241,10 @@ def walk_of(kind: type[Entity]) -> Walk:
             at = piece(data, at + before, allowance)
         return at + gap
 
-    return Walk(step, least_bytes, 1 + values + len(known), None if pieces else least_bytes)
+    return EntityWalk(step, least_bytes, 1 + values + len(known), None if pieces else least_bytes)
 
 
-def _field(kind: type[Entity], field: dataclasses.Field[Any]) -> Walk:
+def _field(kind: type[Entity], field: dataclasses.Field[Any]) -> EntityWalk:
     declared = field.type
     if isinstance(declared, types.UnionType):
         (declared,) = (one for one in typing.get_args(declared) if one is not types.NoneType)
@@ -255,12 +255,12 @@ def _field(kind: type[Entity], field: dataclasses.Field[Any]) -> Walk:
     return _primitive(kind, field)
 
 
-def _primitive(kind: type[Entity], field: dataclasses.Field[Any]) -> Walk:
+def _primitive(kind: type[Entity], field: dataclasses.Field[Any]) -> EntityWalk:
     name = field.metadata.get("kafka_type")
     if name in _SIZES:
         return _fixed(_SIZES[name])
     if kind.__flexible__ and name in ("string", "bytes"):
-        return Walk(_compact_bytes, 1)
+        return EntityWalk(_compact_bytes, 1)
     if name == "string":
-        return Walk(_legacy_bytes, 2)
+        return EntityWalk(_legacy_bytes, 2)
     raise TypeError(f"{kind.__name__}.{field.name} is of a kind that no walk knows: {name}")

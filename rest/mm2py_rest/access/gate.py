@@ -48,7 +48,7 @@ _HEADERS: Final = (
 )
 
 
-class Gate:
+class RequestGate:
     """Lets requests through to the routes."""
 
     def __init__(
@@ -177,7 +177,7 @@ def _shown_path(scope: Scope, status: int = 0) -> str:
 class _Request:
     """One request on its way in, and its answer on the way out."""
 
-    def __init__(self, gate: Gate, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, gate: RequestGate, scope: Scope, receive: Receive, send: Send) -> None:
         self._gate = gate
         self._scope = scope
         self._receive = receive

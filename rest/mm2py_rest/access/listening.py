@@ -82,8 +82,10 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        def connection(accepted: Accepted) -> Connection:
-            return Connection(self.config, self.server_state, self.lifespan.state, crowd=self.crowd, accepted=accepted)
+        def connection(accepted: Accepted) -> ServedConnection:
+            return ServedConnection(
+                self.config, self.server_state, self.lifespan.state, crowd=self.crowd, accepted=accepted
+            )
 
         doors = [_Door(opened, self.crowd, self.tls, connection) for opened in sockets or []]
         for door in doors:
@@ -100,7 +102,7 @@ class _Door:
         opened: socket.socket,
         crowd: Crowd[Accepted],
         tls: ListenerTls | None,
-        connection: Callable[[Accepted], Connection],
+        connection: Callable[[Accepted], ServedConnection],
     ) -> None:
         self._opened = opened
         self._crowd = crowd
@@ -256,7 +258,7 @@ class ListenerTls:
         return first
 
 
-class Connection(H11Protocol):
+class ServedConnection(H11Protocol):
     """One connection, with deadlines."""
 
     def __init__(self, *args: Any, crowd: Crowd[Accepted], accepted: Accepted) -> None:

@@ -49,7 +49,7 @@ def _forget_failed(kept: dict[Hashable, asyncio.Future[Any]], key: Hashable, don
         kept.pop(key, None)
 
 
-class Kept(Generic[T]):
+class SharedAnswer(Generic[T]):
     """One thing that is asked of the clusters, for all callers together."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], clock: Clock, *, least_s: float = LEAST_KEPT_S) -> None:

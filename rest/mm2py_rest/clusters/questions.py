@@ -17,11 +17,11 @@ from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
 from mm2py.logs import make_logger
-from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold, OffsetsQuestion, OffsetsTold
 from mm2py.topics.names import quarantine
-from mm2py_rest.clusters.answers import Kept
+from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.errors import RestError
 from mm2py_rest.reports.quarantine import QuarantinedRecord, QuarantineTable
 
@@ -49,12 +49,12 @@ class FlowQuestions:
         self._connect_target = connect_target
         self._clock = clock
         self._log = make_logger("error", "text", io.StringIO())
-        self._sides: tuple[Side, Side] | None = None
-        self._groups: tuple[FlowSettings, Kept[GroupsTold]] | None = None
+        self._sides: tuple[InquirySide, InquirySide] | None = None
+        self._groups: tuple[FlowSettings, SharedAnswer[GroupsTold]] | None = None
         self._offsets: tuple[FlowSettings, OffsetsQuestion] | None = None
         self._translating = asyncio.Lock()
-        self._quarantine: Kept[list[QuarantinedRecord]] | None = None
-        self._starts: dict[str, Kept[dict[int, int]]] = {}
+        self._quarantine: SharedAnswer[list[QuarantinedRecord]] | None = None
+        self._starts: dict[str, SharedAnswer[dict[int, int]]] = {}
 
     @property
     def source(self) -> Connected:
@@ -64,11 +64,14 @@ class FlowQuestions:
     def target(self) -> Connected:
         return self._connect_target()
 
-    def _both(self) -> tuple[Side, Side]:
+    def _both(self) -> tuple[InquirySide, InquirySide]:
         """Return source and target."""
         if self._sides is None:
             patience, flow = patience_of_commands(self._clock), self.settings.flow
-            self._sides = Side(flow.source, self.source, patience), Side(flow.target, self.target, patience)
+            self._sides = (
+                InquirySide(flow.source, self.source, patience),
+                InquirySide(flow.target, self.target, patience),
+            )
         return self._sides
 
     async def close(self) -> None:
@@ -89,7 +92,7 @@ class FlowQuestions:
             raise RestError(409, f"{settings.flow} emits no checkpoints. Set emit.checkpoints.enabled to true.")
         if self._groups is None or self._groups[0] != settings:
             question = GroupsQuestion(settings, *self._both(), self._clock, self._log)
-            self._groups = settings, Kept(question.ask, self._clock)
+            self._groups = settings, SharedAnswer(question.ask, self._clock)
         return await self._in_time(self._groups[1].get(), "asking for consumer groups")
 
     async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
@@ -115,7 +118,7 @@ class FlowQuestions:
                 await table.follow()
                 return table.records()
 
-            self._quarantine = Kept(ask, self._clock)
+            self._quarantine = SharedAnswer(ask, self._clock)
         return await self._in_time(self._quarantine.get(), "reading the quarantine topic")
 
     async def starts(self, topic: str) -> dict[int, int]:
@@ -131,7 +134,7 @@ class FlowQuestions:
                 except (Mm2Error, TimeoutError):
                     return {}  # kept for a while as any answer: not every caller waits for a cluster that is silent
 
-            self._starts[topic] = Kept(ask, self._clock)
+            self._starts[topic] = SharedAnswer(ask, self._clock)
         return await self._starts[topic].get()
 
     async def _ask_starts(self, topic: str) -> dict[int, int]:

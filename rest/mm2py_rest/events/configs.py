@@ -16,7 +16,7 @@ from typing import Any, Final
 from mm2py.config.settings import FlowSettings
 from mm2py.records.audit_record import AUDIT_KEY, AuditRecord, MalformedAudit, decode_audit
 from mm2py.records.author import Author, author_of
-from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, State, decode_backfill
+from mm2py.records.backfill_record import BACKFILL_KEY, Backfill, BackfillState, decode_backfill
 from mm2py.records.batch import Record
 from mm2py.records.connector_config import FLOW_KEY, ConfigRecords, FlowConfig
 from mm2py.records.history_record import (
@@ -58,7 +58,7 @@ class ConfigsSource(TopicSource):
     def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
         super().__init__(settings.flow, settings.configs_topic, target)
         self._records = ConfigRecords(settings.configs_topic)
-        self._backfills: dict[str, tuple[State, int]] = {}
+        self._backfills: dict[str, tuple[BackfillState, int]] = {}
         """What was told last of each."""
         self._told: deque[Hashable] = deque(maxlen=KEPT_MOST)
         """What entries of the history have told, see ``_mark``."""

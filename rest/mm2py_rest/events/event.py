@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import Field
 
 from mm2py.moments import MOMENTS, moment_ms
-from mm2py.status.bodies import Body
+from mm2py.status.bodies import JsonBody
 from mm2py_rest.errors import RestError
 
 CURSOR_MOST: Final = 16_000
@@ -47,7 +47,7 @@ class EventKind(StrEnum):
     """Between the last event and the next one there were others, which this process cannot tell."""
 
 
-class Event(Body):
+class Event(JsonBody):
     """Something that has happened to a flow or to a group of workers."""
 
     kind: EventKind
@@ -79,7 +79,7 @@ Cursor = Mapping[str, int]
 """The next offset of partitions, by ``key_of``."""
 
 
-class WrongCursor(RestError):
+class WrongEventCursor(RestError):
     """It is no cursor."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def read(text: str) -> dict[str, int]:
     """Return what ``written`` wrote. Raises: WrongCursor."""
     parts = text.split(".") if text else []
     if len(text) > CURSOR_MOST or not all(map(_PART.fullmatch, parts)):
-        raise WrongCursor
+        raise WrongEventCursor
     return {part[:8]: int(part[8:], 16) for part in parts}
 
 
@@ -122,5 +122,5 @@ def read_since(text: str, now_ms: int) -> tuple[dict[str, int] | None, int | Non
         return None, from_ms
     try:
         return read(text), None
-    except WrongCursor:
+    except WrongEventCursor:
         raise WrongSince from None

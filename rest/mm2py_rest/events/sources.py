@@ -31,7 +31,7 @@ from mm2py.logs import make_logger
 from mm2py.records.batch import Record
 from mm2py.records.control_record import Assigned, Claim, Entry, Evicted, Joined, Left
 from mm2py.records.gap_record import Gap, MalformedGapRecord, decode, is_own_key
-from mm2py.records.quarantined import NotQuarantined, Quarantined
+from mm2py.records.quarantined import NotQuarantined, QuarantineEntry
 from mm2py.records.quarantined import decode as decode_quarantined
 from mm2py.status.bodies import GapBody
 from mm2py.topics.names import control_log, quarantine
@@ -133,7 +133,7 @@ class QuarantineSource(TopicSource):
             entry = decode_quarantined(record)
         except NotQuarantined:
             return
-        if isinstance(entry, Quarantined) and entry.provenance.flow == str(self._flow):
+        if isinstance(entry, QuarantineEntry) and entry.provenance.flow == str(self._flow):
             one = record_of(entry)
             text = f"{one.topic}-{one.partition} offset {one.offset} was put in quarantine: {one.error_text}"
             yield Event(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from mm2py.metrics.snapshot import SOURCE_CONNECTOR, CheckpointRow, ConnectorState
+from mm2py.metrics.snapshot import SOURCE_CONNECTOR, CheckpointRow, ConnectorSnapshot
 from mm2py.metrics.windows import Stats, stats
 from mm2py_rest.metrics.metric import AnyMetric, Metric, Series, of_flows, of_partitions, of_worker
 from mm2py_rest.metrics.values import FlowValues, PartitionValues, Values, is_rebalancing
@@ -131,7 +131,7 @@ def _worker_metrics() -> Iterable[AnyMetric]:
 
 
 def _task_counts(prefix: str) -> Iterable[AnyMetric]:
-    def name_of(one: ConnectorState) -> str:
+    def name_of(one: ConnectorSnapshot) -> str:
         name = connector_name(one.flow, one.kind)
         return _quoted(name) if prefix == "kafka_connect_worker_" else name
 

@@ -23,7 +23,7 @@ METRICS: Final[Sequence[AnyMetric]] = (*mirror_maker.METRICS, *own.METRICS)
 """All that a page may have, in its order. A metric without series has no lines but its description."""
 
 
-class _Page(Collector):
+class _MetricsPage(Collector):
     def __init__(self, values: Values) -> None:
         self._values = values
 
@@ -39,7 +39,7 @@ def render(snapshot: WorkerSnapshot, *, partitions_max: int) -> bytes:
         partitions_max: so many partitions have series of their own; the others are summed for each topic.
     """
     registry = CollectorRegistry()
-    registry.register(_Page(values_of(snapshot, partitions_max=partitions_max)))
+    registry.register(_MetricsPage(values_of(snapshot, partitions_max=partitions_max)))
     return generate_latest(registry)
 
 

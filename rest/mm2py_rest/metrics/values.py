@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from mm2py.metrics.snapshot import (
     SOURCE_CONNECTOR,
-    ConnectorState,
+    ConnectorSnapshot,
     DepartedRow,
     FlowSnapshot,
     GroupSnapshot,
@@ -123,7 +123,7 @@ def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:
     return Values(replace(worker, connectors=_as_connect_has_it(worker)), flows, partitions, left_out)
 
 
-def _as_connect_has_it(worker: WorkerSnapshot) -> tuple[ConnectorState, ...]:
+def _as_connect_has_it(worker: WorkerSnapshot) -> tuple[ConnectorSnapshot, ...]:
     """Return the connectors with the state of their task: as over REST, it has failed where a partition has."""
     failed = {
         _name_of(flow)

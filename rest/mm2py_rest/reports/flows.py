@@ -10,7 +10,7 @@ from pydantic import Field
 from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.records.control_record import MemberId
-from mm2py.status.bodies import Body
+from mm2py.status.bodies import JsonBody
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import Facts
 from mm2py.status.flow_report import FlowReport, Guarantee
@@ -20,7 +20,7 @@ from mm2py_rest.reports.lag import Lag, sum_of
 from mm2py_rest.reports.topics import TopicCopy
 
 
-class ClusterBody(Body):
+class ClusterBody(JsonBody):
     """One cluster of the flows."""
 
     cluster: ClusterAlias = Field(examples=["A"])
@@ -37,7 +37,7 @@ class ClusterBody(Body):
     """The group of the workers that write to it; null: none does."""
 
 
-class WorkerBody(Body):
+class WorkerBody(JsonBody):
     """One worker, as a member of the group of one target cluster. A worker with two targets is there twice."""
 
     target: ClusterAlias = Field(examples=["B"])
@@ -60,7 +60,7 @@ class FlowState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class FlowBody(Body):
+class FlowBody(JsonBody):
     """One flow in short; ``/v1/flows/A->B`` has everything."""
 
     flow: str = Field(examples=["A->B"])

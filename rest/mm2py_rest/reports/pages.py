@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from mm2py.status.bodies import Body
+from mm2py.status.bodies import JsonBody
 from mm2py_rest.errors import RestError
 
 LIMIT: Final = 100
@@ -29,7 +29,7 @@ class WrongCursor(RestError):
         super().__init__(400, "after is no cursor of this list: pass what next said.")
 
 
-class Page(Body, Generic[T]):
+class Page(JsonBody, Generic[T]):
     """A part of a list."""
 
     items: tuple[T, ...]
@@ -40,14 +40,14 @@ class Page(Body, Generic[T]):
     """How many items the whole list has now."""
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """Which part of a list is wanted."""
 
     limit: int = LIMIT
     after: str | None = None
 
 
-def cut(items: Sequence[T], key: Callable[[T], SortKey], part: Part) -> tuple[Sequence[T], str | None]:
+def cut(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> tuple[Sequence[T], str | None]:
     """Return the items of a page, and the cursor of the next one.
 
     Args:
@@ -66,7 +66,7 @@ def cut(items: Sequence[T], key: Callable[[T], SortKey], part: Part) -> tuple[Se
     return found, _written(key(found[-1])) if has_more and found else None
 
 
-def page_of(items: Sequence[T], key: Callable[[T], SortKey], part: Part) -> Page[T]:
+def page_of(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> Page[T]:
     """Return a page. Arguments and errors are as of ``cut``."""
     found, after = cut(items, key, part)
     return Page[Any](items=tuple(found), next=after, total=len(items))

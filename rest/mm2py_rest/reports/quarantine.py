@@ -15,7 +15,7 @@ from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTIT
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.records.batch import Record
-from mm2py.records.quarantined import NotQuarantined, Origin, Quarantined, decode
+from mm2py.records.quarantined import NotQuarantined, QuarantineEntry, RecordOrigin, decode
 
 KEPT_MOST: Final = 20_000
 """Of more records only the last ones are shown."""
@@ -51,7 +51,7 @@ class QuarantinedRecord:
     """When ``mm2py replay`` appended it to its remote topic; null: it did not."""
 
 
-def record_of(kept: Quarantined) -> QuarantinedRecord:
+def record_of(kept: QuarantineEntry) -> QuarantinedRecord:
     """Return what is shown of a record in quarantine."""
     origin, provenance, record = kept.provenance.origin, kept.provenance, kept.record
     return QuarantinedRecord(
@@ -83,7 +83,7 @@ class QuarantineTable:
         self._topic = topic
         self._topic_id: uuid.UUID | None = None
         self._read_to: dict[int, int] = {}
-        self._records: dict[Origin, QuarantinedRecord] = {}
+        self._records: dict[RecordOrigin, QuarantinedRecord] = {}
 
     def records(self) -> list[QuarantinedRecord]:
         """Return all, by topic, partition and offset."""
@@ -121,7 +121,7 @@ class QuarantineTable:
             entry = decode(record)
         except NotQuarantined:
             return
-        if isinstance(entry, Quarantined):
+        if isinstance(entry, QuarantineEntry):
             self._records[entry.provenance.origin] = record_of(entry)
             if len(self._records) > KEPT_MOST:
                 del self._records[next(iter(self._records))]

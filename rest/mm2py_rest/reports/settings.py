@@ -16,15 +16,15 @@ from pydantic import Field
 from mm2py.config import groups, keys, tables
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import meaning, stored_keys
-from mm2py.config.inventory import Level, take_inventory
+from mm2py.config.inventory import SettingLevel, take_inventory
 from mm2py.config.layers import FlowLayers, flow_layers
 from mm2py.config.origins import CLIENTS, clients_of, entry_of
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key, Status
 from mm2py.connector import ClusterAlias, Flow
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.secret import HIDDEN, Secret, is_hidden, may_be_address
-from mm2py.status.bodies import Body
+from mm2py.status.bodies import JsonBody
 
 MASKED_ADDRESS: Final = "[address]"
 
@@ -39,7 +39,7 @@ class Origin(StrEnum):
     DEFAULT = "default"
 
 
-class Written(Body):
+class Written(JsonBody):
     """One line of a settings file."""
 
     key: str = Field(examples=["A->B.topics"])
@@ -50,7 +50,7 @@ class Written(Body):
     """What it says; hidden or masked as the value of the setting."""
 
 
-class Setting(Body):
+class Setting(JsonBody):
     """One setting."""
 
     name: str = Field(examples=["topics"])
@@ -69,12 +69,12 @@ class Setting(Body):
     """works, superseded (mm2py does this in its own way), not-yet (it does nothing yet) or refused."""
 
 
-class StoredVersion(Body):
+class StoredVersion(JsonBody):
     """Which settings of a flow are stored, and who stored them."""
 
     version: int
     """Goes up by one with each change."""
-    by: Writer
+    by: DecidedBy
     """The kind of the writer: a worker from its file, or an operator by ``mm2py apply`` or REST."""
     worker: str
     """The worker or the command that wrote it, for people."""
@@ -88,7 +88,7 @@ class StoredVersion(Body):
     """Why, as that user has said; empty: no reason was given."""
 
 
-class FlowSettingsBody(Body):
+class FlowSettingsBody(JsonBody):
     """The settings of a flow, by name."""
 
     flow: str = Field(examples=["A->B"])
@@ -99,7 +99,7 @@ class FlowSettingsBody(Body):
     """First those that the workers share, then those of the connections, which only the file has."""
 
 
-class WorkerSettingsBody(Body):
+class WorkerSettingsBody(JsonBody):
     """The settings of a worker that are of no single flow, by name."""
 
     worker: str
@@ -157,7 +157,7 @@ def worker_settings_body(file: SettingsFile, targets: Mapping[ClusterAlias, str]
     others = {
         item.entry.key: _of_file(item.entry.key, item.key, item.entry)
         for item in items
-        if item.key is not None and item.level is not Level.FLOW and item.entry.key not in found
+        if item.key is not None and item.level is not SettingLevel.FLOW and item.entry.key not in found
     }
     return WorkerSettingsBody(
         worker=worker,
@@ -171,7 +171,9 @@ def _by_name(settings: Mapping[str, Setting]) -> list[Setting]:
     return [settings[name] for name in sorted(settings)]
 
 
-def _shared(name: str, key: Key[Any], entry: Entry | None, default: Entry | None, stored: FlowConfig | None) -> Setting:
+def _shared(
+    name: str, key: Key[Any], entry: PropertyEntry | None, default: PropertyEntry | None, stored: FlowConfig | None
+) -> Setting:
     default_text = _default_of(key) if default is None else default.value
     written = None if entry is None else _written(name, entry)
     if stored is None:
@@ -204,7 +206,7 @@ def _of_connections(layers: FlowLayers) -> Iterator[Setting]:
                 yield _of_file(prefix + short, table[short], entry)
 
 
-def _of_file(name: str, key: Key[Any], entry: Entry | None) -> Setting:
+def _of_file(name: str, key: Key[Any], entry: PropertyEntry | None) -> Setting:
     default = _default_of(key)
     return Setting(
         name=name,
@@ -217,13 +219,13 @@ def _of_file(name: str, key: Key[Any], entry: Entry | None) -> Setting:
     )
 
 
-def _written(name: str, entry: Entry) -> Written | None:
+def _written(name: str, entry: PropertyEntry) -> Written | None:
     if entry.line is None:
         return None
     return Written(key=entry.key, line=entry.line, value=_shown_entry(name, entry))
 
 
-def _shown_entry(name: str, entry: Entry) -> str:
+def _shown_entry(name: str, entry: PropertyEntry) -> str:
     """What a config provider has given is never shown, only the reference to it."""
     return _shown(name, entry.text)
 

@@ -24,7 +24,7 @@ from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.flow_config import changed, difference, reach
@@ -120,14 +120,14 @@ class FlowChanges:
             properties = dict(wanted(stored))
             before = self.by_file if stored is None else stored.properties
             properties.setdefault(ENABLED, before.get(ENABLED, "true"))
-            config = replace(changed(stored, properties, Writer.REST), author=author)
+            config = replace(changed(stored, properties, DecidedBy.REST), author=author)
             try:
                 merged(self._file.switching_on(self.flow), self.flow, config)
             except StoredConfigUnusable as error:
                 raise Invalid({str(self.flow): error.what}) from error
             names = [change.name for change in difference(before, properties)]
             restarts = tuple(name for name in names if not all(part.is_in_place for part in reach([name])))
-            if stored is not None and not names and stored.by is not Writer.MM2:
+            if stored is not None and not names and stored.by is not DecidedBy.MM2:
                 return Changed(stored, ())
             outcome = await log.write(config, instead_of=stored)
             if isinstance(outcome, Lost):

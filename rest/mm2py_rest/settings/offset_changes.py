@@ -13,7 +13,7 @@ from mm2py.connector import Kind
 from mm2py.connector_offsets.altering import Clusters, ConnectorOffsets
 from mm2py.flow_clusters import Connected
 from mm2py.shared_settings.config_log import ConfigTable
-from mm2py.status.cluster_inquiry import GroupInquiry, Side
+from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide
 
 ALTER_MOST_S: Final = 60.0
 
@@ -55,7 +55,9 @@ class OffsetChanges:
     def _of(self, settings: FlowSettings) -> ConnectorOffsets:
         if self._clusters is None:
             target = self._connect_target()
-            group = GroupInquiry(self._group, Side(settings.flow.target, target), clock=self._clock, rng=self._rng)
+            group = GroupInquiry(
+                self._group, InquirySide(settings.flow.target, target), clock=self._clock, rng=self._rng
+            )
             configs = ConfigTable(target, settings.configs_topic)
             self._clusters = Clusters(self._connect_source(), target, configs, group, self._clock, self._rng)
         return ConnectorOffsets(settings, self._clusters)

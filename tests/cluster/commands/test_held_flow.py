@@ -23,7 +23,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.gate import gated_alone
 from mm2py.records.operator_request import RestartConnector, TargetState
 from mm2py.shared_settings.config_log import ConfigLog
-from mm2py.status.cluster_inquiry import GroupInquiry, Side
+from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide
 from tests.cluster.copies import make_topic
 from tests.cluster.groups import Group
 from tests.cluster.kafka_client import new_name, read, values, write
@@ -44,7 +44,7 @@ def ask(file: SettingsFile, flow: str, work: Callable[[ConfigLog, ConnectorOffse
         target = connect("test", settings.flow, settings.target, timeout_s=timeout_s, rng=rng)
         group = file.configuration().groups[settings.flow.target]
         log = ConfigLog(gated_alone(target, clock), settings, worker="test", clock=clock, rng=rng)
-        inquiry = GroupInquiry(group, Side(settings.flow.target, target), clock=clock, rng=rng)
+        inquiry = GroupInquiry(group, InquirySide(settings.flow.target, target), clock=clock, rng=rng)
         try:
             return await work(log, ConnectorOffsets(settings, Clusters(source, target, log, inquiry, clock, rng)))
         finally:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.config.configuration import read_settings_file
-from mm2py.records.backfill_record import Backfill, Range, State
+from mm2py.records.backfill_record import Backfill, BackfillState, Range
 from tests.cluster.commands.test_held_flow import ask
 from tests.cluster.copies import make_topic, now_ms, producer, without_right
 from tests.cluster.kafka_client import create_topic, delete_topic, new_name, record_count, values, write
@@ -112,7 +112,7 @@ class Broken:
     transaction: Producer = field(init=False)
     """On the source, in front of records that wait."""
 
-    def hold(self, *topics: str, state: State = State.COPYING) -> None:
+    def hold(self, *topics: str, state: BackfillState = BackfillState.COPYING) -> None:
         """Do as the driver of a backfill does, without Spark."""
         ranges = {topic: {0: Range(0, 1)} for topic in topics}
         tasks = tuple(((topic, 0),) for topic in topics)
@@ -204,7 +204,7 @@ def failing(waiting: Broken) -> Broken:
     topics = found.topics
     topics["record-unreadable"] = f"{scene.stem}-t-damaged"
     found.overwrite(b"whole record", b"wrong record")
-    found.hold(waited["backfill"], state=State.STOPPED)
+    found.hold(waited["backfill"], state=BackfillState.STOPPED)
     create_topic(scene.target, scene.remote(f"{scene.stem}-t-large"), 1, {"max.message.bytes": "2000"})
     topics["record-refused"] = scene.topic("large", [b"small", b"x" * 5000, b"small again"])
     topics |= {reason: scene.topic(reason) for reason in ("target-denied", "stopped")}

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from deploy.local.kafka import KafkaCluster
 from deploy.local.python_path import python_path
 from mm2py.records.batch import NewRecord
-from mm2py.records.quarantined import Quarantined, Replayed, decode
+from mm2py.records.quarantined import QuarantineEntry, Replayed, decode
 from tests.checker.traffic import Planned
 from tests.cluster.copies import make_topic, new_topic, send
 from tests.cluster.kafka_client import admin, new_name, read, topic_names, values
@@ -51,7 +51,7 @@ def properties_of(
     )
 
 
-def kept(target: KafkaCluster, alias: str) -> list[Quarantined | Replayed]:
+def kept(target: KafkaCluster, alias: str) -> list[QuarantineEntry | Replayed]:
     found = []
     for message in read(target, f"mm2-quarantine.{alias}.internal"):
         headers = [(name, value) for name, value in message.headers() or ()]
@@ -59,8 +59,8 @@ def kept(target: KafkaCluster, alias: str) -> list[Quarantined | Replayed]:
     return found
 
 
-def refused_records(target: KafkaCluster, alias: str) -> list[Quarantined]:
-    return [one for one in kept(target, alias) if isinstance(one, Quarantined)]
+def refused_records(target: KafkaCluster, alias: str) -> list[QuarantineEntry]:
+    return [one for one in kept(target, alias) if isinstance(one, QuarantineEntry)]
 
 
 def settings_of(cluster: KafkaCluster, topic: str) -> Mapping[str, str | None]:

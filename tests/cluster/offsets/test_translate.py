@@ -18,7 +18,14 @@ from mm2py.records import ledger_record, offset_sync
 from mm2py.records.batch import NewRecord
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk
 from mm2py.records.offset_sync import OffsetSync
-from mm2py.records.quarantined import Origin, Provenance, Quarantined, Replayed, encode_quarantined, encode_replayed
+from mm2py.records.quarantined import (
+    Provenance,
+    QuarantineEntry,
+    RecordOrigin,
+    Replayed,
+    encode_quarantined,
+    encode_replayed,
+)
 from tests.cluster.copies import make_topic, new_topic
 from tests.cluster.kafka_client import new_name, write
 from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, one_way_properties
@@ -109,12 +116,12 @@ def test_a_record_that_replay_has_appended_is_found_again(
 ) -> None:
     scene = Scene(source_cluster, target_cluster)
     scene.ledger(Run(0, 0, 7), Run(8, 7, 3))
-    origin = Origin(scene.topic, 0, 7)
+    origin = RecordOrigin(scene.topic, 0, 7)
     record = NewRecord(b"key", b"large", 0, [("header", None)])
     put(target_cluster, scene.remote, [record])
     quarantine = f"mm2-quarantine.{scene.alias}.internal"
     make_topic(target_cluster, quarantine, 1)
-    kept = Quarantined(Provenance("A->B", None, origin, 0, 10, "too large", 0), record)
+    kept = QuarantineEntry(Provenance("A->B", None, origin, 0, 10, "too large", 0), record)
     put(target_cluster, quarantine, [encode_quarantined(kept), encode_replayed(Replayed(origin, scene.remote, 0))])
     code, (back,) = scene.found("--topic", scene.topic, "--offset", "10", "--reverse")
     assert (code, back["kind"], back["other_offset"], back["is_exact"]) == (0, "replayed", 7, True)

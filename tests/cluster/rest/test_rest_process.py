@@ -39,7 +39,7 @@ def rest_processes(parent: int) -> list[int]:
         except (OSError, ValueError):
             continue
         state, its_parent = stat.rpartition(")")[2].split()[:2]
-        if b"\0-m\0rest\0" in command and int(its_parent) == parent and state != "Z":
+        if b"\0-m\0mm2py_rest\0" in command and int(its_parent) == parent and state != "Z":
             found.append(int(process.name))
     return found
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.backfill.hold import Hold, SettingsChanged
+from mm2py.backfill.hold import Hold, SettingsChangedMeanwhile
 from mm2py.backfill.results import counted_by_ledger
 from mm2py.backfill.selection import selection_of
 from mm2py.connector import Side
@@ -18,9 +18,9 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import BrokerId, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.metrics.snapshot import FlowSnapshot
-from mm2py.records.backfill_record import Backfill, Holds, Range, State, backfill_key, process_of
-from mm2py.records.connector_config import FLOW_KEY, Writer
-from mm2py.shared_settings.config_log import ConfigLog, Written
+from mm2py.records.backfill_record import Backfill, BackfillState, Holds, Range, backfill_key, process_of
+from mm2py.records.connector_config import FLOW_KEY, DecidedBy
+from mm2py.shared_settings.config_log import ConfigLog, SettingsWritten
 from mm2py.shared_settings.flow_config import Follow, changed
 from mm2py_connectors.backfill.attempt import Attempt, CopiedRange
 from tests.fakes.broker.broker_model import ClusterModel
@@ -143,7 +143,7 @@ async def test_killed_attempts_and_the_live_flow_behind_them_copy_each_record_on
     await assert_whole(world, ranges, rows)
     await asyncio.sleep(5)
     assert copied(world, "t0") == at_seam, "the live flow did not wait"
-    await config_log.write_backfill(replace(backfill, state=State.DONE))
+    await config_log.write_backfill(replace(backfill, state=BackfillState.DONE))
     await world.until(lambda: copied(world, "t0") > at_seam, within_s=10)
     traffic.cancel()
     await world.finish()
@@ -165,7 +165,7 @@ async def test_of_two_attempts_at_once_one_finishes_and_the_other_waits_for_it(s
     for rows in found:
         ends = {row.partition: row.source_next for row in rows}  # the last row: one before it is of another attempt
         assert set(ends.values()) == {HISTORY + 3}
-    await config_log.write_backfill(replace(backfill_of(ranges), state=State.DONE))
+    await config_log.write_backfill(replace(backfill_of(ranges), state=BackfillState.DONE))
     world.start()
     await world.finish()
 
@@ -209,7 +209,7 @@ async def test_transactions_compaction_and_new_partitions_at_the_seam_cost_nothi
         one.commit()
     for number in range(3):
         world.source.append("t0", number, [Record(b"last", b"%d" % number)])
-    await config_log.write_backfill(replace(backfill_of(ranges), state=State.DONE))
+    await config_log.write_backfill(replace(backfill_of(ranges), state=BackfillState.DONE))
     await world.finish()
 
 
@@ -224,7 +224,7 @@ async def test_a_backfill_may_begin_later_than_the_log(first: int) -> None:
     rows = await attempt_of(world, ranges, 0).run(32 << 20)
     assert {row.source_first for row in rows} == {first}
     assert sum(row.records or 0 for row in rows) == 2 * (HISTORY + 3 - first)
-    await config_log.write_backfill(replace(backfill_of(ranges), state=State.DONE))
+    await config_log.write_backfill(replace(backfill_of(ranges), state=BackfillState.DONE))
     world.start()
     world.write("t0", 5)
     await world.until(world.is_copied)
@@ -246,7 +246,7 @@ async def test_an_attempt_that_runs_on_after_its_backfill_was_abandoned_is_fence
     attempt = asyncio.ensure_future(attempt_of(world, ranges, 0).run(1 << 16))
     await asyncio.sleep(chance.random() * 0.3)
     traffic = asyncio.ensure_future(world.traffic(names, 0.1))
-    await config_log.write_backfill(replace(backfill_of(ranges), state=State.STOPPED, reason="abandoned"))
+    await config_log.write_backfill(replace(backfill_of(ranges), state=BackfillState.STOPPED, reason="abandoned"))
     await asyncio.sleep(chance.random() * 5)
     worker.kill()
     world.start()
@@ -299,7 +299,7 @@ async def test_a_topic_that_is_selected_behind_its_hold_is_begun_by_no_worker_be
     await disturbing
     await asyncio.sleep(8)
     assert copied(world, "t0") == at_seam, "a worker has begun the topic"
-    await hold.end(State.DONE)
+    await hold.end(BackfillState.DONE)
     await world.until(lambda: copied(world, "t0") > at_seam, within_s=20)
     await world.finish()
 
@@ -318,9 +318,9 @@ async def test_a_selection_that_another_writer_has_overtaken_is_not_stored() -> 
     assert selection is not None
     hold = Hold(config_log, backfill_of(ranges_of(world, "t0")), world.clock)
     await hold.begin()
-    theirs = changed(other.config, {**selection.stored.properties, "topics": "t1,t7"}, Writer.APPLY)
-    assert isinstance(await other.write(theirs, instead_of=other.config), Written)
-    with pytest.raises(SettingsChanged):
+    theirs = changed(other.config, {**selection.stored.properties, "topics": "t1,t7"}, DecidedBy.APPLY)
+    assert isinstance(await other.write(theirs, instead_of=other.config), SettingsWritten)
+    with pytest.raises(SettingsChangedMeanwhile):
         await hold.select(selection.wanted, instead_of=selection.stored)
     assert config_log.config is not None
     assert config_log.config.properties["topics"] == "t1,t7"
@@ -335,8 +335,8 @@ async def test_a_worker_that_reads_hold_and_selection_at_once_heeds_the_hold_fir
         await driver.read_patiently(driver.rng)
         await driver.write_backfill(backfill_of({("t0", 0): Range(0, 9)}))
         stored = driver.config
-        wanted = changed(stored, {"enabled": "true", "topics": "t1,t0"}, Writer.APPLY)
-        assert isinstance(await driver.write(wanted, instead_of=stored), Written)
+        wanted = changed(stored, {"enabled": "true", "topics": "t1,t0"}, DecidedBy.APPLY)
+        assert isinstance(await driver.write(wanted, instead_of=stored), SettingsWritten)
         await config_log.read_patiently(config_log.rng)
 
     await worker.start(settled=both)

@@ -17,7 +17,7 @@ from mm2py.connector import Side  # noqa: E402
 from mm2py.kafka.cluster import fetch_metadata  # noqa: E402
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionFetch, TopicFetch, TopicPartition  # noqa: E402
 from mm2py.kafka.producer.fencing import TransactionalId  # noqa: E402
-from mm2py.records.backfill_record import Range, State, process_of  # noqa: E402
+from mm2py.records.backfill_record import BackfillState, Range, process_of  # noqa: E402
 from mm2py_connectors.backfill.attempt import Attempt  # noqa: E402
 from tests.fakes.broker.record_batch import StoredRecord  # noqa: E402
 from tests.scenarios.backfill.test_backfill import ID, Lines, backfill_of, copied, ranges_of  # noqa: E402
@@ -115,7 +115,7 @@ async def test_killed_attempts_copy_what_is_kept_once_and_the_live_flow_copies_a
     assert last.source_next == at.seam
     wanted = [one for one in world.source.records(*KEY) if at.first <= one.offset < at.seam and keeps(one)]
     assert [one.content for one in world.target.records("A.t0", 0)] == [one.content for one in wanted]
-    await config_log.write_backfill(replace(backfill, state=State.DONE))
+    await config_log.write_backfill(replace(backfill, state=BackfillState.DONE))
     world.start()
     world.write("t0", 10)
     wanted += [one for one in world.source.records(*KEY) if one.offset >= at.seam]

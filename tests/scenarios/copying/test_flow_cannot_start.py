@@ -15,7 +15,7 @@ import pytest
 from mm2py.kafka.error_codes import COORDINATOR_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.printout import text_of
 from mm2py.status.report import ProblemKind
@@ -156,7 +156,7 @@ async def test_a_flow_that_could_not_start_and_is_switched_off_is_no_problem() -
     log = await log_of(scene, "operator")
     await log.read_patiently(scene.rng)
     assert log.config is not None
-    off = FlowConfig({**log.config.properties, "enabled": "false"}, Writer.APPLY, log.config.version + 1)
+    off = FlowConfig({**log.config.properties, "enabled": "false"}, DecidedBy.APPLY, log.config.version + 1)
     assert await log.write(off, instead_of=log.config)
     await asyncio.sleep(60)
     flow = told(await scene.report())

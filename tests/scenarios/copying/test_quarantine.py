@@ -15,7 +15,7 @@ from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers, ProduceRequest
 from mm2py.records.batch import NewRecord
-from mm2py.records.quarantined import Quarantined, decode
+from mm2py.records.quarantined import QuarantineEntry, decode
 from mm2py.records.source_offset import StoredPosition
 from mm2py.topics.acls import Operation, Pattern, Permission, TopicAcl
 from mm2py.topics.names import InternalTopic
@@ -52,15 +52,15 @@ def poison(number: int) -> Record:
     return Record(value=b"%d" % number, key=None, timestamp_ms=FUTURE_MS, headers=HEADERS)
 
 
-def kept(world: World) -> list[Quarantined]:
+def kept(world: World) -> list[QuarantineEntry]:
     if QUARANTINE not in world.target.topics:
         return []
     found = [
         decode(NewRecord(record.key, record.value, record.timestamp_ms, record.headers))
         for record in world.target.records(QUARANTINE, 0)
     ]
-    assert all(isinstance(one, Quarantined) for one in found)
-    return [one for one in found if isinstance(one, Quarantined)]
+    assert all(isinstance(one, QuarantineEntry) for one in found)
+    return [one for one in found if isinstance(one, QuarantineEntry)]
 
 
 def copied(world: World, partition: int = 0) -> list[bytes | None]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mm2py.cli.gaps import Wanted, accept
+from mm2py.cli.gaps import WantedPartition, accept
 from mm2py.cli.replay import CannotExport, append_to, export_to
-from mm2py.copying.replay import NowhereToReplay, Selection
+from mm2py.copying.replay import NowhereToReplay, ReplaySelection
 from mm2py.errors import ConfigError
 from mm2py.records.quarantined import Replayed, decode
 from tests.fakes.broker.record_batch import Record
@@ -32,7 +32,7 @@ from tests.scenarios.world import World
 
 pytestmark = pytest.mark.virtual_time(limit_s=600)
 
-ALL = Selection("orders")
+ALL = ReplaySelection("orders")
 
 
 async def with_quarantine(world: World, *, at: tuple[int, ...] = (1, 3)) -> None:
@@ -44,7 +44,7 @@ async def with_quarantine(world: World, *, at: tuple[int, ...] = (1, 3)) -> None
         await world.stop(herder)
 
 
-async def replay(world: World, *, yes: bool = True, selection: Selection = ALL, **options: bool) -> int:
+async def replay(world: World, *, yes: bool = True, selection: ReplaySelection = ALL, **options: bool) -> int:
     return await append_to(
         world.settings, world.target, selection, yes=yes, clock=world.clock, rng=world.rng, **options
     )
@@ -85,7 +85,7 @@ async def test_a_second_run_names_the_records_appended_before_and_appends_the_re
     async def body(world: World) -> None:
         await with_quarantine(world)
         lift(world)
-        assert await replay(world, selection=Selection("orders", 0, 3)) == 0
+        assert await replay(world, selection=ReplaySelection("orders", 0, 3)) == 0
         assert copied(world)[3:] == [b"3"]
         assert await replay(world) == 0
         assert copied(world)[3:] == [b"3", b"1"]
@@ -135,7 +135,7 @@ async def test_a_running_flow_continues_while_records_are_appended() -> None:
     await scenario_of(body)
 
 
-async def killed_replay(world: World, *, selection: Selection = ALL) -> None:
+async def killed_replay(world: World, *, selection: ReplaySelection = ALL) -> None:
     """Start to append, and kill the run as soon as one record is there."""
     before = len(copied(world))
     running = asyncio.create_task(replay(world, selection=selection))
@@ -189,7 +189,7 @@ async def test_an_exactly_once_flow_stops_at_appended_records_and_the_operator_i
         world.source.append("orders", 0, [good(7)])
         await asyncio.sleep(60)
         assert b"7" not in copied(world), "it waits for an operator"
-        wanted = Wanted(world.settings.flow, "orders", None)
+        wanted = WantedPartition(world.settings.flow, "orders", None)
         (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=world.rng)
         assert outcome.carried_out, outcome.text
         await until(lambda: b"7" in copied(world), world)
@@ -218,7 +218,7 @@ async def test_a_record_that_a_crash_quarantined_twice_is_appended_once(tmp_path
 async def test_an_export_has_all_of_a_record_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     async def body(world: World) -> None:
         await with_quarantine(world)
-        assert await export_to(world.settings, world.target, Selection("orders", offset=3), tmp_path) == 0
+        assert await export_to(world.settings, world.target, ReplaySelection("orders", offset=3), tmp_path) == 0
 
     await scenario_of(body)
     file = tmp_path / "orders.jsonl"

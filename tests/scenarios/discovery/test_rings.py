@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.properties import Entry, Properties
+from mm2py.config.properties import Properties, PropertyEntry
 from mm2py.connector import ClusterAlias, Kind
 from mm2py.copying.positions import operators_position
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED
@@ -109,7 +109,7 @@ class Ring(World):
             **LINES,
             **extra,
         }
-        entries = {key: Entry(value, key, number) for number, (key, value) in enumerate(lines.items(), 1)}
+        entries = {key: PropertyEntry(value, key, number) for number, (key, value) in enumerate(lines.items(), 1)}
         file = SettingsFile(Path("mm2.properties"), Properties(entries), ())
         process = Process(self, len(self.processes) + 1, file, clusters, through=through)
         self.processes.append(process)

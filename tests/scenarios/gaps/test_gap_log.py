@@ -16,7 +16,7 @@ from mm2py.kafka.errors import BrokerRefused, BrokerUnreachable, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, ProducedPartition, ProduceReply, ProduceRequest
 from mm2py.kafka.producer.incarnation import Incarnation
-from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind
+from mm2py.records.gap_record import Command, CommandAnswer, Done, Gap, GapKind
 from tests.fakes.near_brokers import NearBrokers
 from tests.scenarios.gate import Request
 from tests.scenarios.world import World
@@ -102,7 +102,7 @@ async def test_a_command_ends_with_its_answer() -> None:
     world = world_with_topic()
     log, reader = await log_of(world), GapTable(world.target, TOPIC)
     await log.put([COMMAND])
-    await log.answer({COMMAND: Answer(COMMAND.command_id, True, "resumed", 3)})
+    await log.answer({COMMAND: CommandAnswer(COMMAND.command_id, True, "resumed", 3)})
     await reader.read()
     assert reader.unanswered() == []
     answer = reader.answer_to(COMMAND)
@@ -114,7 +114,7 @@ async def test_answers_are_forgotten_after_a_day() -> None:
     world = world_with_topic()
     log = await log_of(world)
     now_ms = world.clock.wall_ms()
-    old, young = Answer("old", True, "", now_ms - ANSWERS_KEPT_MS - 1), Answer("young", True, "", now_ms)
+    old, young = CommandAnswer("old", True, "", now_ms - ANSWERS_KEPT_MS - 1), CommandAnswer("young", True, "", now_ms)
     await log.put([old, young, GAP])
     assert log.old_answers() == [old.key]
     await log.remove(log.old_answers())

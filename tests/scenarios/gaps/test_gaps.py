@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mm2py.records.gap_record import Answer, Command, Done, Gap, GapKind, GapLogRecord, decode, encode_value
+from mm2py.records.gap_record import Command, CommandAnswer, Done, Gap, GapKind, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
 from mm2py.records.standstill import Standstill
 from tests.fakes.broker.broker_model import ClusterModel, Record
@@ -63,15 +63,17 @@ def command(world: World, one: Command) -> None:
     world.target.append(STATUS, partition_of(one.key, 5), [Record(encode_value(one), key=one.key)])
 
 
-async def answer_to(world: World, one: Command) -> Answer:
-    def answers() -> list[Answer]:
-        return [found for found in kept(world) if isinstance(found, Answer) and found.command_id == one.command_id]
+async def answer_to(world: World, one: Command) -> CommandAnswer:
+    def answers() -> list[CommandAnswer]:
+        return [
+            found for found in kept(world) if isinstance(found, CommandAnswer) and found.command_id == one.command_id
+        ]
 
     await until(lambda: bool(answers()))
     return answers()[0]
 
 
-async def accept(world: World, position: int, *, partition: int = 0, command_id: str = "c1") -> Answer:
+async def accept(world: World, position: int, *, partition: int = 0, command_id: str = "c1") -> CommandAnswer:
     one = Command(command_id, "orders", partition, position, 1)
     command(world, one)
     return await answer_to(world, one)

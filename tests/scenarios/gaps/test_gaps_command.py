@@ -14,7 +14,7 @@ import pytest
 from mm2py.cli.gaps import (
     EXIT_FAILED,
     Connected,
-    Wanted,
+    WantedPartition,
     accept,
     gaps_json,
     gaps_text,
@@ -69,7 +69,11 @@ async def test_a_gap_is_listed_and_resumes_when_it_is_accepted() -> None:
         (gap,) = await read_gaps(world.settings, world.target)
         assert (gap.kind, gap.topic, gap.position, gap.is_open) == ("truncated", "orders", 3, True)
         (outcome,) = await accept(
-            world.settings, world.target, [Wanted(flow, "orders", None)], clock=world.clock, rng=random.Random(1)
+            world.settings,
+            world.target,
+            [WantedPartition(flow, "orders", None)],
+            clock=world.clock,
+            rng=random.Random(1),
         )
         assert outcome.carried_out, outcome.text
         assert str(outcome.wanted) == "A->B:orders:0"
@@ -84,7 +88,7 @@ async def test_without_an_open_gap_nothing_is_written() -> None:
     world.source.create_topic("orders", 1)
     async with world.worker():
         await asyncio.sleep(10)
-        wanted = Wanted(world.settings.flow, "orders", 0)
+        wanted = WantedPartition(world.settings.flow, "orders", 0)
         (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
         assert (outcome.carried_out, outcome.text) == (False, "no gap of it is open.")
         kept = [record for number in range(5) for record in world.target.records("mm2-status.A.internal", number)]
@@ -101,7 +105,7 @@ async def test_a_command_without_an_answer_is_reported_as_such_and_carried_out_l
     async with world.worker():
         await cut_back(world)
     begun_s = world.clock.monotonic()
-    wanted = Wanted(world.settings.flow, "orders", 0)
+    wanted = WantedPartition(world.settings.flow, "orders", 0)
     (outcome,) = await accept(world.settings, world.target, [wanted], clock=world.clock, rng=random.Random(1))
     assert not outcome.carried_out
     assert "no worker answered within 30 s: it is still being carried out, or will be" in outcome.text
@@ -226,7 +230,7 @@ async def test_a_command_whose_answer_cannot_be_read_is_among_the_outcomes() -> 
         return True
 
     brokers = cast("Brokers", Link(world.target, is_up))
-    wanted = Wanted(world.settings.flow, "orders", 0)
+    wanted = WantedPartition(world.settings.flow, "orders", 0)
     (outcome,) = await accept(world.settings, brokers, [wanted], clock=world.clock, rng=random.Random(1))
     assert (str(outcome.wanted), outcome.carried_out) == ("A->B:orders:0", False)
     assert outcome.text.startswith("whether it was carried out cannot be read (Reading mm2-status.A.internal")

@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from mm2py.cli.gaps import Outcome, Wanted, read_gaps
+from mm2py.cli.gaps import CommandOutcome, WantedPartition, read_gaps
 from mm2py.cli.gaps import accept as accept_by_command
 from mm2py.kafka.errors import RequestTimedOut
 from mm2py.kafka.port import BrokerId, ProduceRequest
@@ -85,12 +85,12 @@ class Answers:
         self.held -= 1
 
 
-async def accept_all(world: World) -> list[Outcome]:
+async def accept_all(world: World) -> list[CommandOutcome]:
     """Accept all gaps of the topic, as ``mm2py gaps FILE accept A->B:orders`` does."""
     return await accept_by_command(
         world.settings,
         world.target,
-        [Wanted(world.settings.flow, "orders", None)],
+        [WantedPartition(world.settings.flow, "orders", None)],
         clock=world.clock,
         rng=random.Random(1),
     )

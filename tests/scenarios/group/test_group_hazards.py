@@ -12,7 +12,7 @@ from mm2py.group.member import MEMBER_DRAIN_S
 from mm2py.kafka.port import ProduceRequest, TopicPartition
 from mm2py.records import control_codec
 from mm2py.records.control_record import Left, MemberId
-from mm2py.records.gap_record import Answer, Command, Gap, GapLogRecord, decode, encode_value
+from mm2py.records.gap_record import Command, CommandAnswer, Gap, GapLogRecord, decode, encode_value
 from mm2py.records.source_offset import partition_of
 from mm2py_connectors.source.connector import SourceConnector
 from mm2py_connectors.source.refusals import ExactlyOnceImpossible
@@ -406,12 +406,12 @@ def gaps(world: SharedWorld) -> list[Gap]:
     return [one for one in kept(world) if isinstance(one, Gap)]
 
 
-def answers(world: SharedWorld) -> list[Answer]:
+def answers(world: SharedWorld) -> list[CommandAnswer]:
     found = []
     for number in range(len(world.target.topics[STATUS].partitions)):
         for record in world.target.records(STATUS, number):
             one = None if record.value is None else decode(record.key or b"", record.value)
-            if isinstance(one, Answer):
+            if isinstance(one, CommandAnswer):
                 found.append(one)
     return found
 

@@ -9,10 +9,11 @@ from mm2py.cli.command import as_workers_run
 from mm2py.config.configuration import flow_of
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import Flow
+from mm2py.flow_clusters import Connected
 from mm2py.offsets.runs import Run
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupReport, report_of
-from mm2py.status.inquiry import Connected, Inquiry
+from mm2py.status.inquiry import Inquiry
 from mm2py.status.printout import text_of
 from mm2py.status.report import report_of as status_of
 from tests.fakes.ledger_topic import chunk, write_chunks

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from mm2py.cli.command import CommandFailed
-from mm2py.cli.rebuild_ledger import Job, exit_code_of, line_of, parse_arguments
+from mm2py.cli.rebuild_ledger import RebuildJob, exit_code_of, line_of, parse_arguments
 from mm2py.errors import ConfigError
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from mm2py.offsets.answers import BEFORE_LEDGER, AnswerKind
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
-from mm2py.rebuilding.survey import Outcome, PartitionReport, Selection
+from mm2py.rebuilding.survey import PartitionSelection, RebuildOutcome, RebuildReport
 from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_key, encode_value
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
@@ -38,12 +38,12 @@ async def rebuild(
     bytes_per_second: int | None = None,
     is_dry_run: bool = False,
     target: Brokers | None = None,
-) -> list[PartitionReport]:
-    selection = Selection(topics, partition)
-    job = Job(world.settings, world.source, target or world.target, selection, bytes_per_second, is_dry_run)
-    told: list[PartitionReport] = []
+) -> list[RebuildReport]:
+    selection = PartitionSelection(topics, partition)
+    job = RebuildJob(world.settings, world.source, target or world.target, selection, bytes_per_second, is_dry_run)
+    told: list[RebuildReport] = []
     found = await job.do(told.append, lambda *_: None, world.clock)
-    assert [one for one in found if one.outcome is not Outcome.WHOLE] == told
+    assert [one for one in found if one.outcome is not RebuildOutcome.WHOLE] == told
     return found
 
 
@@ -51,7 +51,7 @@ async def why_not(world: World) -> str:
     """Return why the only partition cannot be rebuilt, and see that nothing was written."""
     before = _chunks(world.target)
     (found,) = await rebuild(world)
-    assert found.outcome is Outcome.REFUSED and exit_code_of([found]) == 3
+    assert found.outcome is RebuildOutcome.REFUSED and exit_code_of([found]) == 3
     assert _chunks(world.target) == before
     return found.text
 
@@ -93,12 +93,12 @@ async def test_a_lost_ledger_is_rebuilt_up_to_the_stored_position_and_the_next_w
     world = World(1, extra=extra)
     await copied(world)
     (found,) = await rebuild(world)
-    assert (found.outcome, exit_code_of([found])) == (Outcome.REBUILT, 0)
+    assert (found.outcome, exit_code_of([found])) == (RebuildOutcome.REBUILT, 0)
     assert found.records == (30 if extra else 60)
     committed = bool(extra)
     assert_complete(world, committed=committed)
     (again,) = await rebuild(world)
-    assert again.outcome is Outcome.WHOLE
+    assert again.outcome is RebuildOutcome.WHOLE
     fill(world, 21)
     async with world.worker():
         await world.copied(ORDERS)
@@ -120,13 +120,13 @@ async def test_what_was_copied_before_a_ledger_was_kept_is_rebuilt_while_a_worke
         assert ledger_of(world).forward(5) == BEFORE_LEDGER
         for cluster in (world.source, world.target):
             cluster.inject(STORM)
-        outcomes: list[Outcome] = []
-        while not outcomes or outcomes[-1] is Outcome.FAILED:
+        outcomes: list[RebuildOutcome] = []
+        while not outcomes or outcomes[-1] is RebuildOutcome.FAILED:
             with suppress(CommandFailed):
                 (found,) = await rebuild(world)
                 outcomes.append(found.outcome)
         # An attempt may fail after it has written everything: only its answer was lost.
-        assert outcomes[-1] in (Outcome.REBUILT, Outcome.WHOLE), found.text
+        assert outcomes[-1] in (RebuildOutcome.REBUILT, RebuildOutcome.WHOLE), found.text
         assert ledger_of(world).forward(5) != BEFORE_LEDGER
         for cluster in (world.source, world.target):
             cluster.heal()
@@ -136,7 +136,7 @@ async def test_what_was_copied_before_a_ledger_was_kept_is_rebuilt_while_a_worke
         await asyncio.sleep(SETTLED_S)
         assert_complete(world, committed=True)
         (again,) = await rebuild(world)
-        assert again.outcome is Outcome.WHOLE
+        assert again.outcome is RebuildOutcome.WHOLE
 
 
 def mm2_copied(world: World, values: Sequence[str], copies: Sequence[str], position: int) -> None:
@@ -158,7 +158,7 @@ async def test_what_mirrormaker_2_has_copied_becomes_exact_before_mm2py_has_ever
     mm2_copied(world, numbers(0, 49), numbers(0, 44), 40)
     world.target.write_marker("A.orders", 0, 900, 1)
     (found,) = await rebuild(world)
-    assert (found.outcome, found.records) == (Outcome.REBUILT, 40)
+    assert (found.outcome, found.records) == (RebuildOutcome.REBUILT, 40)
     ledger = ledger_of(world)
     assert [ledger.forward(offset).offset for offset in (0, 17, 39, 40)] == [0, 17, 39, 40]
     assert ledger.forward(41) == BEFORE_LEDGER, "behind its end the offset syncs tell"
@@ -205,7 +205,7 @@ async def test_a_group_that_lags_goes_on_exactly_once_its_ledger_is_rebuilt() ->
         (before,) = (await reports(world)).values()
         assert not before.ready
         (found,) = await rebuild(world)
-        assert found.outcome is Outcome.REBUILT, found.text
+        assert found.outcome is RebuildOutcome.REBUILT, found.text
         await asyncio.sleep(70)
         (after,) = (await reports(world)).values()
         assert (after.ready, after.reads_again_at_most) == (True, 0)
@@ -225,7 +225,7 @@ async def test_topics_that_are_compacted_or_trimmed_on_either_side_are_refused()
     assert await why_not(world) == "orders-0 on A begins at offset 4: records before it were deleted"
     world.source.delete_records("orders", 0, 10)
     (found,) = await rebuild(world)
-    assert found.outcome is Outcome.WHOLE, "no group can ask for what is gone"
+    assert found.outcome is RebuildOutcome.WHOLE, "no group can ask for what is gone"
 
 
 async def test_a_topic_that_was_compacted_once_is_refused_also_if_it_is_not_any_more() -> None:
@@ -243,7 +243,7 @@ async def test_a_foreign_writer_behind_the_ledgers_beginning_does_no_harm_and_ma
     await copied_twice(world)
     world.target.append("A.orders", 0, [b"foreign"])
     (found,) = await rebuild(world)
-    assert found.outcome is Outcome.REBUILT
+    assert found.outcome is RebuildOutcome.REBUILT
     assert_complete_but_foreign(world)
     await lose(world)
     world.rewrite_file({"many.to.one": "true"})
@@ -293,7 +293,7 @@ async def test_the_rate_limits_what_is_read_of_both_logs_together() -> None:
             cluster.append(topic, 0, [Record(value=one.encode(), timestamp_ms=now_ms) for one in values])
     began_s = world.clock.monotonic()
     (found,) = await rebuild(world, bytes_per_second=1_000_000)
-    assert found.outcome is Outcome.REBUILT
+    assert found.outcome is RebuildOutcome.REBUILT
     assert 7.0 < world.clock.monotonic() - began_s < 15.0, "ten megabytes"
 
 
@@ -304,9 +304,9 @@ async def test_topics_and_partitions_may_be_named_and_heartbeats_only_count_then
     world.source.create_topic("heartbeats", 1)
     found = await rebuild(world, is_dry_run=True)
     assert [(one.topic, one.partition, one.outcome) for one in found] == [
-        ("payments", 0, Outcome.WHOLE),
-        ("payments", 1, Outcome.WHOLE),
-        ("orders", 0, Outcome.MISSING),
+        ("payments", 0, RebuildOutcome.WHOLE),
+        ("payments", 1, RebuildOutcome.WHOLE),
+        ("orders", 0, RebuildOutcome.MISSING),
     ]
     (found_one,) = await rebuild(world, "payments", partition=1)
     assert (found_one.topic, found_one.partition) == ("payments", 1)
@@ -338,14 +338,14 @@ async def test_stopped_between_two_chunks_it_has_written_nothing_wrong_and_a_sec
     await copied(world)
     world.source.create_topic("other", 1)
     (_, found) = await rebuild(world, target=Silent(world.target, 2))
-    assert (found.outcome, exit_code_of([found])) == (Outcome.FAILED, 1)
+    assert (found.outcome, exit_code_of([found])) == (RebuildOutcome.FAILED, 1)
     assert "B does not answer: writing to mm2-ledger.A.internal took more than 30 s" in found.text
     ledger = ledger_of(world)
     records = [one.offset for one in world.source.records("orders", 0, committed=True)]
     kinds = [ledger.forward(offset).kind for offset in records]
     assert kinds[0] is AnswerKind.COPIED and kinds[-1] is AnswerKind.BEFORE_LEDGER
     (found,) = await rebuild(world, "orders")
-    assert found.outcome is Outcome.REBUILT
+    assert found.outcome is RebuildOutcome.REBUILT
     assert_complete(world, committed=True)
 
 

@@ -14,12 +14,13 @@ import pytest
 from mm2py.cli import groups
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow_clusters import Connected
 from mm2py.kafka.port import BrokerId
 from mm2py.offsets.runs import Run
 from mm2py.status.bodies import GroupsBody
-from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, exit_of_groups, exit_of_offsets
-from mm2py.status.inquiry import Connected, Inquiry
+from mm2py.status.inquiry import Inquiry
 from mm2py.status.offset_inquiry import Question
 from mm2py.status.offset_report import line_of, what_is_unchecked
 from mm2py.status.report import report_of
@@ -61,9 +62,9 @@ class Sides:
     def __init__(self, world: World, source: Link, target: Link | None = None) -> None:
         patience = patience_of_commands(world.clock)
         self.world = world
-        self.source = Side(ClusterAlias("A"), source, patience)  # type: ignore[arg-type]
+        self.source = InquirySide(ClusterAlias("A"), source, patience)  # type: ignore[arg-type]
         target = target or Link(world.target, lambda *_: True)
-        self.target = Side(ClusterAlias("B"), target, patience)  # type: ignore[arg-type]
+        self.target = InquirySide(ClusterAlias("B"), target, patience)  # type: ignore[arg-type]
         self.begun_s = world.clock.monotonic()
 
     @property
@@ -259,7 +260,7 @@ async def test_a_connection_that_takes_long_is_waited_for_as_long_as_its_steps_a
     world = make()
     loop = asyncio.get_running_loop()
     for steps, is_away, took_s in ((5, False, 3.0), (2, True, 3.2), (0, True, 2.0)):
-        side = Side(ClusterAlias("A"), FarAway(steps), patience_of_commands(world.clock))  # type: ignore[arg-type]
+        side = InquirySide(ClusterAlias("A"), FarAway(steps), patience_of_commands(world.clock))  # type: ignore[arg-type]
         begun_s = loop.time()
         await side.probe()
         assert (bool(side.away), loop.time() - begun_s) == (is_away, pytest.approx(took_s, abs=0.1))

@@ -14,9 +14,9 @@ from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records.batch import NewRecord
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
 from mm2py.records.quarantined import (
-    Origin,
     Provenance,
-    Quarantined,
+    QuarantineEntry,
+    RecordOrigin,
     Replayed,
     encode_quarantined,
     encode_replayed,
@@ -59,13 +59,13 @@ def put(cluster: ClusterModel, topic: str, *records: NewRecord) -> None:
 
 
 def quarantined(offset: int, value: bytes, topic: str = "orders") -> NewRecord:
-    origin = Origin(topic, 0, offset)
+    origin = RecordOrigin(topic, 0, offset)
     record = NewRecord(b"k", value, 5, [("h", b"1")])
-    return encode_quarantined(Quarantined(Provenance("A->B", None, origin, 5, 10, "too large", 6), record))
+    return encode_quarantined(QuarantineEntry(Provenance("A->B", None, origin, 5, 10, "too large", 6), record))
 
 
 def replayed(offset: int) -> NewRecord:
-    return encode_replayed(Replayed(Origin("orders", 0, offset), "A.orders", 7))
+    return encode_replayed(Replayed(RecordOrigin("orders", 0, offset), "A.orders", 7))
 
 
 async def test_one_line_says_where_an_offset_is_how_surely_and_why() -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from mm2py.connector import ClusterAlias
-from mm2py.status.cluster_inquiry import PROBE_S, Patience, Side
+from mm2py.status.cluster_inquiry import PROBE_S, InquirySide, Patience
 from mm2py_rest.clusters.live import FRESH_S, PATIENCE_S, View
 from tests.scenarios.rest.rest_world import Rest, rest_of
 from tests.scenarios.shared_world import SharedWorld
@@ -88,7 +88,7 @@ async def test_a_cluster_that_falls_silent_in_the_middle_of_a_look_is_found_out(
 
 async def test_a_part_that_takes_long_is_waited_for_as_long_as_its_cluster_answers_otherwise() -> None:
     world = SharedWorld()
-    side = Side(ClusterAlias("A"), world.source, Patience(world.clock))
+    side = InquirySide(ClusterAlias("A"), world.source, Patience(world.clock))
 
     async def read() -> None:
         await asyncio.sleep(20.0)

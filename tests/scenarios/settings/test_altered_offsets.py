@@ -24,7 +24,7 @@ from mm2py.kafka.port import ProduceRequest
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
 from mm2py.records.source_offset import SourcePartition, StoredPosition, decode_key, decode_value
 from mm2py.shared_settings.config_log import ConfigTable
-from mm2py.status.cluster_inquiry import GroupInquiry, Side
+from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide
 from mm2py.status.offset_inquiry import Question, ask_where
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.virtual_time(limit_s=20_000, make_loop=SimulationLoop)
 def offsets(world: SharedWorld) -> ConnectorOffsets:
     group = world.file({}).configuration().groups[FLOW.target]
     rng = random.Random(world.rng.random())
-    inquiry = GroupInquiry(group, Side(FLOW.target, world.target), clock=world.clock, rng=rng)
+    inquiry = GroupInquiry(group, InquirySide(FLOW.target, world.target), clock=world.clock, rng=rng)
     configs = ConfigTable(world.target, TOPIC)
     return ConnectorOffsets(world.settings, Clusters(world.source, world.target, configs, inquiry, world.clock, rng))
 

@@ -21,11 +21,18 @@ from mm2py.records.connector_config import (
     FLOW_KEY,
     SOURCE_KEY,
     ConfigTooNew,
+    DecidedBy,
     FlowConfig,
-    Writer,
     encode_flow,
 )
-from mm2py.shared_settings.config_log import SETTLE_S, ConfigsUnusable, ConfigTable, Lost, Written, ensure_configs_topic
+from mm2py.shared_settings.config_log import (
+    SETTLE_S,
+    ConfigsUnusable,
+    ConfigTable,
+    Lost,
+    SettingsWritten,
+    ensure_configs_topic,
+)
 from mm2py.shared_settings.flow_config import changed, swapped
 from mm2py.shared_settings.follow import merged, merged_heartbeats
 from tests.fakes.virtual_time import run_virtual
@@ -44,7 +51,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 def of(properties: dict[str, str], stored: FlowConfig | None = None) -> FlowConfig:
-    return changed(stored, properties, Writer.APPLY)
+    return changed(stored, properties, DecidedBy.APPLY)
 
 
 def stored_under(world: World, key: bytes) -> list[bytes | None]:
@@ -92,7 +99,7 @@ async def test_a_worker_that_keeps_what_an_operator_changed_says_who_and_how_to_
     log = await log_of(world, APPLY_COMMAND)
     await log.read_patiently(world.rng)
     wanted = replace(of(TWO, log.config), author=Author("anna", "ops1", "raise topics for team x"))
-    assert isinstance(await log.write(wanted, instead_of=log.config), Written)
+    assert isinstance(await log.write(wanted, instead_of=log.config), SettingsWritten)
     await first.stop()
     await FlowWorker(world, "w2", {"topics": "one"}).start()
     kept = said(world, "config.kept")
@@ -125,8 +132,8 @@ async def test_a_credential_that_was_written_under_our_key_is_in_no_record_of_ou
     world = World(4)
     await ensure_configs_topic(world.target, TOPIC, replication_factor=1, rng=random.Random(1))
     strays = {"sasl.jaas.config": "S3CRET", "target.cluster.sasl.jaas.config": "S3CRET"}
-    before = FlowConfig({"enabled": "true", "topics": "zero"} | strays, Writer.APPLY, 1, write_id="a", at_ms=1)
-    config = FlowConfig({"enabled": "true", "topics": "one"} | strays, Writer.APPLY, 2, write_id="b", at_ms=1)
+    before = FlowConfig({"enabled": "true", "topics": "zero"} | strays, DecidedBy.APPLY, 1, write_id="a", at_ms=1)
+    config = FlowConfig({"enabled": "true", "topics": "one"} | strays, DecidedBy.APPLY, 2, write_id="b", at_ms=1)
     await put(world, (FLOW_KEY, encode_flow(replace(config, previous=before))))
     worker = FlowWorker(world, "w1", {"topics": "two"})
     await worker.start(runners=("w0",))  # records its file
@@ -137,7 +144,7 @@ async def test_a_credential_that_was_written_under_our_key_is_in_no_record_of_ou
     stored = log.config
     back = swapped(stored)
     assert back is not None and back.properties["topics"] == "zero"
-    assert isinstance(await log.write(back, instead_of=stored), Written)
+    assert isinstance(await log.write(back, instead_of=stored), SettingsWritten)
     first, *ours = [record.value or b"" for record in world.target.records(TOPIC, 0)]
     assert b"S3CRET" in first
     assert sum(b'"topics":"one"' in value for value in ours) > 1 and any(b'"topics":"zero"' in value for value in ours)
@@ -189,7 +196,7 @@ async def test_settings_that_were_overwritten_or_deleted_at_run_time_are_stored_
     elif harm == "deleted":
         await put(world, (FLOW_KEY, None))
     else:
-        await put(world, (FLOW_KEY, encode_flow(FlowConfig(TWO, Writer.FILE, 0))))
+        await put(world, (FLOW_KEY, encode_flow(FlowConfig(TWO, DecidedBy.FILE, 0))))
     await asyncio.sleep(5)
     stored = await stored_in(world)
     assert stored is not None
@@ -265,11 +272,11 @@ async def test_a_writer_that_has_not_read_the_newest_version_writes_nothing() ->
     world = World(20)
     first, second = await log_of(world, "w1"), await log_of(world, "w2")
     written = await first.write(of(ONE), instead_of=None)
-    assert isinstance(written, Written)
+    assert isinstance(written, SettingsWritten)
     lost = await second.write(of(TWO), instead_of=None)
     assert lost == Lost(written.config)
     assert len(stored_under(world, FLOW_KEY)) == 1
-    assert isinstance(await second.write(of(TWO, written.config), instead_of=written.config), Written)
+    assert isinstance(await second.write(of(TWO, written.config), instead_of=written.config), SettingsWritten)
 
 
 async def test_a_writer_whose_record_arrives_second_has_lost_and_restores_the_winners_record() -> None:
@@ -278,13 +285,13 @@ async def test_a_writer_whose_record_arrives_second_has_lost_and_restores_the_wi
     gate = Gate(lambda request: isinstance(request, ProduceRequest))
     first, second = await log_of(world, "w1"), await log_of(world, "w2", gate)
     base = await first.write(of({"topics": "base"}), instead_of=None)
-    assert isinstance(base, Written)
+    assert isinstance(base, SettingsWritten)
     gate.shut()
     late = asyncio.ensure_future(second.write(of(TWO, base.config), instead_of=base.config))
     await asyncio.sleep(1)
     assert gate.held == 1
     won = await first.write(of(ONE, base.config), instead_of=base.config)
-    assert isinstance(won, Written)
+    assert isinstance(won, SettingsWritten)
     gate.open()
     lost = await late
     assert isinstance(lost, Lost) and lost.config is not None
@@ -302,15 +309,15 @@ def test_exactly_one_of_several_concurrent_writers_is_told_that_it_won_and_it_di
         world = World(seed, nodes=3, latency_s=(0.0, 0.05))
         logs = [await log_of(world, f"w{number}") for number in range(writers)]
         base = await logs[0].write(of({"topics": "base"}), instead_of=None)
-        assert isinstance(base, Written)
+        assert isinstance(base, SettingsWritten)
 
-        async def write(number: int) -> Written | Lost:
+        async def write(number: int) -> SettingsWritten | Lost:
             await asyncio.sleep(world.rng.random() * 0.05)
             return await logs[number].write(of({"topics": f"t{number}"}, base.config), instead_of=base.config)
 
         outcomes = await asyncio.gather(*(write(number) for number in range(writers)))
         await asyncio.sleep(SETTLE_S)
-        won = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, Written)]
+        won = [number for number, outcome in enumerate(outcomes) if isinstance(outcome, SettingsWritten)]
         stored = await stored_in(world)
         assert stored is not None and len(won) == 1, f"seed {seed}: {won}"
         assert stored.properties == {"topics": f"t{won[0]}"}, f"seed {seed}"
@@ -337,7 +344,7 @@ class Overwriting:
 async def test_a_writer_that_was_overwritten_before_it_read_its_record_back_waits_and_is_told() -> None:
     world = World(23)
     base = await (await log_of(world, "w0")).write(of({"topics": "base"}), instead_of=None)
-    assert isinstance(base, Written)
+    assert isinstance(base, SettingsWritten)
     dead = replace(of(TWO, base.config), write_id="dead", based_on=base.config.write_id)
     log = await log_of(world, "w1", lambda cluster: cast("Brokers", Overwriting(world, cluster, dead)))
     begun_s = world.clock.monotonic()

@@ -14,8 +14,8 @@ import pytest
 
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.records.audit_record import AuditRecord, audit_key, encode_audit
-from mm2py.records.backfill_record import Backfill, Range, State, backfill_key, encode_backfill
-from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
+from mm2py.records.backfill_record import Backfill, BackfillState, Range, backfill_key, encode_backfill
+from mm2py.records.connector_config import FLOW_KEY, DecidedBy, FlowConfig, encode_flow
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value
 from mm2py.records.operator_request import (
     LOG_LEVEL,
@@ -34,7 +34,7 @@ from mm2py_rest.events.event import (
     Event,
     EventKind,
     Happened,
-    WrongCursor,
+    WrongEventCursor,
     WrongSince,
     key_of,
     read,
@@ -249,7 +249,7 @@ async def test_a_stream_ends_when_its_user_may_not_listen_any_more_before_it_tel
 
 @pytest.mark.parametrize("text", ["x", "zzzzzzzz1", "12345678", "1234567", "12345678-1"])
 def test_what_is_no_event_id_is_refused(text: str) -> None:
-    with pytest.raises(WrongCursor):
+    with pytest.raises(WrongEventCursor):
         read(text)
     assert read(written({KEY: 7, key_of("A", "t", 3): 0})) == {KEY: 7, key_of("A", "t", 3): 0}
 
@@ -266,9 +266,9 @@ async def test_changed_settings_name_their_writer_and_no_secret() -> None:
     source = ConfigsSource(world.settings, lambda: world.target)
     assert await told(source) == [], "the topic is not there yet"
     world.target.create_topic(world.settings.configs_topic, 1)
-    first = FlowConfig({"topics": "a"}, Writer.FILE, 1, worker="w1", at_ms=5)
-    noted = FlowConfig({"topics": "a"}, Writer.FILE, 1, worker="w2", at_ms=5, seen=("d",))
-    second = FlowConfig({"topics": "b", "tasks.max": "3"}, Writer.REST, 2, worker="w1", at_ms=9)
+    first = FlowConfig({"topics": "a"}, DecidedBy.FILE, 1, worker="w1", at_ms=5)
+    noted = FlowConfig({"topics": "a"}, DecidedBy.FILE, 1, worker="w2", at_ms=5, seen=("d",))
+    second = FlowConfig({"topics": "b", "tasks.max": "3"}, DecidedBy.REST, 2, worker="w1", at_ms=9)
     await put(world, (FLOW_KEY, encode_flow(first)), (FLOW_KEY, encode_flow(noted)))
     assert await told(source) == [
         ("settings.changed", "Version 1 of its settings was stored by file (w1)."),
@@ -391,7 +391,7 @@ async def test_a_backfill_is_an_event_when_it_begins_and_ends_and_not_each_time_
     source = ConfigsSource(world.settings, lambda: world.target)
     world.target.create_topic(world.settings.configs_topic, 1)
     begun = Backfill("0badcafe", {"orders": {0: Range(0, 9)}}, (), seen_at_ms=5, by="ann@host7")
-    stopped = replace(begun, state=State.STOPPED, reason="abandoned", seen_at_ms=9)
+    stopped = replace(begun, state=BackfillState.STOPPED, reason="abandoned", seen_at_ms=9)
     written = [begun, replace(begun, seen_at_ms=6), replace(begun, seen_at_ms=7), stopped, replace(begun, run=1)]
     await put(world, *((backfill_key(one.id), encode_backfill(one)) for one in written))
     await put(world, (backfill_key("0badcafe"), b"no JSON"), (backfill_key("0badcafe"), None))

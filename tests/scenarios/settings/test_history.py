@@ -19,10 +19,10 @@ from mm2py.errors import ConfigError
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.records.author import Author
-from mm2py.records.connector_config import APPLY_COMMAND, FLOW_KEY, Writer
+from mm2py.records.connector_config import APPLY_COMMAND, FLOW_KEY, DecidedBy
 from mm2py.records.history_record import HISTORY_KEY, HistoryEntry
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
-from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost, Written
+from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost, SettingsWritten
 from mm2py.shared_settings.flow_config import changed
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
 from tests.scenarios.config_world import ADDRESSES, BY_MM2, TOPIC, FlowWorker, log_of, put_as_mm2
@@ -41,7 +41,9 @@ async def history_in(world: World) -> list[HistoryEntry]:
     return list(table.records.entries())
 
 
-async def apply(log: ConfigLog, author: Author = ANNA, by: Writer = Writer.APPLY, **settings: str) -> Written | Lost:
+async def apply(
+    log: ConfigLog, author: Author = ANNA, by: DecidedBy = DecidedBy.APPLY, **settings: str
+) -> SettingsWritten | Lost:
     await log.read_patiently(random.Random(1))
     stored = log.config
     before = {} if stored is None else dict(stored.properties)
@@ -109,12 +111,12 @@ async def test_of_two_that_write_at_once_only_the_one_that_counts_is_in_the_hist
     for log in logs:
         await log.read_patiently(random.Random(1))
     stored = logs[0].config
-    wanted = [changed(stored, {"enabled": "true", "topics": name}, Writer.APPLY) for name in ("one", "two")]
+    wanted = [changed(stored, {"enabled": "true", "topics": name}, DecidedBy.APPLY) for name in ("one", "two")]
     outcomes = await asyncio.gather(
         *(log.write(replace(config, author=ANNA), instead_of=stored) for log, config in zip(logs, wanted, strict=True))
     )
     await asyncio.sleep(10)
-    written = [one.config.properties["topics"] for one in outcomes if isinstance(one, Written)]
+    written = [one.config.properties["topics"] for one in outcomes if isinstance(one, SettingsWritten)]
     _, *entries = await history_in(world)
     assert [f"topics: 'zero' -> {name!r}" for name in written] == [one.changes[0].text for one in entries]
 

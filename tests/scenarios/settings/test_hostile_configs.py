@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from mm2py.records.connector_config import FLOW_KEY, Writer, encode_flow
+from mm2py.records.connector_config import FLOW_KEY, DecidedBy, encode_flow
 from mm2py.shared_settings.flow_config import changed
 from tests.scenarios.config_world import FlowWorker, put
 from tests.scenarios.world import World
 
-OURS = json.loads(encode_flow(changed(None, {"topics": "two", "enabled": "true"}, Writer.APPLY)))
+OURS = json.loads(encode_flow(changed(None, {"topics": "two", "enabled": "true"}, DecidedBy.APPLY)))
 
 
 def flow_record(**fields: object) -> bytes:

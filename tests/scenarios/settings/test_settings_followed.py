@@ -12,8 +12,8 @@ import pytest
 from mm2py.connector import Flow
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import FetchRequest
-from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer
-from mm2py.shared_settings.config_log import Written
+from mm2py.records.connector_config import FLOW_KEY, DecidedBy, FlowConfig
+from mm2py.shared_settings.config_log import SettingsWritten
 from mm2py.shared_settings.flow_config import changed
 from mm2py_connectors.source.discovery import remote_topics
 from tests.fakes.broker.record_batch import Record
@@ -38,8 +38,8 @@ async def apply(world: SharedWorld, flow: Flow = FLOW, **settings: str) -> int:
     await log.read_patiently(world.rng)
     stored = log.config
     assert stored is not None
-    outcome = await log.write(changed(stored, {**stored.properties, **settings}, Writer.APPLY), instead_of=stored)
-    assert isinstance(outcome, Written)
+    outcome = await log.write(changed(stored, {**stored.properties, **settings}, DecidedBy.APPLY), instead_of=stored)
+    assert isinstance(outcome, SettingsWritten)
     return outcome.config.version
 
 
@@ -313,7 +313,7 @@ async def test_apply_on_the_command_line_makes_running_workers_use_this_file_onc
     late = world.start({"topics": "t.*"}, apply=True)
     await world.until(lambda: "A.t1" in world.target.topics)
     await reach_all(world, 2)
-    assert (await stored(world)).by is Writer.APPLY
+    assert (await stored(world)).by is DecidedBy.APPLY
     version = await apply(world, **{"source.consumer.isolation.level": "read_committed", "topics": "t0"})
     await reach_all(world, version)
     await asyncio.sleep(10)
@@ -339,7 +339,7 @@ async def test_a_file_that_disables_a_flow_does_so_for_all_workers_once_with_app
         before = copies(world, "t0")
         await asyncio.sleep(20)
         assert copies(world, "t0") == before
-        assert ((await stored(world)).by, (await stored(world)).properties["enabled"]) == (Writer.APPLY, "false")
+        assert ((await stored(world)).by, (await stored(world)).properties["enabled"]) == (DecidedBy.APPLY, "false")
         version = await apply(world, enabled="true")
         await world.until(lambda: copies(world, "t0") > before, within_s=5)
         await asyncio.sleep(20)
@@ -368,7 +368,7 @@ async def test_a_file_that_disables_a_flow_does_not_touch_the_settings_of_mirror
     await put_as_mm2(world, BY_MM2)
     world.start(OFF_HERE, apply=True)
     await asyncio.sleep(10)
-    assert (await stored(world)).by is Writer.MM2
+    assert (await stored(world)).by is DecidedBy.MM2
 
 
 async def test_workers_that_start_together_with_a_changed_file_store_it() -> None:

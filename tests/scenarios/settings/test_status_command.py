@@ -16,6 +16,7 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
 from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
+from mm2py.flow_clusters import Connected
 from mm2py.group.control_log import ControlLog
 from mm2py.group.membership import GroupState
 from mm2py.group.state_snapshot import read_snapshot, snapshot_text
@@ -37,10 +38,10 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
-from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PART_S, PROBE_S, Side
+from mm2py.status.cluster_inquiry import FAILING_S, HELD_UP_S, PART_S, PROBE_S, InquirySide
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 from mm2py.status.facts import FlowFacts, GroupFacts
-from mm2py.status.inquiry import Connected, Inquiry
+from mm2py.status.inquiry import Inquiry
 from mm2py.status.mm2_inquiry import Mm2Inquiry
 from mm2py.topics.names import control_log
 from tests.fakes.broker.broker_model import ClusterModel, Record
@@ -742,7 +743,7 @@ async def test_a_target_that_does_not_tell_of_mirrormaker_2_costs_a_look_two_sec
     flow, group = FlowFacts(scene.settings), GroupFacts(ClusterAlias("B"), "mm2py", "log", None)
 
     async def told() -> str:
-        asking = Mm2Inquiry({ClusterAlias("B"): Side(ClusterAlias("B"), scene.target)})
+        asking = Mm2Inquiry({ClusterAlias("B"): InquirySide(ClusterAlias("B"), scene.target)})
         begun_s = scene.clock.monotonic()
         (found,) = await asking.look([flow], [group], scene.clock.wall_ms())
         assert scene.clock.monotonic() - begun_s < 2.1
@@ -758,7 +759,7 @@ async def test_a_target_that_does_not_tell_of_mirrormaker_2_costs_a_look_two_sec
 
 async def test_a_part_that_fails_just_when_its_time_is_over_is_told_and_ends_no_look() -> None:
     """A request timed out after the thirty seconds that the part had, and the look ended with a RuntimeError."""
-    side = Side(ClusterAlias("B"), World(1).target)
+    side = InquirySide(ClusterAlias("B"), World(1).target)
 
     async def ask() -> None:
         try:

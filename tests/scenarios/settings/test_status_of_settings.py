@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mm2py.records.connector_config import FLOW_KEY, FlowConfig, Writer, encode_flow
+from mm2py.records.connector_config import FLOW_KEY, DecidedBy, FlowConfig, encode_flow
 from mm2py.records.control_record import Beat
-from mm2py.shared_settings.config_log import Written, ensure_configs_topic
+from mm2py.shared_settings.config_log import SettingsWritten, ensure_configs_topic
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_report
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import Report, report_of
@@ -32,12 +32,14 @@ STORED = {
 """The settings of A->B in FILE."""
 
 
-async def store(scene: Scene, settings: Mapping[str, str], *, by: Writer = Writer.APPLY, version: int = 2) -> None:
+async def store(
+    scene: Scene, settings: Mapping[str, str], *, by: DecidedBy = DecidedBy.APPLY, version: int = 2
+) -> None:
     """Store settings as a worker or an operator does."""
     properties = {name: value for name, value in {**STORED, **settings}.items() if value}
     log = await log_of(scene, f"operator-{scene.rng.random()}")
     await log.read_patiently(scene.rng)
-    assert isinstance(await log.write(FlowConfig(properties, by, version), instead_of=log.config), Written)
+    assert isinstance(await log.write(FlowConfig(properties, by, version), instead_of=log.config), SettingsWritten)
 
 
 async def looked_at(world: SharedWorld, *, source_answers: bool = True, **extra: str) -> Report:
@@ -241,7 +243,7 @@ async def test_unreadable_settings_are_named_and_the_rest_is_shown_by_the_file(t
 async def test_settings_of_a_newer_mm2py_are_named_with_its_version(tmp_path: Path) -> None:
     scene = Scene(9, tmp_path)
     await store(scene, {})
-    younger: dict[str, Any] = json.loads(encode_flow(FlowConfig({}, Writer.FILE, 9, written_by="9.9.9")))
+    younger: dict[str, Any] = json.loads(encode_flow(FlowConfig({}, DecidedBy.FILE, 9, written_by="9.9.9")))
     await put(scene, (FLOW_KEY, json.dumps({**younger, "readable_from": 99}).encode()))
     found = await scene.found()
     assert found["exit_code"] == EXIT_FAILED

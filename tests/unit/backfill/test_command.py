@@ -10,7 +10,7 @@ from mm2py.backfill.hold import NotHeld, outlives_failed_start, refuse_held, ref
 from mm2py.cli.backfill import _complete, driver_name, nothing_new, parse_arguments, slots_of, where_of, with_attempts
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
-from mm2py.records.backfill_record import Backfill, Range, State
+from mm2py.records.backfill_record import Backfill, BackfillState, Range
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_driver_that_wrote_just_now_runs_and_one_that_is_silent_is_dead() -> N
     with pytest.raises(NotHeld, match="wrote 5 s ago"):
         refuse_living_driver(backfill, 105_000)
     refuse_living_driver(backfill, 121_000)
-    refuse_living_driver(Backfill("0badcafe", {}, (), state=State.DONE, seen_at_ms=100_000), 100_001)
+    refuse_living_driver(Backfill("0badcafe", {}, (), state=BackfillState.DONE, seen_at_ms=100_000), 100_001)
 
 
 def test_a_topic_has_one_backfill_at_a_time() -> None:
@@ -87,7 +87,7 @@ def test_a_topic_has_one_backfill_at_a_time() -> None:
     with pytest.raises(NotHeld, match="--abandon 0badcafe"):
         refuse_held(["a", "t"], [other])
     refuse_held(["a"], [other])
-    refuse_held(["t"], [Backfill("0badcafe", {"t": {}}, (), state=State.STOPPED)])
+    refuse_held(["t"], [Backfill("0badcafe", {"t": {}}, (), state=BackfillState.STOPPED)])
 
 
 @pytest.mark.parametrize(

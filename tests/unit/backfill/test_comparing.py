@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mm2py.backfill.verifying import merkle, ranges
 from mm2py.backfill.verifying.comparing import RangeComparison
-from mm2py.backfill.verifying.finding import Kind, first_difference, placed_records, side_by_side
+from mm2py.backfill.verifying.finding import DifferenceKind, first_difference, placed_records, side_by_side
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.records import placed
@@ -119,7 +119,7 @@ def test_a_changed_record_is_shown_beside_its_original() -> None:
     changed[4] = record(4, "other")
     found = difference(logs_of(records, [None, *changed], [(at, at + 1) for at in range(9)]))
     assert (found.kind, found.source_offset, found.target_offset, found.what) == (
-        Kind.DIFFERENT,
+        DifferenceKind.DIFFERENT,
         4,
         5,
         "different: value",
@@ -140,11 +140,11 @@ def test_a_foreign_record_and_one_that_was_not_copied_are_differences() -> None:
     logs = logs_of(records, [*records[:2], record(99), *records[2:]], pairs)
     assert not is_equal(compare(logs))
     found = difference(logs)
-    assert (found.kind, found.target_offset, found.source) == (Kind.FOREIGN, 2, None)
+    assert (found.kind, found.target_offset, found.source) == (DifferenceKind.FOREIGN, 2, None)
     logs = logs_of(records, [*records[:2], *records[3:]], [(0, 0), (1, 1), (3, 2), (4, 3), (5, 4)])
     assert not is_equal(compare(logs))
     found = difference(logs)
-    assert (found.kind, found.source_offset, found.target) == (Kind.NO_COPY, 2, None)
+    assert (found.kind, found.source_offset, found.target) == (DifferenceKind.NO_COPY, 2, None)
 
 
 def test_a_batch_with_a_length_near_2_63_cannot_be_decoded_and_nothing_else_goes_wrong() -> None:

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.backfill.pipeline.expressions import Expressions
-from mm2py.backfill.plan import TASKS_A_SLOT, TASKS_MOST, PartitionFacts, Plan, make_plan, retention_warned_of
+from mm2py.backfill.plan import TASKS_A_SLOT, TASKS_MOST, BackfillFacts, BackfillPlan, make_plan, retention_warned_of
 from mm2py.cli.backfill_printout import duration_text, plan_text
 from mm2py.records.backfill_record import Range
 
 TB = 10**12
 
 
-def planned(*partitions: PartitionFacts, slots: int = 2, rate: int | None = None) -> Plan:
+def planned(*partitions: BackfillFacts, slots: int = 2, rate: int | None = None) -> BackfillPlan:
     return make_plan(
         partitions,
         slots=slots,
@@ -25,8 +25,8 @@ def planned(*partitions: PartitionFacts, slots: int = 2, rate: int | None = None
     )
 
 
-def part(number: int, *, first: int = 0, seam: int = 100, size: int | None = 1_000, **more: int) -> PartitionFacts:
-    return PartitionFacts("orders", number, 0, 100, first, seam, size, **more)
+def part(number: int, *, first: int = 0, seam: int = 100, size: int | None = 1_000, **more: int) -> BackfillFacts:
+    return BackfillFacts("orders", number, 0, 100, first, seam, size, **more)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=40), st.integers(1, 8))
@@ -37,7 +37,7 @@ def test_each_partition_is_in_exactly_one_task(sizes: list[int], slots: int) -> 
 
 
 def test_on_a_cluster_each_partition_has_a_task_up_to_a_bound() -> None:
-    facts = [PartitionFacts("t", number, 0, 100, 0, 100, 1_000) for number in range(TASKS_MOST + 100)]
+    facts = [BackfillFacts("t", number, 0, 100, 0, 100, 1_000) for number in range(TASKS_MOST + 100)]
     make = {"missing_topics": [], "bytes_per_second_max": None, "memory_bytes_a_task": 1}
     assert len(make_plan(facts[:30], slots=None, **make).tasks) == 30
     assert len(make_plan(facts, slots=None, **make).tasks) == TASKS_MOST
@@ -80,7 +80,7 @@ def test_the_ranges_are_those_of_the_partitions() -> None:
 
 
 def test_a_filtered_backfill_has_a_task_for_each_partition() -> None:
-    facts = [PartitionFacts("t", number, 0, 100, 0, 100) for number in (2, 0, 1)]
+    facts = [BackfillFacts("t", number, 0, 100, 0, 100) for number in (2, 0, 1)]
     plan = make_plan(
         facts, slots=1, missing_topics=[], bytes_per_second_max=None, memory_bytes_a_task=1, is_filtered=True
     )
@@ -89,7 +89,7 @@ def test_a_filtered_backfill_has_a_task_for_each_partition() -> None:
 
 def test_a_plan_of_a_hundred_terabytes_takes_no_five_seconds() -> None:
     """Made-up sizes: 20,000 partitions of 5 GB. CPU time counts, as others use the machine."""
-    facts = [PartitionFacts(f"t{n // 100}", n % 100, 0, 5 * 10**6, 0, 5 * 10**6, 5 * 10**9) for n in range(20_000)]
+    facts = [BackfillFacts(f"t{n // 100}", n % 100, 0, 5 * 10**6, 0, 5 * 10**6, 5 * 10**9) for n in range(20_000)]
     begun_s = time.process_time()
     plan = planned(*facts, slots=64)
     text = plan_text(plan, "A->B", Expressions(), as_json=False)

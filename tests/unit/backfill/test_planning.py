@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mm2py.backfill.verifying import ranges
 from mm2py.backfill.verifying.planning import (
-    PartitionFacts,
     PartitionPlan,
+    VerifyFacts,
     Why,
     numbered,
     plan_partition,
@@ -37,7 +37,7 @@ def ledger(*entries: Entry, start: tuple[int, int] = (0, 0), whole: bool = True,
 def plan(
     ledgers: Sequence[NumberedLedger], source: tuple[int, int], target: tuple[int, int], **more: Any
 ) -> PartitionPlan:
-    return plan_partition(PartitionFacts("t", 0, "A.t", ledgers, source, target, **more))
+    return plan_partition(VerifyFacts("t", 0, "A.t", ledgers, source, target, **more))
 
 
 def left_out(found: PartitionPlan) -> list[tuple[str, int, int]]:

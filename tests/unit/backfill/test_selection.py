@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from mm2py.backfill.selection import Selection, selection_of
+from mm2py.backfill.selection import SettingsSelection, selection_of
 from mm2py.errors import ConfigError
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.shared_settings.follow import merged_or_file
 from tests.scenarios.config_world import file_of
 
 
-def found(file: Mapping[str, str], stored: FlowConfig | None, *topics: str) -> Selection | None:
+def found(file: Mapping[str, str], stored: FlowConfig | None, *topics: str) -> SettingsSelection | None:
     settings_file = file_of(file)
     (by_file,) = settings_file.configuration().flows
     settings = merged_or_file(settings_file, by_file, stored)
@@ -21,14 +21,14 @@ def found(file: Mapping[str, str], stored: FlowConfig | None, *topics: str) -> S
 
 
 def config(**properties: str) -> FlowConfig:
-    return FlowConfig({"enabled": "true", **properties}, Writer.FILE, 3)
+    return FlowConfig({"enabled": "true", **properties}, DecidedBy.FILE, 3)
 
 
 def test_only_the_topics_are_added_and_what_else_differs_is_named() -> None:
     selection = found({"topics": "one,t.0,seven", "offset.lag.max": "9"}, config(topics="one"), "t.0")
     assert selection is not None
     assert selection.wanted.properties == {"enabled": "true", "topics": "one,t\\.0"}
-    assert (selection.wanted.by, selection.wanted.version) == (Writer.APPLY, 4)
+    assert (selection.wanted.by, selection.wanted.version) == (DecidedBy.APPLY, 4)
     assert [one.name for one in selection.added] == ["topics"]
     assert [one.name for one in selection.left] == ["offset.lag.max", "topics"]
     chosen = [topic for topic in ("one", "t.0", "tx0", "seven") if selection.settings.replicates(topic)]
@@ -44,7 +44,7 @@ def test_nothing_is_stored_where_the_topics_are_selected_or_no_settings_are_stor
 
 
 def test_the_settings_that_mirrormaker_2_wrote_over_ours_do_not_count() -> None:
-    by_mm2 = FlowConfig({"enabled": "true", "topics": "java"}, Writer.MM2, 0, previous=config(topics="one"))
+    by_mm2 = FlowConfig({"enabled": "true", "topics": "java"}, DecidedBy.MM2, 0, previous=config(topics="one"))
     selection = found({"topics": "one,two"}, by_mm2, "two")
     assert selection is not None
     assert selection.wanted.properties["topics"] == "one,two"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mm2py.cli import main as cli
-from mm2py.cli.commands import COMMANDS, Command, find
+from mm2py.cli.commands import COMMANDS, CommandRow, find
 from mm2py.cli.main import main, parse_arguments, recopies_of
 from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
@@ -233,7 +233,7 @@ def test_the_help_lists_the_commands_a_line_each(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_each_command_has_a_help_with_examples_that_it_takes(run: Run, command: Command) -> None:
+def test_each_command_has_a_help_with_examples_that_it_takes(run: Run, command: CommandRow) -> None:
     helped = run("help", command.name)
     assert helped == run(command.name, "--help")
     assert (helped[0], helped[2]) == (0, "")

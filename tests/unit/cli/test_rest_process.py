@@ -20,7 +20,7 @@ import pytest
 
 from mm2py.cli.rest_process import (
     ENDS_MOST_S,
-    Bound,
+    BoundSocket,
     RestProcess,
     addresses,
     adopt,
@@ -48,9 +48,9 @@ class Bind:
     def __init__(self) -> None:
         self.out = io.StringIO()
         self.log = make_logger("info", "json", self.out)
-        self.bound: list[Bound] = []
+        self.bound: list[BoundSocket] = []
 
-    def __call__(self, *listeners: Listener, is_explicit: bool = True, number: int = 1) -> list[Bound]:
+    def __call__(self, *listeners: Listener, is_explicit: bool = True, number: int = 1) -> list[BoundSocket]:
         self.bound += bind(RestSettings(listeners, is_explicit), self.log, number=number)
         return self.bound
 

@@ -25,10 +25,9 @@ from deploy.local.python_path import python_path
 from mm2py.cli.main import parse_arguments
 from mm2py.cli.supervision import (
     HEALTHY_AFTER_S,
-    Drain,
     DrainOverdue,
+    DrainWorkers,
     Effect,
-    Ended,
     Event,
     Finish,
     Kill,
@@ -37,6 +36,7 @@ from mm2py.cli.supervision import (
     Signalled,
     Start,
     Supervision,
+    WorkerEnded,
 )
 from mm2py.cli.supervisor import Parent, name_of_signal, own_command, watch_parent, worker_arguments, worker_count
 from mm2py.errors import ConfigError
@@ -71,7 +71,7 @@ def decide(parent: Supervision, *events: Event) -> list[Effect]:
 
 def ends(*codes: int | None) -> list[Event]:
     """Worker 1 ends with the first code, worker 2 with the second, ..."""
-    return [Ended(number, code, 1.0) for number, code in enumerate(codes, start=1)]
+    return [WorkerEnded(number, code, 1.0) for number, code in enumerate(codes, start=1)]
 
 
 # -- a worker ends -----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_all_workers_start_side_by_side() -> None:
 @pytest.mark.parametrize("code", [KILLED, -signal.SIGSEGV, -signal.SIGTERM, 0, 1, 3, 130, None])
 def test_a_worker_that_ends_while_others_run_restarts_after_a_pause(code: int | None) -> None:
     parent = supervision(2)
-    assert decide(parent, Ended(2, code, 1.0)) == [Pause(2, 1.0)]
+    assert decide(parent, WorkerEnded(2, code, 1.0)) == [Pause(2, 1.0)]
     assert parent.running == (1,)
     assert parent.step(PauseOver(2)) == [Start(2)]
     assert parent.running == (1, 2)
@@ -93,17 +93,17 @@ def test_a_worker_that_ends_while_others_run_restarts_after_a_pause(code: int | 
 def test_pauses_grow_to_half_a_minute_for_the_worker_that_dies_and_for_no_other() -> None:
     parent = supervision(2)
     for pause_s in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
-        assert parent.step(Ended(1, KILLED, 5.0)) == [Pause(1, pause_s)]
+        assert parent.step(WorkerEnded(1, KILLED, 5.0)) == [Pause(1, pause_s)]
         parent.step(PauseOver(1))
-    assert parent.step(Ended(2, KILLED, 5.0)) == [Pause(2, 1.0)]
+    assert parent.step(WorkerEnded(2, KILLED, 5.0)) == [Pause(2, 1.0)]
 
 
 def test_two_good_minutes_forgive_all_earlier_deaths() -> None:
     parent = supervision(2)
     for _ in range(5):
-        parent.step(Ended(1, KILLED, HEALTHY_AFTER_S - 1))
+        parent.step(WorkerEnded(1, KILLED, HEALTHY_AFTER_S - 1))
         parent.step(PauseOver(1))
-    assert parent.step(Ended(1, KILLED, HEALTHY_AFTER_S)) == [Pause(1, 1.0)]
+    assert parent.step(WorkerEnded(1, KILLED, HEALTHY_AFTER_S)) == [Pause(1, 1.0)]
 
 
 def test_when_no_worker_has_a_flow_left_to_run_all_is_over_with_1() -> None:
@@ -116,25 +116,25 @@ def test_a_worker_that_died_otherwise_may_still_have_flows_to_run() -> None:
 
 
 def test_a_worker_that_runs_again_is_not_counted_by_its_last_end() -> None:
-    assert decide(supervision(2), Ended(1, 1, 1.0), PauseOver(1), Ended(2, 1, 1.0)) == [Pause(2, 1.0)]
+    assert decide(supervision(2), WorkerEnded(1, 1, 1.0), PauseOver(1), WorkerEnded(2, 1, 1.0)) == [Pause(2, 1.0)]
 
 
 def test_a_refused_file_stops_all_workers_and_ends_with_2() -> None:
     parent = supervision(3)
-    (drain,) = decide(parent, Ended(2, 2, 1.0))
-    assert isinstance(drain, Drain)
+    (drain,) = decide(parent, WorkerEnded(2, 2, 1.0))
+    assert isinstance(drain, DrainWorkers)
     assert drain.workers == (1, 3)
-    assert parent.step(Ended(1, 0, 2.0)) == []
-    assert parent.step(Ended(3, 2, 2.0)) == [Finish(2)]
+    assert parent.step(WorkerEnded(1, 0, 2.0)) == []
+    assert parent.step(WorkerEnded(3, 2, 2.0)) == [Finish(2)]
 
 
 def test_a_file_that_went_bad_meanwhile_stops_nobody_who_runs_and_is_tried_again() -> None:
     """The file is saved by halves while worker 3 dies of too little memory."""
     parent = supervision(3)
-    assert decide(parent, Ended(3, KILLED, 5.0), PauseOver(3), Ended(3, 2, 0.5)) == [Pause(3, 2.0)]
+    assert decide(parent, WorkerEnded(3, KILLED, 5.0), PauseOver(3), WorkerEnded(3, 2, 0.5)) == [Pause(3, 2.0)]
     assert parent.running == (1, 2)
     assert parent.step(PauseOver(3)) == [Start(3)]
-    assert decide(parent, Ended(3, 2, 0.5)) == [Pause(3, 4.0)]
+    assert decide(parent, WorkerEnded(3, 2, 0.5)) == [Pause(3, 4.0)]
 
 
 def test_when_all_died_of_something_else_and_are_refused_their_file_they_wait_for_a_better_one() -> None:
@@ -144,14 +144,14 @@ def test_when_all_died_of_something_else_and_are_refused_their_file_they_wait_fo
 
 
 def test_a_worker_that_could_not_be_started_has_not_run_before() -> None:
-    (drain,) = decide(supervision(2), Ended(2, None, 0.0), PauseOver(2), Ended(2, 2, 0.5))
-    assert isinstance(drain, Drain)
+    (drain,) = decide(supervision(2), WorkerEnded(2, None, 0.0), PauseOver(2), WorkerEnded(2, 2, 0.5))
+    assert isinstance(drain, DrainWorkers)
 
 
 def test_the_first_signal_while_a_refused_file_stops_all_lets_them_drain() -> None:
     parent = supervision(2)
-    assert decide(parent, Ended(1, 2, 1.0), Signalled()) == []
-    assert parent.step(Ended(2, 0, 1.0)) == [Finish(2)]
+    assert decide(parent, WorkerEnded(1, 2, 1.0), Signalled()) == []
+    assert parent.step(WorkerEnded(2, 0, 1.0)) == [Finish(2)]
 
 
 # -- a stop ------------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_one_worker_that_did_not_drain_makes_the_exit_code_1(codes: Sequence[int
 
 @pytest.mark.parametrize("code", [KILLED, 2, 130, None, -signal.SIGHUP])
 def test_a_worker_that_dies_while_it_drains_has_not_drained(code: int) -> None:
-    assert decide(supervision(1), Signalled(), Ended(1, code, 1.0)) == [Finish(1)]
+    assert decide(supervision(1), Signalled(), WorkerEnded(1, code, 1.0)) == [Finish(1)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -174,11 +174,11 @@ def test_a_worker_that_was_signalled_before_it_began_had_nothing_to_drain(number
 
 def test_a_stop_does_not_wait_for_a_worker_that_pauses_and_does_not_call_it_drained() -> None:
     parent = supervision(2)
-    (drain,) = decide(parent, Ended(1, KILLED, 1.0), Signalled())
-    assert isinstance(drain, Drain)
+    (drain,) = decide(parent, WorkerEnded(1, KILLED, 1.0), Signalled())
+    assert isinstance(drain, DrainWorkers)
     assert drain.workers == (2,)
     assert parent.step(PauseOver(1)) == []
-    assert parent.step(Ended(2, 0, 1.0)) == [Finish(1)]
+    assert parent.step(WorkerEnded(2, 0, 1.0)) == [Finish(1)]
 
 
 @pytest.mark.parametrize(("code", "result"), [(0, 0), (KILLED, 1)])
@@ -188,19 +188,19 @@ def test_a_stop_while_all_workers_pause_ends_at_once(code: int, result: int) -> 
 
 def test_a_second_signal_ends_all_that_still_run_and_the_exit_code_is_130() -> None:
     parent = supervision(3)
-    (kill,) = decide(parent, Signalled(), Ended(2, 0, 1.0), Signalled())
+    (kill,) = decide(parent, Signalled(), WorkerEnded(2, 0, 1.0), Signalled())
     assert isinstance(kill, Kill)
     assert kill.workers == (1, 3)
-    assert parent.step(Ended(1, KILLED, 1.0)) == []
-    assert parent.step(Ended(3, KILLED, 1.0)) == [Finish(130)]
+    assert parent.step(WorkerEnded(1, KILLED, 1.0)) == []
+    assert parent.step(WorkerEnded(3, KILLED, 1.0)) == [Finish(130)]
 
 
 def test_workers_that_hang_while_they_drain_are_killed_and_the_exit_code_is_1() -> None:
     parent = supervision(2)
-    (kill,) = decide(parent, Signalled(), Ended(1, 0, 1.0), DrainOverdue())
+    (kill,) = decide(parent, Signalled(), WorkerEnded(1, 0, 1.0), DrainOverdue())
     assert isinstance(kill, Kill)
     assert kill.workers == (2,)
-    assert parent.step(Ended(2, KILLED, 60.0)) == [Finish(1)]
+    assert parent.step(WorkerEnded(2, KILLED, 60.0)) == [Finish(1)]
 
 
 @pytest.mark.walk(range(20))
@@ -211,7 +211,9 @@ def test_whatever_happens_a_parent_ends_exactly_when_none_runs_and_none_is_to_be
     pausing: set[int] = set()
     signals, finished = 0, None
     while finished is None:
-        choices: list[Event] = [Ended(n, rng.choice([0, 1, 2, KILLED, None]), rng.choice([1, 200])) for n in running]
+        choices: list[Event] = [
+            WorkerEnded(n, rng.choice([0, 1, 2, KILLED, None]), rng.choice([1, 200])) for n in running
+        ]
         choices += [PauseOver(n) for n in pausing]
         choices += [Signalled()] if rng.random() < 0.1 else []
         if not choices:
@@ -219,7 +221,7 @@ def test_whatever_happens_a_parent_ends_exactly_when_none_runs_and_none_is_to_be
         event = rng.choice(choices)
         signals += isinstance(event, Signalled)
         match event:
-            case Ended(number):
+            case WorkerEnded(number):
                 running.remove(number)
             case PauseOver(number):
                 pausing.remove(number)
@@ -233,7 +235,7 @@ def test_whatever_happens_a_parent_ends_exactly_when_none_runs_and_none_is_to_be
                 case Pause(number):
                     assert number not in running | pausing
                     pausing.add(number)
-                case Drain(numbers) | Kill(numbers):
+                case DrainWorkers(numbers) | Kill(numbers):
                     assert set(numbers) == running
                 case Finish(code):
                     finished = code

@@ -23,7 +23,7 @@ from mm2py.config.flow_properties import (
 )
 from mm2py.config.kinds import addresses
 from mm2py.config.layers import connector_config
-from mm2py.config.properties import Entry
+from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Status
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
@@ -107,7 +107,7 @@ def test_no_known_setting_of_a_connection_gets_through_from_any_place() -> None:
     assert {"ssl.keystore.password", "sasl.jaas.config", "bootstrap.servers", "listeners"} <= forbidden
     for name in forbidden:
         texts = [f"{level}{client}{name}" for level in LEVELS for client in CLIENTS]
-        file = {text: Entry(HIDDEN, text, 1) for text in texts}
+        file = {text: PropertyEntry(HIDDEN, text, 1) for text in texts}
         found = flow_properties(file, FLOW)
         assert HIDDEN not in found.values(), (name, found)
 
@@ -126,7 +126,7 @@ def test_a_key_that_nobody_knows_never_gets_through(
     key = f"{level}{client}{name}"
     if not name or (not word and (client + name in stored_keys() or name in stored_keys())):
         return
-    assert HIDDEN not in flow_properties({key: Entry(HIDDEN, key, 1)}, FLOW).values()
+    assert HIDDEN not in flow_properties({key: PropertyEntry(HIDDEN, key, 1)}, FLOW).values()
     raw = {f"{client}{name}": HIDDEN}
     assert HIDDEN not in properties_of_connector(raw).values()
 

@@ -13,7 +13,7 @@ from mm2py.config.layers import (
     flow_layers,
     worker_config,
 )
-from mm2py.config.properties import Entry, parse_properties
+from mm2py.config.properties import PropertyEntry, parse_properties
 from mm2py.connector import ClusterAlias, Flow
 
 A_TO_B = Flow(ClusterAlias("A"), ClusterAlias("B"))
@@ -139,5 +139,5 @@ def test_without_addresses_the_data_producer_has_none() -> None:
 
 def test_every_value_keeps_where_it_was_written() -> None:
     layers = flow_layers(file("", "A.consumer.client.id=x"), A_TO_B)
-    assert layers.consumer["client.id"] == Entry("x", "A.consumer.client.id", 2)
+    assert layers.consumer["client.id"] == PropertyEntry("x", "A.consumer.client.id", 2)
     assert layers.worker["group.id"].line is None

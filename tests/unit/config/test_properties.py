@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mm2py.config.properties import Entry, Properties, parse_properties, read_properties
+from mm2py.config.properties import Properties, PropertyEntry, parse_properties, read_properties
 from mm2py.errors import ConfigError
 from mm2py.secret import (
     CLIENT_NAMES,
@@ -100,7 +100,7 @@ def test_a_broken_escape_is_an_error_with_its_line(text: bytes) -> None:
 
 def test_of_equal_keys_the_last_counts_and_a_warning_says_so() -> None:
     properties = parse_properties(b"a=1\nb=2\na=3\n")
-    assert properties.entries["a"] == Entry("3", "a", 3)
+    assert properties.entries["a"] == PropertyEntry("3", "a", 3)
     assert properties.warnings == ("line 3: a is set again (first in line 1); the last one counts",)
 
 
@@ -193,8 +193,8 @@ SECRET_KEYS = [
 def test_values_of_keys_that_may_hold_secrets_are_never_shown(key: str) -> None:
     assert may_hold_secret(key)
     assert shown_value(key, "canary") == HIDDEN
-    assert "canary" not in repr(Entry("canary", key, 1))
-    assert "canary" not in repr(Properties({key: Entry("canary", key, 1)}))
+    assert "canary" not in repr(PropertyEntry("canary", key, 1))
+    assert "canary" not in repr(Properties({key: PropertyEntry("canary", key, 1)}))
 
 
 @pytest.mark.parametrize(

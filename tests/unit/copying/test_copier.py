@@ -22,11 +22,11 @@ from mm2py.copying.events import (
     GapFound,
     Need,
     OffsetsFound,
+    OperatorNotice,
     PositionStored,
     ProduceLost,
     ProduceRefused,
     Reconciled,
-    Report,
     RestartAsked,
     SettingsChanged,
     TargetWhole,
@@ -251,7 +251,7 @@ def test_an_acknowledgement_that_leaves_a_hole_stops_the_partition() -> None:
     copier.handle(ProduceRefused(second.token, 19, None, 0.0))
     effects = copier.handle(Acked(third.token, 10, 0.0))
     assert type(copier.state) is Stopped
-    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
+    assert [effect.event for effect in effects if isinstance(effect, OperatorNotice)] == ["target.out_of_order"]
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -275,7 +275,7 @@ def test_a_batch_that_may_be_stored_before_one_that_is_comes_again_and_is_recogn
     else:
         effects = copier.handle(ProduceRefused(again.token, 45, None, 1e6))
         assert type(copier.state) is Stopped, "a reconciliation by sequences would take it for stored"
-        assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
+        assert [effect.event for effect in effects if isinstance(effect, OperatorNotice)] == ["target.out_of_order"]
 
 
 def test_a_repeat_that_is_refused_while_the_next_one_is_stored_leaves_no_hole() -> None:
@@ -424,7 +424,7 @@ def test_draining_ends_whatever_is_learned_meanwhile(event: Reconciled | Diverge
 
 def test_a_missing_right_is_reported_once_and_tried_again() -> None:
     copier = copying()
-    assert [type(effect) for effect in copier.handle(FetchRefused(29, 0.0))] == [Report]
+    assert [type(effect) for effect in copier.handle(FetchRefused(29, 0.0))] == [OperatorNotice]
     assert copier.resume_at_s == 10.0
     copier.handle(Tick(10.0))
     assert copier.handle(FetchRefused(29, 10.0)) == [], "the operator knows"
@@ -437,7 +437,7 @@ def test_a_right_that_is_missing_once_more_is_reported_once_more() -> None:
     copier.handle(fetched(copier, [batch(0, 10)]))
     (sending,) = send_all(copier)
     copier.handle(Acked(sending.token, 0, 0.0))
-    assert [type(effect) for effect in copier.handle(FetchRefused(29, 2e6))] == [Report]
+    assert [type(effect) for effect in copier.handle(FetchRefused(29, 2e6))] == [OperatorNotice]
 
 
 def test_expired_offsets_are_reported_with_their_range_and_copying_goes_on() -> None:
@@ -500,7 +500,7 @@ def test_a_fault_is_met_when_all_before_it_is_stored() -> None:
     assert not copier.wants_fetch
     (first,) = send_all(copier)
     effects = copier.handle(Acked(first.token, 0, 0.0))
-    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["source.too_large"]
+    assert [effect.event for effect in effects if isinstance(effect, OperatorNotice)] == ["source.too_large"]
     assert "source offset 10" in copier.reason
     assert type(copier.state) is Waiting
     copier.handle(Tick(1e6))
@@ -516,7 +516,9 @@ def test_a_damaged_batch_is_read_again_before_the_source_is_blamed(kind: str) ->
         copier.handle(Tick(copier.resume_at_s or 0.0))
         assert copier.wants_fetch
     effects = copier.handle(fetched(copier, [], fault=fault))
-    assert [effect.event for effect in effects if isinstance(effect, Report)] == [f"source.{kind.replace(' ', '_')}"]
+    assert [effect.event for effect in effects if isinstance(effect, OperatorNotice)] == [
+        f"source.{kind.replace(' ', '_')}"
+    ]
 
 
 def test_a_damaged_batch_that_came_whole_is_reported_once() -> None:
@@ -524,7 +526,7 @@ def test_a_damaged_batch_that_came_whole_is_reported_once() -> None:
     copier.handle(fetched(copier, [], fault=Fault("crc mismatch", 0, None, "it is damaged")))
     copier.handle(Tick(1e6))
     (report,) = copier.handle(fetched(copier, batches(0, 1), end=30))
-    assert isinstance(report, Report)
+    assert isinstance(report, OperatorNotice)
     assert report.event == "source.damaged"
     assert not copier.handle(fetched(copier, batches(10, 2)))
 
@@ -647,7 +649,7 @@ def test_whatever_happens_each_record_is_stored_once_and_in_order(seed: int) -> 
                 carry_out(copier.handle(PositionStored(identity)))
             elif effect is Need.TARGET_END:
                 carry_out(copier.handle(TargetWhole(copier.end_checks)))
-            assert not isinstance(effect, Report), f"seed {seed}: {effect}"
+            assert not isinstance(effect, OperatorNotice), f"seed {seed}: {effect}"
 
     for _ in range(5_000):
         now_s += 0.05

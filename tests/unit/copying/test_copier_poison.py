@@ -18,12 +18,12 @@ from mm2py.copying.events import (
     Effect,
     Fetched,
     Need,
+    OperatorNotice,
     Poison,
     PositionStored,
     ProduceRefused,
     Quarantined,
     Reconciled,
-    Report,
     Tick,
 )
 from mm2py.copying.in_flight import Sending
@@ -75,7 +75,7 @@ class PoisonedPartition(Partition):
                         self.carry_out(self.copier.handle(answer))
                     else:
                         self.answers_late.append(answer)
-                case Report():
+                case OperatorNotice():
                     self.reports.append(effect.event)
                 case _:
                     super().carry_out([effect])
@@ -184,7 +184,7 @@ def test_damage_is_no_poison(kind: str) -> None:
     for _ in range(DAMAGED_READS_MAX + 1):
         effects += copier.handle(Tick(1e6))
         effects += copier.handle(fetched(copier, [], fault=fault))
-    assert [type(effect) for effect in effects] == [Report]
+    assert [type(effect) for effect in effects] == [OperatorNotice]
     assert type(copier.state) is Waiting
 
 

@@ -23,10 +23,10 @@ from mm2py.copying.events import (
     FetchRefused,
     LimitsFound,
     Need,
+    OperatorNotice,
     PositionStored,
     ProduceLost,
     ProduceRefused,
-    Report,
     TargetWhole,
     Tick,
 )
@@ -109,7 +109,7 @@ class Partition:
                         max_message_bytes=min(limit, refused - 1),
                         merged_max_bytes=min(self.rules.merged_max_bytes, refused // 2),
                     )
-                case Report():
+                case OperatorNotice():
                     raise AssertionError(effect)
                 case _:
                     pass

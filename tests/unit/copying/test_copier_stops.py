@@ -12,10 +12,10 @@ from mm2py.copying.events import (
     Drain,
     GapFound,
     Need,
+    OperatorNotice,
     ProduceLost,
     ProduceRefused,
     Reconciled,
-    Report,
     SourceRewritten,
     TargetLost,
     UnexpectedMet,
@@ -114,7 +114,7 @@ def test_a_hole_in_the_copy_does_not_hide_what_the_target_has_lost() -> None:
     copier.handle(TargetLost(10, 6))
     assert not gaps(copier.handle(ProduceRefused(second.token, 19, None, 0.0)))
     effects = [*copier.handle(Acked(third.token, 6, 0.0))]
-    assert [effect.event for effect in effects if isinstance(effect, Report)] == ["target.out_of_order"]
+    assert [effect.event for effect in effects if isinstance(effect, OperatorNotice)] == ["target.out_of_order"]
     assert gaps(effects) == [("target-truncated", 9, 10)]
     assert copier.position.target_offset == 10 and not copier.has_untold_gaps
 

@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mm2py.copying.copier import Copier
-from mm2py.copying.events import Acked, Need, ProduceRefused, Reconciled, Report, TargetWhole, Tick
+from mm2py.copying.events import Acked, Need, OperatorNotice, ProduceRefused, Reconciled, TargetWhole, Tick
 from mm2py.copying.in_flight import Sending
 from mm2py.copying.partition_errors import (
     BLOCKED_PAUSE_S,
@@ -46,7 +46,7 @@ def refused(copier: Copier, sending: Sending, code: int) -> tuple[list[Need], li
     """Let the target refuse a batch; return what the copier asks for, and what it reports."""
     effects = copier.handle(ProduceRefused(sending.token, code, None, 0.0))
     return [each for each in effects if isinstance(each, Need)], [
-        each.event for each in effects if isinstance(each, Report)
+        each.event for each in effects if isinstance(each, OperatorNotice)
     ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mm2py.copying.planning.planner import plan
 from mm2py.copying.planning.steps import Outgoing, Step, TargetRules
-from mm2py.copying.recovery import Comparison, Tail, Walk, Writer
+from mm2py.copying.recovery import Comparison, LastWriter, SourceWalk, Tail
 from mm2py.offsets.recovered import matched_entries, recovered_entries
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records.batch import SEQUENCE_MODULUS, stamp
@@ -65,7 +65,7 @@ class Pair:
 
     def tail(self, at: int, sequence: int = 5, *, fence: int = FENCE, keep: bool = False, chunk: int = 1 << 30) -> Tail:
         part = self.state.partition("t", 0)
-        tail = Tail(at, Writer(P, E, sequence), fence_epoch=fence, keep_records=keep)
+        tail = Tail(at, LastWriter(P, E, sequence), fence_epoch=fence, keep_records=keep)
         tail.begin_at(part.log.log_start_offset)
         for _ in range(2 * len(part.log.batches) + 1):  # a batch behind a hole may have to come twice
             raws = [bytes(batch.raw) for batch in part.log.batches if batch.last_offset >= tail.next_offset]
@@ -80,7 +80,7 @@ class Pair:
         start = self.state.partition("s", 0).log.log_start_offset
         if not tail.stored:
             return source_at
-        walk = Walk(source_at, -1, tail.stored)
+        walk = SourceWalk(source_at, -1, tail.stored)
         over = start <= source_at and walk.take(self.steps(source_at, committed=committed))
         if over and walk.is_proven_by(tail):
             return walk.resume_offset
@@ -145,7 +145,7 @@ def test_copying_goes_on_at_the_record_behind_the_last_one_copied(
 
 def check_entries(pair: Pair, tail: Tail, sequence: int) -> None:
     """What the ledger is told of the tail is true of every record that both logs still have."""
-    walk = Walk(0, -1, tail.stored)
+    walk = SourceWalk(0, -1, tail.stored)
     if not tail.stored:
         return
     if walk.take(pair.steps(0)) and walk.is_proven_by(tail):
@@ -182,7 +182,7 @@ def _resume(pair: Pair, sequence: int) -> int:
     tail = pair.tail(0, sequence)
     if not tail.stored:
         return 0
-    walk = Walk(0, -1, tail.stored)
+    walk = SourceWalk(0, -1, tail.stored)
     if walk.take(pair.steps(0)) and walk.is_proven_by(tail):
         return walk.resume_offset
     comparison = Comparison(0, -1, pair.tail(0, sequence, keep=True))
@@ -213,7 +213,7 @@ def test_a_flipped_bit_in_a_read_of_the_target_never_changes_the_count(at: int) 
     for hurt, bit in product(range(len(raws)), range(8)):
         copies = [bytearray(raw) for raw in raws]
         copies[hurt][at] ^= 1 << bit
-        tail = Tail(0, Writer(P, E, 5), fence_epoch=FENCE)
+        tail = Tail(0, LastWriter(P, E, 5), fence_epoch=FENCE)
         assert not tail.take(memoryview(b"".join(copies)), high_watermark=6)
 
 
@@ -283,9 +283,9 @@ def aborted_between(pair: Pair) -> None:
     pair.produce(2)
 
 
-def committed_walk(pair: Pair) -> tuple[Walk, Tail]:
+def committed_walk(pair: Pair) -> tuple[SourceWalk, Tail]:
     tail = pair.tail(0)
-    walk = Walk(0, -1, tail.stored)
+    walk = SourceWalk(0, -1, tail.stored)
     assert walk.take(pair.steps(0, committed=True))
     return walk, tail
 
@@ -332,7 +332,7 @@ def test_a_tail_without_a_fence_ends_at_the_given_offset_and_counts_foreign_reco
     pair.state.producer().append("t", 0, [b"1", b"2"])
     pair.state.producer().append("t", 0, [b"3"])
     raw = b"".join(bytes(batch.raw) for batch in pair.state.partition("t", 0).log.batches)
-    tail = Tail(0, Writer(-2, 0, 0), fence_epoch=None, end=2)
+    tail = Tail(0, LastWriter(-2, 0, 0), fence_epoch=None, end=2)
     assert tail.take(memoryview(raw), high_watermark=3)
     assert [(met.first_offset, met.last_offset, met.records) for met in tail.foreign.values()] == [(0, 1, 2)]
 

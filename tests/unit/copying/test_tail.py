@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from mm2py.copying.recovery import REPEATED_FENCES_MOST, Tail, Writer
+from mm2py.copying.recovery import REPEATED_FENCES_MOST, LastWriter, Tail
 from mm2py.records.batch import stamp
 from tests.fakes.broker.record_batch import Record, build_batch, build_marker, parse_batch, rewrite
 
-WRITER = Writer(7, 0, 100)
+WRITER = LastWriter(7, 0, 100)
 FROM = 50
 
 
@@ -63,7 +63,7 @@ def test_what_another_incarnation_of_the_flow_wrote_is_not_foreign() -> None:
 
 def test_what_stands_behind_the_end_is_not_taken_where_offsets_before_it_were_cleaned_away() -> None:
     """Somebody has written from 50 to 52, and a cleaner has taken it: what begins at 53 is not between."""
-    tail = Tail(FROM, Writer(-2, 0, 0), fence_epoch=None, end=53)
+    tail = Tail(FROM, LastWriter(-2, 0, 0), fence_epoch=None, end=53)
     assert tail.take(memoryview(bytearray(batch(53, 100))), high_watermark=1_000)
     assert tail.foreign == {}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mm2py.connector import ClusterAlias, Flow, Kind
-from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, Fence, Planned, Situation, decide
+from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, FenceMember, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import GroupState
 from mm2py.group.state_snapshot import read_snapshot, snapshot_text
@@ -104,7 +104,7 @@ def test_a_leader_whose_session_expired_is_followed_evicted_and_fenced_and_its_t
     assert second.act() == [Claim(W2, 2, "random-w2")]
     assert second.act() == [Evicted(W2, 2, W1)]
     actions = second.decide()
-    assert actions[0] == Fence(W1, {100: writer(100)})
+    assert actions[0] == FenceMember(W1, {100: writer(100)})
     log.add(*(action.record for action in actions if isinstance(action, Append)))
     assert {log.view.owner(each) for each in log.view.tasks()} == {W2, W3}
     assert not all_run(log.view)
@@ -115,10 +115,10 @@ def test_a_leader_whose_session_expired_is_followed_evicted_and_fenced_and_its_t
 def test_a_fence_that_is_under_way_is_not_started_again() -> None:
     log = group_of(W1, W2)
     log.add(Left(W2, outcome_unknown=True))
-    fences = [action for action in Acting(log, W1).decide() if isinstance(action, Fence)]
-    assert fences == [Fence(W2, {101: writer(101)})]
+    fences = [action for action in Acting(log, W1).decide() if isinstance(action, FenceMember)]
+    assert fences == [FenceMember(W2, {101: writer(101)})]
     again = Acting(log, W1, fencing=frozenset({W2})).decide()
-    assert not [action for action in again if isinstance(action, Fence)]
+    assert not [action for action in again if isinstance(action, FenceMember)]
 
 
 def test_a_leader_whose_leave_to_lead_is_suspended_waits_and_one_that_lost_it_resigns() -> None:

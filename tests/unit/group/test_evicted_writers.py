@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from mm2py.connector import Flow, parse_flow
-from mm2py.group.leader_loop import EvictedWriters, Outcome
+from mm2py.group.leader_loop import EvictedWriters, FenceOutcome
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, ListOffsetsRequest
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.producer.incarnation import OwnProducer
@@ -69,7 +69,7 @@ async def test_each_producer_is_shut_out_of_the_topics_of_its_own_flow() -> None
     scene = Scene()
     first, second = await scene.writer(1), await scene.writer(2, C_B)
     outcome = await scene.evicted_writers().fence([first, second], {})
-    assert outcome == Outcome({first.producer_id: 1, second.producer_id: 1}, {})
+    assert outcome == FenceOutcome({first.producer_id: 1, second.producer_id: 1}, {})
     assert scene.epochs("offsets.A", first) == [[1], [1], [1]] and scene.epochs("status.A", first) == [[1]]
     assert scene.epochs("offsets.C", first) == [[], [], []] and scene.epochs("offsets.C", second) == [[1]] * 3
 

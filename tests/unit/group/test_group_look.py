@@ -8,7 +8,7 @@ from typing import Any, Final
 from mm2py.connector import Kind, parse_flow
 from mm2py.group.control_log import Opening
 from mm2py.group.group_look import GroupLook, GroupLooks, has_begun, runners, unfenced_writers
-from mm2py.group.membership import GroupState, Member
+from mm2py.group.membership import GroupState, KnownMember
 from mm2py.logs import make_logger
 from mm2py.records.control_record import Joined, MemberId, TaskName, Writer
 from tests.fakes.virtual_time import VirtualClock
@@ -17,12 +17,12 @@ FLOW, OTHER = parse_flow("A->B"), parse_flow("C->B")
 W1, W2 = MemberId("aa"), MemberId("bb")
 
 
-def member(name: MemberId, *flows: object) -> Member:
+def member(name: MemberId, *flows: object) -> KnownMember:
     joined = Joined(name, str(name), "0.1.0", "", flows, (), {}, None, "log", 3000)  # type: ignore[arg-type]
-    return Member(joined, 1, 1)
+    return KnownMember(joined, 1, 1)
 
 
-def view(*members: Member) -> GroupState:
+def view(*members: KnownMember) -> GroupState:
     found = GroupState()
     found.members = {one.joined.member: one for one in members}
     return found

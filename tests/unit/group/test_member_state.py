@@ -14,12 +14,9 @@ from mm2py.errors import Mm2Error
 from mm2py.group.member_state import (
     Active,
     DrainExpired,
-    Draining,
     Effect,
-    Ended,
     Event,
     EvictionRead,
-    Failed,
     FlowEnded,
     FlowsBegin,
     HeartbeatAcknowledged,
@@ -28,13 +25,16 @@ from mm2py.group.member_state import (
     JoinRead,
     LeaveAsked,
     Leaving,
+    MemberDraining,
+    MemberEnded,
+    MemberFailed,
+    MemberStopped,
     Preparing,
     RecordTooNew,
     Refused,
     RequestWaits,
     Sent,
     State,
-    Stopped,
     Suspended,
     step,
 )
@@ -47,10 +47,10 @@ STATES: list[State] = [
     Preparing(),
     Joining(),
     *(state for sent in (NOTHING, ONE, TWO) for state in (Active(sent), Suspended(sent))),
-    Draining(ONE, TOO_NEW),
-    Draining(TWO, TOO_NEW),
+    MemberDraining(ONE, TOO_NEW),
+    MemberDraining(TWO, TOO_NEW),
     Leaving(outcome_unknown=True, cause=WHY),
-    Ended(None),
+    MemberEnded(None),
 ]
 EVENTS: list[Event] = [
     HistoryRead(),
@@ -66,8 +66,8 @@ EVENTS: list[Event] = [
     LeaveAsked(outcome_unknown=False),
     LeaveAsked(outcome_unknown=True, cause=WHY),
     Refused(WHY),
-    Failed(WHY),
-    Stopped(),
+    MemberFailed(WHY),
+    MemberStopped(),
 ]
 
 
@@ -102,14 +102,14 @@ def test_every_effect_is_of_some_transition_and_none_of_what_changes_nothing() -
 def test_a_member_that_has_ended_stays_so_and_every_end_closes_the_gate() -> None:
     for state, event in itertools.product(STATES, EVENTS):
         after, effects = step(state, event)
-        assert not isinstance(state, Ended) or after == state
-        ends = isinstance(after, Ended) and not isinstance(state, Ended)
+        assert not isinstance(state, MemberEnded) or after == state
+        ends = isinstance(after, MemberEnded) and not isinstance(state, MemberEnded)
         assert ends == (Effect.CLOSE_GATE in effects)
 
 
 def test_every_state_ends_when_its_tasks_have() -> None:
     for state in STATES:
-        assert isinstance(step(state, Stopped())[0], Ended)
+        assert isinstance(step(state, MemberStopped())[0], MemberEnded)
 
 
 def run(*events: Event) -> State:
@@ -123,13 +123,13 @@ JOINED = (HistoryRead(), JoinRead())
 
 
 def test_a_member_that_no_other_knows_yet_ends_without_a_word() -> None:
-    assert run(LeaveAsked(outcome_unknown=True)) == Ended(None)
-    assert run(Refused(WHY)) == Ended(WHY)
+    assert run(LeaveAsked(outcome_unknown=True)) == MemberEnded(None)
+    assert run(Refused(WHY)) == MemberEnded(WHY)
 
 
 def test_a_member_that_is_refused_leaves_outcome_unknown_and_names_the_cause() -> None:
     assert run(*JOINED, Refused(WHY)) == Leaving(outcome_unknown=True, cause=WHY)
-    assert run(*JOINED, Refused(WHY), Stopped()) == Ended(WHY)
+    assert run(*JOINED, Refused(WHY), MemberStopped()) == MemberEnded(WHY)
 
 
 def test_a_member_is_suspended_until_a_heartbeat_is_acknowledged_and_keeps_what_it_has_sent() -> None:
@@ -143,9 +143,11 @@ def test_a_drained_member_leaves_no_unknown_outcome_unless_a_flow_left_a_request
     outcome_unknown: bool,
 ) -> None:
     drains = (*JOINED, FlowsBegin(frozenset({A_B, C_B})), RecordTooNew(TOO_NEW))
-    assert run(*drains) == Draining(TWO, TOO_NEW)
+    assert run(*drains) == MemberDraining(TWO, TOO_NEW)
     one_left = (*drains, FlowEnded(C_B, outcome_unknown))
-    assert run(*one_left, FlowEnded(C_B, outcome_unknown)) == Draining(Sent(frozenset({A_B}), outcome_unknown), TOO_NEW)
+    assert run(*one_left, FlowEnded(C_B, outcome_unknown)) == MemberDraining(
+        Sent(frozenset({A_B}), outcome_unknown), TOO_NEW
+    )
     assert run(*one_left, FlowEnded(A_B, outcome_unknown=False)) == Leaving(outcome_unknown, TOO_NEW)
     assert run(*one_left, DrainExpired()) == Leaving(outcome_unknown=True, cause=TOO_NEW)
 

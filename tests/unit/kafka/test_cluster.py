@@ -26,7 +26,7 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError, RequestTimedOut
 from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchRequest
 from mm2py.logs import make_logger
-from mm2py.status.cluster_inquiry import Side, patience_of_commands
+from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from tests.unit.kafka.transport.test_connection import (
     CONTROLLER,
     METADATA,
@@ -456,7 +456,7 @@ async def test_a_bootstrap_address_that_says_nothing_does_not_make_its_cluster_s
         for seed in range(6):
             bootstrap = [("127.0.0.1", frozen), ("127.0.0.1", good.port)]
             cluster = Cluster("A", bootstrap, rng=random.Random(seed), client_id="test")
-            side = Side(ClusterAlias("A"), cluster, patience_of_commands(SystemClock()))
+            side = InquirySide(ClusterAlias("A"), cluster, patience_of_commands(SystemClock()))
             await side.probe()
             assert side.away == ""
             assert cluster.step_s() > 0, "a step of connecting was answered"

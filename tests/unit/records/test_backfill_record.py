@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from mm2py.records.backfill_record import (
     Backfill,
+    BackfillState,
     Holds,
     Range,
-    State,
     backfill_key,
     decode_backfill,
     encode_backfill,
@@ -27,7 +27,7 @@ BACKFILLS = st.builds(
     st.integers(0, 2**32 - 1).map(lambda bits: f"{bits:08x}"),
     st.dictionaries(st.text(), st.dictionaries(st.integers(0, 99), st.builds(Range, NUMBERS, NUMBERS))),
     st.lists(st.lists(st.tuples(st.text(), st.integers(0, 99))).map(tuple)).map(tuple),
-    st.sampled_from(State),
+    st.sampled_from(BackfillState),
     NUMBERS,
     NUMBERS,
     NUMBERS,
@@ -76,7 +76,7 @@ def test_a_key_that_names_no_backfill_is_refused(name: str) -> None:
 
 
 def test_the_live_flow_waits_with_topics_of_backfills_that_copy() -> None:
-    done = Backfill("11111111", {"done": {}}, (), state=State.DONE)
+    done = Backfill("11111111", {"done": {}}, (), state=BackfillState.DONE)
     holds = Holds.of([ONE, done])
     assert holds.topics == {"t": "0badcafe"}
     assert holds.is_of_backfill(process_of("0badcafe", 300))

@@ -15,9 +15,9 @@ from mm2py.records.connector_config import (
     SOURCE_KEY,
     ConfigRecords,
     ConfigTooNew,
+    DecidedBy,
     FlowConfig,
     MalformedConfig,
-    Writer,
     decode_connector,
     decode_flow,
     encode_connectors,
@@ -26,10 +26,10 @@ from mm2py.records.connector_config import (
 )
 
 TOPIC = "mm2-configs.A.internal"
-BEFORE = FlowConfig({"topics": "a"}, Writer.FILE, 2, "w1", "w0", "0.1.0", "worker-1", 1_000, ("d1",))
+BEFORE = FlowConfig({"topics": "a"}, DecidedBy.FILE, 2, "w1", "w0", "0.1.0", "worker-1", 1_000, ("d1",))
 CONFIG = FlowConfig(
     {"topics": 'orders-ä."x"', "enabled": "true"},
-    Writer.APPLY,
+    DecidedBy.APPLY,
     3,
     "w2",
     "w1",
@@ -233,7 +233,7 @@ def test_settings_name_who_decided_them_and_records_of_earlier_versions_are_read
     assert decode_flow(encode_flow(config), TOPIC) == config
     assert config.who_and_why == "anna on ops1 (mm2py apply): raise topics for team x"
     assert config.previous is not None and config.previous.who == "mm2py on vm (the file of worker worker-1)"
-    assert replace(config, by=Writer.REST).who_and_why == "anna over REST on worker ops1: raise topics for team x"
+    assert replace(config, by=DecidedBy.REST).who_and_why == "anna over REST on worker ops1: raise topics for team x"
     assert replace(config, worker="vm:7").who == "anna on ops1 (--apply of worker vm:7)"
     earlier = {name: value for name, value in json.loads(encode_flow(config)).items() if name not in asdict(anna)}
     found = decode_flow(json.dumps(earlier).encode(), TOPIC)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from mm2py.records.gap_record import (
-    Answer,
     Command,
+    CommandAnswer,
     Done,
     Gap,
     GapKind,
@@ -24,7 +24,7 @@ RECORDS: list[GapLogRecord] = [
     GAP,
     Gap(GapKind.DELETED, "bestellungen-ä", 0, None, None, Done.KEPT, 7, "gone", 1_000),
     Command("c0ffee", "orders", 3, 10, 2_000),
-    Answer("c0ffee", False, "it stands at 12", 3_000),
+    CommandAnswer("c0ffee", False, "it stands at 12", 3_000),
 ]
 
 

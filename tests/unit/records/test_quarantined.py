@@ -15,16 +15,16 @@ from mm2py.records.quarantined import (
     PROVENANCE_HEADER,
     REPLAYED_HEADER,
     NotQuarantined,
-    Origin,
     Provenance,
-    Quarantined,
+    QuarantineEntry,
+    RecordOrigin,
     Replayed,
     decode,
     encode_quarantined,
     encode_replayed,
 )
 
-ORIGIN = Origin("orders", 3, 17, "5ed1b2a4-0000-4000-8000-000000000001")
+ORIGIN = RecordOrigin("orders", 3, 17, "5ed1b2a4-0000-4000-8000-000000000001")
 PROVENANCE = Provenance("A->B", "cluster-a", ORIGIN, 1_000, 32, "Timestamp 9 is out of range", 1_700_000_000_000)
 
 contents = st.none() | st.binary(max_size=40)
@@ -39,24 +39,28 @@ source_records = st.builds(
     headers=st.lists(st.tuples(header_names, contents), max_size=5).map(tuple),
 )
 origins = st.builds(
-    Origin, st.text(max_size=20), st.integers(0, 2**31 - 1), st.integers(0, 2**62), st.none() | st.text(max_size=36)
+    RecordOrigin,
+    st.text(max_size=20),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**62),
+    st.none() | st.text(max_size=36),
 )
 
 
 @given(record=source_records, origin=origins, cluster=st.none() | st.text(max_size=10), text=st.text(max_size=50))
 def test_a_record_comes_back_as_it_was_whatever_its_bytes_and_headers(
-    record: NewRecord, origin: Origin, cluster: str | None, text: str
+    record: NewRecord, origin: RecordOrigin, cluster: str | None, text: str
 ) -> None:
     provenance = replace(
         PROVENANCE, origin=origin, source_cluster=cluster, error_text=text, timestamp_ms=record.timestamp_ms
     )
-    kept = Quarantined(provenance, record)
+    kept = QuarantineEntry(provenance, record)
     (stored,) = read_records(build_batch([encode_quarantined(kept)]))
     assert decode(stored) == kept
 
 
 def test_the_value_stays_what_it_was_and_the_provenance_can_be_read_by_anyone() -> None:
-    written = encode_quarantined(Quarantined(PROVENANCE, NewRecord(b"k", b"v", 1_000, (("h", b"1"), ("h", b"2")))))
+    written = encode_quarantined(QuarantineEntry(PROVENANCE, NewRecord(b"k", b"v", 1_000, (("h", b"1"), ("h", b"2")))))
     assert (written.key, written.value, written.timestamp_ms) == (b'["orders",3,17]', b"v", 1_700_000_000_000)
     (first, provenance), *rest = written.headers
     assert first == PROVENANCE_HEADER
@@ -79,7 +83,7 @@ def test_the_value_stays_what_it_was_and_the_provenance_can_be_read_by_anyone() 
 def test_a_mark_has_the_key_of_the_record_that_was_replayed() -> None:
     mark = Replayed(ORIGIN, "A.orders", 5)
     written = encode_replayed(mark)
-    kept = encode_quarantined(Quarantined(PROVENANCE, NewRecord(None, None, 1_000)))
+    kept = encode_quarantined(QuarantineEntry(PROVENANCE, NewRecord(None, None, 1_000)))
     assert written.key == kept.key
     assert decode(written) == mark
 
@@ -94,7 +98,7 @@ def test_a_mark_has_the_key_of_the_record_that_was_replayed() -> None:
         ([(PROVENANCE_HEADER, b'{"mm2py":2}')], "layout 2"),
         ([(PROVENANCE_HEADER, b'{"mm2py":1,"topic":"t","partition":true,"offset":1}')], "partition is no int"),
         ([(REPLAYED_HEADER, b'{"mm2py":1,"topic":"t","partition":0,"offset":1}')], "provenance cannot be read"),
-        (encode_quarantined(Quarantined(PROVENANCE, NewRecord(b"", b"", 0))).headers[:1], "second header"),
+        (encode_quarantined(QuarantineEntry(PROVENANCE, NewRecord(b"", b"", 0))).headers[:1], "second header"),
     ],
 )
 def test_a_foreign_record_is_not_taken_for_a_record_in_quarantine(

@@ -11,7 +11,7 @@ import pytest
 from mm2py.copying import states
 from mm2py.copying.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from mm2py.metrics.snapshot import (
-    ConnectorState,
+    ConnectorSnapshot,
     FlowSnapshot,
     GroupSnapshot,
 )
@@ -185,7 +185,7 @@ def test_a_worker_that_has_not_joined_its_group_shows_that_and_counts_as_rebalan
 
 
 def test_a_connector_that_failed_is_shown_as_failed() -> None:
-    failed = worker(connectors=(ConnectorState("A->B", "MirrorSourceConnector", "failed", 3),))
+    failed = worker(connectors=(ConnectorSnapshot("A->B", "MirrorSourceConnector", "failed", 3),))
     page = Page(failed)
     assert page.labels("kafka_connect_connector_status") == [
         {"connector": '"A->B.MirrorSourceConnector"', "task": "0", "status": "failed"}

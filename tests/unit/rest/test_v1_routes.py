@@ -12,9 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from mm2py.cli.gaps import gaps_json
-from mm2py.config.origins import Origin
+from mm2py.config.origins import SettingOrigin
 from mm2py.group.membership import GroupState
-from mm2py.records.backfill_record import Backfill, Range, State
+from mm2py.records.backfill_record import Backfill, BackfillState, Range
 from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
@@ -99,7 +99,9 @@ def client_with(questions: FakeQuestions) -> TestClient:
 
 
 def test_backfills_are_listed_for_days_after_their_end_and_leave_the_status_after_an_hour() -> None:
-    stopped = Backfill("0badcafe", {"orders": {0: Range(0, 70)}}, (), State.STOPPED, seen_at_ms=NOW_MS - 4_000_000)
+    stopped = Backfill(
+        "0badcafe", {"orders": {0: Range(0, 70)}}, (), BackfillState.STOPPED, seen_at_ms=NOW_MS - 4_000_000
+    )
     asked = client(facts_of(flow_facts(backfills=[stopped])))
     (found,) = items("backfills", asked)
     assert (found["id"], found["flow"], found["state"], found["offsets_copied"]) == (
@@ -180,8 +182,8 @@ def test_each_topic_of_the_source_is_copied_or_says_why_not() -> None:
 
 def test_a_topic_that_is_left_out_names_the_pattern_and_where_it_stands() -> None:
     origins = {
-        "topics": Origin("topics", "stored as version 4 by rest"),
-        "topics.exclude": Origin("A->B.topics.exclude", "mm2.properties line 14"),
+        "topics": SettingOrigin("topics", "stored as version 4 by rest"),
+        "topics.exclude": SettingOrigin("A->B.topics.exclude", "mm2.properties line 14"),
     }
     settings = flow_settings((("A->B.topics", "orders,tmp.*"), ("A->B.topics.exclude", "x.*,tmp.*")))
     facts = facts_of(flow_facts(settings=settings, origins=origins))

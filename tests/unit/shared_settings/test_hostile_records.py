@@ -18,8 +18,8 @@ from mm2py.records.connector_config import (
     FLOW_KEY,
     SOURCE_KEY,
     ConfigRecords,
+    DecidedBy,
     FlowConfig,
-    Writer,
     decode_flow,
     encode_connectors,
     encode_flow,
@@ -30,7 +30,7 @@ from mm2py.shared_settings.follow import merged, merged_heartbeats, shown
 from tests.scenarios.config_world import FLOW, TOPIC, file_of
 
 FILE = file_of({"topics": "orders"})
-RUNS = FlowConfig({"topics": "orders", "enabled": "true"}, Writer.FILE, 3, "w3", "w2", "0.1.0", "host:1", 1_000)
+RUNS = FlowConfig({"topics": "orders", "enabled": "true"}, DecidedBy.FILE, 3, "w3", "w2", "0.1.0", "host:1", 1_000)
 AUTHOR = {"user": "ann", "host": "ops1", "reason": "for team x"}
 HISTORY = b"mm2py-history-000000000000001-0000000a"
 NAMES = ["topics", "enabled", "tasks.max", "bytes.per.second.max", "sasl.jaas.config", "source.cluster.x", "no.such"]
@@ -136,7 +136,7 @@ def what_a_worker_makes_of(table: ConfigRecords) -> None:
     for wanted in (decide(stored, FILE.shared(FLOW), runners=()), decide(stored, FILE.shared(FLOW), runners=("w1",))):
         shown(wanted.difference)
         written_and_read(wanted.config)
-    written_and_read(changed(stored, {"topics": "payments"}, Writer.REST))
+    written_and_read(changed(stored, {"topics": "payments"}, DecidedBy.REST))
     for entry in table.entries():
         assert entry.text.isprintable() and time_text(entry.at_ms)
     for asked in table.restarts:

@@ -8,9 +8,9 @@ import pytest
 
 from mm2py.cli.groups import _why_filtered
 from mm2py.config.configuration import SettingsFile, read_settings_file
-from mm2py.config.origins import Origin, origin_of, origins_of_filters
+from mm2py.config.origins import SettingOrigin, origin_of, origins_of_filters
 from mm2py.connector import parse_flow
-from mm2py.records.connector_config import FlowConfig, Writer
+from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.status.left_out import why_left_out
 from mm2py.topics.filters import PatternList, TopicFilter
 
@@ -26,7 +26,7 @@ A->B.topics.exclude = tmp.*, \\
     secret.*
 groups.exclude = batch-.*
 """
-STORED = FlowConfig({"topics": "orders,bills", "topics.exclude": "x,secret.*"}, Writer.REST, 4)
+STORED = FlowConfig({"topics": "orders,bills", "topics.exclude": "x,secret.*"}, DecidedBy.REST, 4)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_default_and_what_is_stored_are_named_as_such(file: SettingsFile) ->
         "Pattern `b.*` (entry 2 of topics.exclude, stored as version 4 by rest) matches it."
     )
     assert why_left_out("other", names, origins) == ("No pattern of topics (stored as version 4 by rest) matches it.")
-    assert origins["groups.exclude"] == Origin("groups.exclude", "the default", is_default=True), (
+    assert origins["groups.exclude"] == SettingOrigin("groups.exclude", "the default", is_default=True), (
         "what the file says does not count beside what is stored"
     )
 

@@ -25,7 +25,7 @@ from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import (
     FAILED,
     SORT_OF,
-    Found,
+    FoundReason,
     NotRunning,
     PartitionFacts,
     Reason,
@@ -46,7 +46,7 @@ REFUSED = {
 COPIED = TopicFacts(partitions=4, selected=True, has_positions=True, listed=4)
 
 
-def found(**facts: Any) -> Found | None:
+def found(**facts: Any) -> FoundReason | None:
     return cause_of(PartitionFacts(**facts), FLOW, "orders", "A.orders")
 
 

@@ -15,9 +15,9 @@ from mm2py.connector import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import GroupState
 from mm2py.records.author import UNKNOWN
-from mm2py.records.backfill_record import Backfill, Range, State
+from mm2py.records.backfill_record import Backfill, BackfillState, Range
+from mm2py.records.connector_config import DecidedBy as ConfigWriter
 from mm2py.records.connector_config import FlowConfig
-from mm2py.records.connector_config import Writer as ConfigWriter
 from mm2py.records.control_record import (
     Assigned,
     Beat,
@@ -126,10 +126,10 @@ def test_a_backfill_that_is_over_leaves_the_status_after_an_hour_and_one_that_ho
     ended = [
         replace(BACKFILL, id=name, state=state, seen_at_ms=seen_ms)
         for name, state, seen_ms in (
-            ("old", State.STOPPED, NOW_MS - 1),
-            ("older", State.DONE, NOW_MS - HOUR_MS),
-            ("recent", State.STOPPED, NOW_MS),
-            ("dead", State.COPYING, NOW_MS - 100 * HOUR_MS),
+            ("old", BackfillState.STOPPED, NOW_MS - 1),
+            ("older", BackfillState.DONE, NOW_MS - HOUR_MS),
+            ("recent", BackfillState.STOPPED, NOW_MS),
+            ("dead", BackfillState.COPYING, NOW_MS - 100 * HOUR_MS),
         )
     ]
     (flow,) = reported(of_flow(backfills=ended), at_ms=at_ms).flows
@@ -821,7 +821,7 @@ def test_a_backfill_is_shown_with_its_progress_and_one_without_a_driver_is_a_pro
     assert "A->B backfill 0badcafe: its driver (ann@host7) has not written for 60 s" in text
     assert "--resume 0badcafe" in text
     assert "--abandon 0badcafe" in text
-    over = replace(BACKFILL, state=State.STOPPED, reason="abandoned")
+    over = replace(BACKFILL, state=BackfillState.STOPPED, reason="abandoned")
     assert ProblemKind.BACKFILL not in kinds(reported(of_flow(backfills=[over]), at_ms=NOW_MS + 60_000))
 
 

@@ -9,8 +9,8 @@ import pytest
 from mm2py.connector import ClusterAlias
 from mm2py.kafka.admin import CHUNK_MOST, CHUNK_MOST_BYTES, in_chunks
 from mm2py.topics.acls import (
+    AclLeftOut,
     AclPlan,
-    LeftOut,
     MissingAcls,
     Operation,
     Pattern,
@@ -71,16 +71,16 @@ def test_each_acl_of_the_source_becomes_one_of_the_copy_or_none(upstream: TopicA
 @pytest.mark.parametrize(
     ("upstream", "why"),
     [
-        (acl("*"), LeftOut.ALLOW_ANY),
-        (acl("*", Operation.ALL), LeftOut.ALLOW_ANY),
-        (acl("ord", pattern=PREFIXED), LeftOut.ALLOW_PREFIXED),
-        (acl("ord", permission=1, pattern=PREFIXED), LeftOut.ALLOW_PREFIXED),
-        (acl("ord", permission=DENY, pattern=7), LeftOut.UNKNOWN_PATTERN),
+        (acl("*"), AclLeftOut.ALLOW_ANY),
+        (acl("*", Operation.ALL), AclLeftOut.ALLOW_ANY),
+        (acl("ord", pattern=PREFIXED), AclLeftOut.ALLOW_PREFIXED),
+        (acl("ord", permission=1, pattern=PREFIXED), AclLeftOut.ALLOW_PREFIXED),
+        (acl("ord", permission=DENY, pattern=7), AclLeftOut.UNKNOWN_PATTERN),
     ],
 )
 @pytest.mark.parametrize("policy", ["DefaultReplicationPolicy", "IdentityReplicationPolicy"])
 def test_what_grants_on_many_topics_at_once_is_left_out_and_named(
-    upstream: TopicAcl, why: LeftOut, policy: str
+    upstream: TopicAcl, why: AclLeftOut, policy: str
 ) -> None:
     assert plan(upstream, policy=policy) == AclPlan((), ((upstream, why),))
 
@@ -97,7 +97,7 @@ def test_what_grants_on_many_topics_at_once_is_left_out_and_named(
 )
 def test_what_no_remote_topic_can_be_called_is_left_out_and_named(upstream: TopicAcl) -> None:
     """A name of 32,766 bytes grew by ``A.``, and no broker took a request any more that had it in."""
-    assert plan(upstream) == AclPlan((), ((upstream, LeftOut.NO_TOPIC_NAME),))
+    assert plan(upstream) == AclPlan((), ((upstream, AclLeftOut.NO_TOPIC_NAME),))
     assert plan(dataclasses.replace(upstream, permission=ALLOW)).wanted == ()
     longest = acl("x" * 247, permission=DENY, pattern=PREFIXED)
     assert [len(one.name) for one in plan(longest).wanted] == [249]

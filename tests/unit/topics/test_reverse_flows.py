@@ -9,7 +9,7 @@ import pytest
 from mm2py.connector import parse_flow
 from mm2py.topics.filters import TopicFilter
 from mm2py.topics.names import make_policy
-from mm2py.topics.reverse_flows import Origin, ReverseFlow, Verdict, origin_of, sources_of, verdict_on
+from mm2py.topics.reverse_flows import NameOrigin, ReverseFlow, Verdict, origin_of, sources_of, verdict_on
 
 DEFAULT, IDENTITY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
 
@@ -23,22 +23,22 @@ def reverse(policy: str, separator: str = ".", topics: tuple[str, ...] = (".*",)
 @pytest.mark.parametrize(
     ("policy", "separator", "topic", "origin"),
     [
-        (DEFAULT, ".", "y.orders", Origin.COPY),
-        (DEFAULT, ".", "y.heartbeats", Origin.COPY),
-        (DEFAULT, ".", "y.far.orders", Origin.COPY),
-        (DEFAULT, ".", "far.y.orders", Origin.COPY),
-        (DEFAULT, ".", "orders", Origin.OTHER),
-        (DEFAULT, ".", "yy.orders", Origin.OTHER),
-        (DEFAULT, ".", "x.orders", Origin.OTHER),
-        (DEFAULT, "_", "y.orders", Origin.OTHER),
-        (DEFAULT, "_", "y_orders", Origin.COPY),
-        (IDENTITY, ".", "orders", Origin.UNKNOWN),
-        (IDENTITY, ".", "y.orders", Origin.UNKNOWN),
-        (IDENTITY, ".", "heartbeats", Origin.OTHER),
-        (IDENTITY, ".", "y.heartbeats", Origin.COPY),
+        (DEFAULT, ".", "y.orders", NameOrigin.COPY),
+        (DEFAULT, ".", "y.heartbeats", NameOrigin.COPY),
+        (DEFAULT, ".", "y.far.orders", NameOrigin.COPY),
+        (DEFAULT, ".", "far.y.orders", NameOrigin.COPY),
+        (DEFAULT, ".", "orders", NameOrigin.OTHER),
+        (DEFAULT, ".", "yy.orders", NameOrigin.OTHER),
+        (DEFAULT, ".", "x.orders", NameOrigin.OTHER),
+        (DEFAULT, "_", "y.orders", NameOrigin.OTHER),
+        (DEFAULT, "_", "y_orders", NameOrigin.COPY),
+        (IDENTITY, ".", "orders", NameOrigin.UNKNOWN),
+        (IDENTITY, ".", "y.orders", NameOrigin.UNKNOWN),
+        (IDENTITY, ".", "heartbeats", NameOrigin.OTHER),
+        (IDENTITY, ".", "y.heartbeats", NameOrigin.COPY),
     ],
 )
-def test_what_a_name_says(policy: str, separator: str, topic: str, origin: Origin) -> None:
+def test_what_a_name_says(policy: str, separator: str, topic: str, origin: NameOrigin) -> None:
     assert origin_of(topic, reverse(policy, separator)) is origin
 
 

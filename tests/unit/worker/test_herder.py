@@ -18,7 +18,7 @@ from mm2py.errors import Mm2Error
 from mm2py.logs import make_logger
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.worker.facts import Health
-from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, Group, Herder, Plan
+from mm2py.worker.herder import CONNECTOR_DRAIN_S, HEALTHY_AFTER_S, ConnectorPlan, Group, Herder
 from mm2py.worker.schedule import Always, ConnectorSchedule
 from tests.fakes.virtual_time import run_virtual
 
@@ -152,7 +152,7 @@ class Worker:
 
         return Herder(
             {
-                name if isinstance(name, ConnectorName) else ConnectorName(name, Kind.SOURCE): Plan(
+                name if isinstance(name, ConnectorName) else ConnectorName(name, Kind.SOURCE): ConnectorPlan(
                     begin(name), schedules.get(name) or self.schedule or Always()
                 )
                 for name in self.connectors

@@ -18,7 +18,7 @@ from mm2py.metrics.snapshot import (
     PARTITIONS,
     ROWS_A_PART,
     CheckpointSnapshot,
-    ConnectorState,
+    ConnectorSnapshot,
     FlowSnapshot,
     PathSnapshot,
     Rows,
@@ -27,7 +27,7 @@ from mm2py.metrics.snapshot import (
     in_parts,
 )
 from mm2py.metrics.windows import stats
-from mm2py.worker.herder import Herder, Plan, RunningConnector
+from mm2py.worker.herder import ConnectorPlan, Herder, RunningConnector
 from mm2py.worker.snapshot import snapshot_parts
 from mm2py.worker.vitals import LOOKED_AT_EVERY_S, Vitals
 from mm2py_connectors.source.task.measures import partition_parts, partition_rows
@@ -50,7 +50,7 @@ def snapshot(herder: Herder, checkpoints_max: int = 10_000) -> WorkerSnapshot:
 
 
 def made(kind: Kind, *measures: object, **parts: Any) -> RunningConnector:
-    plan: Any = Plan(lambda _: None)  # type: ignore[arg-type, return-value]
+    plan: Any = ConnectorPlan(lambda _: None)  # type: ignore[arg-type, return-value]
     return RunningConnector(ConnectorName(AB, kind), plan, connector=Measured(measures), **parts)  # type: ignore[arg-type]
 
 
@@ -77,10 +77,10 @@ async def test_each_connector_is_shown_in_connects_words_and_helpers_of_ours_are
         refused={AC: REFUSED},
     )
     assert snapshot(herder).connectors == (
-        ConnectorState("A->B", "MirrorSourceConnector", "running", 1),
-        ConnectorState("A->B", "MirrorCheckpointConnector", "restarting", 2),
-        ConnectorState("A->B", "MirrorHeartbeatConnector", "unassigned", 0),
-        ConnectorState("A->C", "MirrorSourceConnector", "failed", 0),
+        ConnectorSnapshot("A->B", "MirrorSourceConnector", "running", 1),
+        ConnectorSnapshot("A->B", "MirrorCheckpointConnector", "restarting", 2),
+        ConnectorSnapshot("A->B", "MirrorHeartbeatConnector", "unassigned", 0),
+        ConnectorSnapshot("A->C", "MirrorSourceConnector", "failed", 0),
     )
 
 

@@ -70,12 +70,12 @@ class RemoteTopics:
     too_narrow: Mapping[str, RemoteTopicTooNarrow]
     created: Sequence[str]
     widened: Sequence[str]
-    left_out: Sequence[LeftOut] = ()
+    left_out: Sequence[SettingLeftOut] = ()
     """Settings without which remote topics were created, because the target refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SettingLeftOut:
     """A setting that a new remote topic does not have, and why."""
 
     remote: str
@@ -97,7 +97,7 @@ class _Round:
     known: KnownDefaults
     refused: dict[str, TopicRefused] = field(default_factory=dict)
     too_narrow: dict[str, RemoteTopicTooNarrow] = field(default_factory=dict)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[SettingLeftOut] = field(default_factory=list)
 
     def has_room(self, partitions: int) -> bool:
         """Reserve room for partitions; returns whether there is enough."""
@@ -304,7 +304,7 @@ async def _create_with_less(
     for name in fit:
         if name in answers and answers[name] is None:
             left_out = tried.refused.get(name, ())
-            now.left_out += [LeftOut(name, change.name, change.new or "", why) for change, why in left_out]
+            now.left_out += [SettingLeftOut(name, change.name, change.new or "", why) for change, why in left_out]
     return answers
 
 
@@ -324,11 +324,11 @@ def _configs(now: _Round, remote: str, entries: Sequence[ConfigEntry]) -> dict[s
         in_sync = chosen.pop(MIN_INSYNC_REPLICAS)
         if now.settings.sync_topic_configs_interval_s is None or now.settings.sync_topic_configs_dry_run:
             off = "with replication.factor=-1 it is left to the configuration sync, which is switched off"
-            now.left_out.append(LeftOut(remote, MIN_INSYNC_REPLICAS, in_sync, off))
+            now.left_out.append(SettingLeftOut(remote, MIN_INSYNC_REPLICAS, in_sync, off))
     for setting, value in list(chosen.items()):
         why = too_many_in_sync(setting, value, now.replicas)
         if why is not None:
-            now.left_out.append(LeftOut(remote, setting, chosen.pop(setting), why))
+            now.left_out.append(SettingLeftOut(remote, setting, chosen.pop(setting), why))
     return chosen
 
 

@@ -39,7 +39,7 @@ from mm2py.topics.names import (
 )
 from mm2py.topics.reverse_flows import (
     NOT_KNOWN,
-    Origin,
+    NameOrigin,
     ReverseFlow,
     Verdict,
     configs_topic,
@@ -209,11 +209,11 @@ class Rings:
                 await asyncio.sleep(0)
                 ends_at_s = clock.monotonic() + STRETCH_S
             origin = origin_of(name, reverse)
-            found.meets = found.meets or (origin is Origin.UNKNOWN and reverse.selects(name))
-            if origin is Origin.COPY:
+            found.meets = found.meets or (origin is NameOrigin.UNKNOWN and reverse.selects(name))
+            if origin is NameOrigin.COPY:
                 if found.origins is None or reverse.policy.upstream_topic(TopicName(name)) in found.origins:
                     copies[name] = reverse
-            elif origin is Origin.UNKNOWN and self._behind.get(name) != reverse:
+            elif origin is NameOrigin.UNKNOWN and self._behind.get(name) != reverse:
                 match self._verdict(found, reverse, topic):
                     case Verdict.COPY_BEHIND:
                         behind.append(name)

@@ -16,7 +16,7 @@ from mm2py.copying.copier import FENCING, Copier
 from mm2py.copying.events import TargetLed
 from mm2py.copying.planning.steps import DigestTally, TargetRules
 from mm2py.copying.positions import Position
-from mm2py.copying.recovery import Writer
+from mm2py.copying.recovery import LastWriter
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
@@ -27,7 +27,7 @@ from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.discovery.operators_starts import OperatorsStart, OperatorsStarts
 from mm2py_connectors.source.discovery.remote_topics import RemoteRules, fewer
 from mm2py_connectors.source.recovery.preparation import Prepared
-from mm2py_connectors.source.recovery.reconciler import Job
+from mm2py_connectors.source.recovery.reconciler import ReconcileJob
 from mm2py_connectors.source.recovery.reconciliation import RestartState
 from mm2py_connectors.source.refusals import NoPosition, Recreated, TargetNotEmpty, TopicRefused
 from mm2py_connectors.source.resume_from_mm2 import SEARCHING
@@ -41,7 +41,7 @@ class Started:
     """The partitions that a round starts, with their copiers, and the topics that it refuses."""
 
     partitions: Sequence[CopiedPartition]
-    jobs: Sequence[Job]
+    jobs: Sequence[ReconcileJob]
     """Partitions behind whose positions a previous incarnation of the flow may have written."""
     behind_mm2: Sequence[CopiedPartition]
     """Partitions behind whose positions MirrorMaker 2 may have written."""
@@ -209,11 +209,11 @@ class StartingOffsets:
     def _is_looked_up(self, key: TopicPartition) -> bool:
         return self._is_continued(key) or self._is_behind_mm2(key)
 
-    def _job(self, part: CopiedPartition) -> Job:
+    def _job(self, part: CopiedPartition) -> ReconcileJob:
         stored = self.positions[part.key]
-        writer = Writer(stored.producer_id or 0, stored.producer_epoch or 0, stored.next_sequence or 0)
+        writer = LastWriter(stored.producer_id or 0, stored.producer_epoch or 0, stored.next_sequence or 0)
         fence = self._previous.fence_of(stored)
-        return Job(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
+        return ReconcileJob(part, part.copier.position, writer, fence, known_ids=self._previous.known_ids)
 
     async def _target_ends(self, partitions: Mapping[TopicPartition, Pair]) -> dict[TopicPartition, int]:
         """Return the ends of remote partitions: the first batch is expected there."""

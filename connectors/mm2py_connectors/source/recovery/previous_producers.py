@@ -28,7 +28,7 @@ from mm2py.kafka.errors import BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import find_or_make
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, Fence, NotFenceable, PreviousProducer, is_another, parse
-from mm2py.kafka.producer.incarnation import Fenced, OwnFence
+from mm2py.kafka.producer.incarnation import IncarnationFenced, OwnFence
 from mm2py.records.source_offset import StoredPosition
 from mm2py.topics.names import fence_topic, ledger_topic
 from mm2py_connectors.source.context import FlowContext
@@ -52,7 +52,7 @@ class KeepAlive:
         """Keep the ids alive until cancelled.
 
         Raises:
-            Fenced, EpochRefused: this attempt is over.
+            IncarnationFenced, EpochRefused: this attempt is over.
         """
         said, failed, pause_s = False, 0, 0.0
         is_due = False
@@ -180,7 +180,7 @@ class PreviousProducers:
         """
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process and name.attempt > self._own.attempt:
-            raise Fenced(str(self._own))
+            raise IncarnationFenced(str(self._own))
 
     def _has_released(self, transactional_id: str | None, producer_id: int) -> bool:
         known_producers = self._ownership.known_producers

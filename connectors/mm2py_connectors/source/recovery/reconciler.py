@@ -16,8 +16,8 @@ from typing import Final
 from mm2py.clock import Clock
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.positions import Position
-from mm2py.copying.reading.log_reader import LogReader, PlannedStretch, Stretch
-from mm2py.copying.recovery import Comparison, ForeignRecords, Tail, TailStretch, Walk, Writer
+from mm2py.copying.reading.log_reader import LogReader, LogStretch, PlannedStretch
+from mm2py.copying.recovery import Comparison, ForeignRecords, LastWriter, SourceWalk, Tail, TailStretch
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka import list_offsets
 from mm2py.kafka.cluster import fetch_metadata, until_answered
@@ -35,13 +35,13 @@ END_PATIENCE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReconcileJob:
     """A partition that may hold records behind its position."""
 
     part: CopiedPartition
     position: Position
     """The last known position of ``writer``. It has a target offset."""
-    writer: Writer
+    writer: LastWriter
     fence: Fence | None
     """Fences the writer; None: it has stopped for good."""
     fence_epoch: int | None = None
@@ -63,10 +63,10 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReconcileOutcome:
     """The result of a job: the position to continue at; None if copied records are gone."""
 
-    job: Job
+    job: ReconcileJob
     position: Position | None
     stored: int = 0
     """How many records were found behind the position."""
@@ -104,7 +104,7 @@ class Reconciler:
         self._wanted = wanted
         self._previous = previous
 
-    async def reconcile(self, jobs: Iterable[Job], done: Callable[[Outcome], None]) -> None:
+    async def reconcile(self, jobs: Iterable[ReconcileJob], done: Callable[[ReconcileOutcome], None]) -> None:
         """Reconcile partitions; ``done`` gets each outcome as soon as there is one.
 
         Raises:
@@ -122,26 +122,34 @@ class Reconciler:
         ]
         await self._tails.read(stretches, lambda _: None)
 
-    def _begin(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
-        groups: dict[int, list[Job]] = {}
+    def _begin(
+        self, tasks: asyncio.TaskGroup, jobs: Sequence[ReconcileJob], done: Callable[[ReconcileOutcome], None]
+    ) -> None:
+        groups: dict[int, list[ReconcileJob]] = {}
         for job in jobs:
             groups.setdefault(id(job.fence), []).append(job)
         for group in groups.values():
             tasks.create_task(self._run(tasks, group, done), name="reconcile")
 
-    async def _run(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
+    async def _run(
+        self, tasks: asyncio.TaskGroup, jobs: Sequence[ReconcileJob], done: Callable[[ReconcileOutcome], None]
+    ) -> None:
         """Start the jobs whose remote partitions have a leader; the others as soon as they have one."""
         backoff = Backoff(self._rng, first_s=0.1, most_s=1.0)
         waiting = list(jobs)
         while waiting := [job for job in waiting if self._wanted(job.part)]:
             bounds = await find_bounds(self._target, [job.target for job in waiting])
-            whole: list[Job] = []
+            whole: list[ReconcileJob] = []
             for job in (job for job in waiting if job.target in bounds):
                 start, end = bounds[job.target]
                 if end < job.target_offset:  # a marker would make the log long enough again for the next attempt
-                    done(Outcome(job, None, lost_at=end))
+                    done(ReconcileOutcome(job, None, lost_at=end))
                 elif job.fence is None and end == job.target_offset:
-                    done(Outcome(job, job.position._replace(target_leader_epoch=job.part.copier.target_leader_epoch)))
+                    done(
+                        ReconcileOutcome(
+                            job, job.position._replace(target_leader_epoch=job.part.copier.target_leader_epoch)
+                        )
+                    )
                 else:
                     whole.append(replace(job, target_start=start))
             if whole:
@@ -150,12 +158,14 @@ class Reconciler:
             if waiting:
                 await asyncio.sleep(backoff.next_s())
 
-    async def _read_tails(self, tasks: asyncio.TaskGroup, jobs: Sequence[Job], done: Callable[[Outcome], None]) -> None:
+    async def _read_tails(
+        self, tasks: asyncio.TaskGroup, jobs: Sequence[ReconcileJob], done: Callable[[ReconcileOutcome], None]
+    ) -> None:
         """Fence the previous producer in partitions and read their tails."""
         stretches = [_JobTail(job, self._clock) for job in await self._fence(jobs)]
         await self._tails.read(stretches, lambda read: self._walk(tasks, read, done))
 
-    async def _fence(self, jobs: Sequence[Job]) -> Sequence[Job]:
+    async def _fence(self, jobs: Sequence[ReconcileJob]) -> Sequence[ReconcileJob]:
         fence = jobs[0].fence
         if fence is None:
             return jobs
@@ -166,17 +176,19 @@ class Reconciler:
             return [replace(job, fence=None, fence_epoch=None) for job in jobs]
         return [replace(job, fence_epoch=epoch) for job in jobs]
 
-    def _walk(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
+    def _walk(
+        self, tasks: asyncio.TaskGroup, read: Sequence[LogStretch], done: Callable[[ReconcileOutcome], None]
+    ) -> None:
         """Continue with partitions whose tails were read."""
         walks: list[_WalkStretch] = []
-        again: list[Job] = []
+        again: list[ReconcileJob] = []
         for stretch in read:
             assert isinstance(stretch, _JobTail)  # noqa: S101  (_read_tails reads nothing else)
             job, tail = stretch.job, stretch.tail
             if not tail.is_whole:
                 again.append(job)
             elif tail.cut_at is not None:
-                done(Outcome(job, None, lost_at=tail.cut_at))
+                done(ReconcileOutcome(job, None, lost_at=tail.cut_at))
             elif tail.has_holes and not job.part.rules.is_compacted and job.target_start <= job.target_offset:
                 compare = self._compare(tasks, job, done)  # counting would leave out the missing records
                 tasks.create_task(compare, name="compare")
@@ -188,12 +200,12 @@ class Reconciler:
             self._begin(tasks, again, done)
         self._begin_walks(tasks, walks, done)
 
-    def _walk_of(self, job: Job, tail: Tail, read_committed: bool) -> _WalkStretch:
-        walk = Walk(job.position.source_offset, job.position.source_leader_epoch, tail.stored)
+    def _walk_of(self, job: ReconcileJob, tail: Tail, read_committed: bool) -> _WalkStretch:
+        walk = SourceWalk(job.position.source_offset, job.position.source_leader_epoch, tail.stored)
         return _WalkStretch(job, tail, walk, read_committed, self._clock)
 
     def _begin_walks(
-        self, tasks: asyncio.TaskGroup, walks: Sequence[_WalkStretch], done: Callable[[Outcome], None]
+        self, tasks: asyncio.TaskGroup, walks: Sequence[_WalkStretch], done: Callable[[ReconcileOutcome], None]
     ) -> None:
         for reader, read_committed in ((self._walks, self._read_committed), (self._committed_walks, True)):
             mine = [walk for walk in walks if walk.read_committed == read_committed]
@@ -201,7 +213,9 @@ class Reconciler:
             if mine:
                 tasks.create_task(reader.read(mine, lambda read: self._judge(tasks, read, done)), name="walk")
 
-    def _judge(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Callable[[Outcome], None]) -> None:
+    def _judge(
+        self, tasks: asyncio.TaskGroup, read: Sequence[LogStretch], done: Callable[[ReconcileOutcome], None]
+    ) -> None:
         """Continue with partitions whose source was read."""
         walks: list[_WalkStretch] = []
         for stretch in read:
@@ -214,14 +228,16 @@ class Reconciler:
                 else:
                     tasks.create_task(self._compare(tasks, job, done), name="compare")
             elif isinstance(walk, Comparison) and walk.rewritten is not None:
-                done(Outcome(job, None, rewritten=walk.rewritten))
+                done(ReconcileOutcome(job, None, rewritten=walk.rewritten))
             else:
                 entries = _entries(job, stretch.tail, walk)
                 outcome = _outcome(job, stretch.tail, walk.resume_offset, walk.leader_epoch, entries)
                 done(replace(outcome, by_content=by_content))
         self._begin_walks(tasks, walks, done)
 
-    async def _compare(self, tasks: asyncio.TaskGroup, job: Job, done: Callable[[Outcome], None]) -> None:
+    async def _compare(
+        self, tasks: asyncio.TaskGroup, job: ReconcileJob, done: Callable[[ReconcileOutcome], None]
+    ) -> None:
         """Counting is not enough: read the tail again, and look up the source records in it."""
         stretch = _JobTail(job, self._clock, keep_records=True)
         await self._tails.read([stretch], lambda _: None)
@@ -257,9 +273,9 @@ async def find_bounds(brokers: Brokers, partitions: Sequence[TopicPartition]) ->
     return await list_offsets.find_bounds(brokers, {key: metadata.leader_of(*key) for key in partitions})
 
 
-def _entries(job: Job, tail: Tail, walk: Walk | Comparison) -> tuple[Entry, ...]:
+def _entries(job: ReconcileJob, tail: Tail, walk: SourceWalk | Comparison) -> tuple[Entry, ...]:
     """Return what the ledger says of the records that were found."""
-    if isinstance(walk, Walk):
+    if isinstance(walk, SourceWalk):
         cause = HoleCause.TRIMMED if tail.is_trimmed else HoleCause.COUNTED
         counted, places = walk.counted.runs, tail.places.runs
         return tuple(
@@ -270,7 +286,9 @@ def _entries(job: Job, tail: Tail, walk: Walk | Comparison) -> tuple[Entry, ...]
     return tuple(matched_entries(walk.matches.runs, copies, start, end))
 
 
-def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, entries: tuple[Entry, ...] = ()) -> Outcome:
+def _outcome(
+    job: ReconcileJob, tail: Tail, source_offset: int, leader_epoch: int, entries: tuple[Entry, ...] = ()
+) -> ReconcileOutcome:
     same = source_offset == job.position.source_offset
     position = Position(
         source_offset,
@@ -279,13 +297,13 @@ def _outcome(job: Job, tail: Tail, source_offset: int, leader_epoch: int, entrie
         job.part.copier.target_leader_epoch,
         skipped=job.position.skipped if same else (),
     )
-    return Outcome(job, position, tail.stored, foreign=tail.foreign, entries=entries)
+    return ReconcileOutcome(job, position, tail.stored, foreign=tail.foreign, entries=entries)
 
 
 class _JobTail(TailStretch):
     """The remote partition of a job."""
 
-    def __init__(self, job: Job, clock: Clock, *, keep_records: bool = False) -> None:
+    def __init__(self, job: ReconcileJob, clock: Clock, *, keep_records: bool = False) -> None:
         tail = Tail(
             job.target_offset,
             job.writer,
@@ -301,7 +319,9 @@ class _JobTail(TailStretch):
 class _WalkStretch(PlannedStretch):
     """A source partition from its position to where copying continues."""
 
-    def __init__(self, job: Job, tail: Tail, walk: Walk | Comparison, read_committed: bool, clock: Clock) -> None:
+    def __init__(
+        self, job: ReconcileJob, tail: Tail, walk: SourceWalk | Comparison, read_committed: bool, clock: Clock
+    ) -> None:
         part = job.part
         super().__init__(
             part.source_topic,

@@ -28,7 +28,7 @@ from mm2py.copying.events import (
     UnexpectedMet,
 )
 from mm2py.copying.reading.log_reader import LogReader
-from mm2py.copying.recovery import ForeignRecords, Tail, TailStretch, Writer
+from mm2py.copying.recovery import ForeignRecords, LastWriter, Tail, TailStretch
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
@@ -37,7 +37,7 @@ from mm2py.records.batch import NO_PRODUCER_ID
 from mm2py.records.gap_record import Done, GapKind
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.recovery.previous_producers import PreviousProducers
-from mm2py_connectors.source.recovery.reconciler import Job, Outcome, Reconciler, find_bounds
+from mm2py_connectors.source.recovery.reconciler import ReconcileJob, ReconcileOutcome, Reconciler, find_bounds
 from mm2py_connectors.source.resume_from_mm2 import ResumeFromMm2
 
 PROOF_S: Final = 5.0
@@ -101,7 +101,7 @@ class RestartState:
         epoch = await self._incarnation.fence_itself(identity, [(remote.name, key[1]) for key, remote in led.items()])
         if epoch is None:
             return set()  # a plain producer id cannot be fenced, and the guarantee says so
-        writer = Writer(identity.producer_id, identity.epoch, 0)
+        writer = LastWriter(identity.producer_id, identity.epoch, 0)
         stretches = {}
         for key, remote in led.items():
             _, end = bounds[remote.name, key[1]]
@@ -158,14 +158,14 @@ class Reconciliation:
         self._incarnation = context.incarnation
         self._previous = previous
         self._log = context.log
-        self._jobs: list[Job] = []
+        self._jobs: list[ReconcileJob] = []
         self._behind_mm2: list[CopiedPartition] = []
         self._outcome_unknown: dict[CopiedPartition, None] = {}
         self._displaced: list[tuple[CopiedPartition, Displaced]] = []
         self._foreign_said: set[tuple[str, int]] = set()
         self._news = asyncio.Event()
 
-    def begin(self, jobs: Sequence[Job], behind_mm2: Sequence[CopiedPartition] = ()) -> None:
+    def begin(self, jobs: Sequence[ReconcileJob], behind_mm2: Sequence[CopiedPartition] = ()) -> None:
         """Reconcile partitions that a previous incarnation, or MirrorMaker 2, may have written to."""
         self._jobs += jobs
         self._behind_mm2 += behind_mm2
@@ -190,7 +190,7 @@ class Reconciliation:
         """Reconcile what comes in until cancelled.
 
         Raises:
-            Fenced: another process has fenced us.
+            IncarnationFenced: another process has fenced us.
         """
         async with FirstErrorGroup() as tasks:
             while True:
@@ -212,18 +212,18 @@ class Reconciliation:
 
     async def _reconcile_own(self, parts: Sequence[CopiedPartition]) -> None:
         fences: dict[ProducerIdentity, OwnFence] = {}
-        jobs: list[Job] = []
+        jobs: list[ReconcileJob] = []
         for part in parts:
             copier = part.copier
             fence = fences.setdefault(copier.identity, OwnFence(self._incarnation, copier.identity))
-            writer = Writer(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
-            jobs.append(Job(part, copier.real_position, writer, fence, known_ids=self._previous.known_ids))
+            writer = LastWriter(copier.identity.producer_id, copier.identity.epoch, copier.position.sequence)
+            jobs.append(ReconcileJob(part, copier.real_position, writer, fence, known_ids=self._previous.known_ids))
         await self._reconcile(jobs, parts[0].copier.reason)
 
-    async def _reconcile(self, jobs: Sequence[Job], why: str | None) -> None:
+    async def _reconcile(self, jobs: Sequence[ReconcileJob], why: str | None) -> None:
         count = _Count()
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: ReconcileOutcome) -> None:
             self._take(outcome, count)
 
         await self._reconciler.reconcile(jobs, done)
@@ -245,7 +245,7 @@ class Reconciliation:
 
         Markers of our own incarnations are not foreign (docs/broker-facts.md#m1); records of theirs are unknown copies.
         """
-        no_writer = Writer(NO_PRODUCER_ID - 1, 0, 0)
+        no_writer = LastWriter(NO_PRODUCER_ID - 1, 0, 0)
         tails = {
             part: Tail(effect.expected, no_writer, fence_epoch=None, end=effect.stored_at)
             for part, effect in displaced.items()
@@ -258,7 +258,7 @@ class Reconciliation:
                 else:
                     self._say_foreign(part, producer_id, met)
 
-    def _take(self, outcome: Outcome, count: _Count) -> None:
+    def _take(self, outcome: ReconcileOutcome, count: _Count) -> None:
         part = outcome.job.part
         event: Event
         if outcome.rewritten is not None:

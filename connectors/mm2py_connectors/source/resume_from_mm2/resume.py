@@ -17,7 +17,7 @@ from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.events import LookupWaits, Reconciled
 from mm2py.copying.planning.rebuild import UNREADABLE
 from mm2py.copying.positions import Position
-from mm2py.copying.reading.log_reader import LogReader, PlannedStretch, Stretch
+from mm2py.copying.reading.log_reader import LogReader, LogStretch, PlannedStretch
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.errors import Backoff
@@ -39,7 +39,7 @@ _WIDER: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResumePoint:
     """Where one partition goes on."""
 
     part: CopiedPartition
@@ -68,7 +68,7 @@ class _Job:
         return copier.position._replace(target_offset=self.target_end, target_leader_epoch=copier.target_leader_epoch)
 
 
-Done = Callable[[Found], None]
+Done = Callable[[ResumePoint], None]
 
 
 class ResumeFromMm2:
@@ -105,9 +105,9 @@ class ResumeFromMm2:
             KafkaError: one that no retry mends.
         Cancelling is safe: nothing is stored here.
         """
-        all_found: list[Found] = []
+        all_found: list[ResumePoint] = []
 
-        def done(found: Found) -> None:
+        def done(found: ResumePoint) -> None:
             if self._exactly_once and (found.is_ambiguous or not found.is_proven):
                 why = "records look the same" if found.is_ambiguous else "what was copied there is gone on one side"
                 raise CopyUncertain(self._flow, *found.part.key, why)
@@ -153,9 +153,9 @@ class ResumeFromMm2:
                         continue
                     job = _Job(part, *target, source_end=source[1])
                     if job.source_end <= part.copier.position.source_offset:
-                        done(Found(part, job.position))  # the source has no record behind the position
+                        done(ResumePoint(part, job.position))  # the source has no record behind the position
                     elif job.target_start == job.target_end:
-                        done(Found(part, job.position, is_proven=False))
+                        done(ResumePoint(part, job.position, is_proven=False))
                     else:
                         jobs.append(job)
                 self._read_target(tasks, jobs, done)
@@ -170,7 +170,7 @@ class ResumeFromMm2:
             read = self._target_reader.read(stretches, lambda read: self._read_source(tasks, read, done))
             tasks.create_task(read, name="read ends of remote partitions")
 
-    def _read_source(self, tasks: asyncio.TaskGroup, read: Sequence[Stretch], done: Done) -> None:
+    def _read_source(self, tasks: asyncio.TaskGroup, read: Sequence[LogStretch], done: Done) -> None:
         """Start to search the source for the ends that were read."""
         searches: list[_Search] = []
         wider: list[_Job] = []
@@ -178,7 +178,7 @@ class ResumeFromMm2:
             assert isinstance(stretch, _TargetEnd)  # noqa: S101  (_read_target reads nothing else)
             job = stretch.job
             if not stretch.is_whole:
-                done(Found(job.part, job.position, is_proven=False))
+                done(ResumePoint(job.part, job.position, is_proven=False))
             elif not stretch.last_records.fingerprints and stretch.first_offset > job.target_start:
                 wider.append(replace(job, width=_WIDER * job.width))  # only markers and aborted records were there
             else:
@@ -188,7 +188,7 @@ class ResumeFromMm2:
             tasks.create_task(self._source_reader.read(searches, lambda read: _tell(read, done)), name="search source")
 
 
-def _tell(read: Sequence[Stretch], done: Done) -> None:
+def _tell(read: Sequence[LogStretch], done: Done) -> None:
     """Pass on what was found for partitions whose source was searched."""
     for stretch in read:
         assert isinstance(stretch, _Search)  # noqa: S101  (_read_source reads nothing else)
@@ -196,7 +196,7 @@ def _tell(read: Sequence[Stretch], done: Done) -> None:
         if found.records:
             position = position._replace(skipped=())
         position = position._replace(source_offset=found.resume_offset, source_leader_epoch=found.leader_epoch)
-        done(Found(stretch.job.part, position, found.records, found.is_ambiguous, found.is_proven))
+        done(ResumePoint(stretch.job.part, position, found.records, found.is_ambiguous, found.is_proven))
 
 
 class _TargetEnd(PlannedStretch):

@@ -29,7 +29,7 @@ from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import ANY_BROKER, FetchRequest, PartitionFetch, TopicFetch
 from mm2py.records.batch import NewRecord, Record, each_record
-from mm2py.records.quarantined import Origin, Provenance, Quarantined, encode_quarantined
+from mm2py.records.quarantined import Provenance, QuarantineEntry, RecordOrigin, encode_quarantined
 from mm2py.topics.acls import reader_beyond
 from mm2py.topics.names import QUARANTINED_MAX_BYTES, quarantine
 from mm2py_connectors.source.context import FlowContext
@@ -94,7 +94,7 @@ class Quarantine:
         A failure is said once; the partition waits and asks again. Cancelling may leave the record stored or not.
 
         Raises:
-            Fenced, EpochRefused: the flow's producer id cannot be used any more.
+            IncarnationFenced, EpochRefused: the flow's producer id cannot be used any more.
         """
         backoff = Backoff(self._context.rng, most_s=2.0)
         error: Mm2Error
@@ -130,11 +130,11 @@ class Quarantine:
         await self._make_topic()
         record = await self._read(part, poison.offset)
         topic_id = None if part.source_topic_id is None else str(part.source_topic_id)
-        kept = Quarantined(
+        kept = QuarantineEntry(
             Provenance(
                 str(self._flow),
                 self._source_id,
-                Origin(part.source_topic, part.partition, poison.offset, topic_id),
+                RecordOrigin(part.source_topic, part.partition, poison.offset, topic_id),
                 record.timestamp_ms,
                 poison.code,
                 poison.text,

@@ -13,7 +13,7 @@ from typing import Final
 
 from mm2py.connector import TopicStatus
 from mm2py.copying.copied_partition import NOT_STORED, CopiedPartition
-from mm2py.copying.events import Report
+from mm2py.copying.events import OperatorNotice
 from mm2py.copying.partition_errors import DENIED_PAUSE_S
 from mm2py.copying.planning.steps import PASS_REFUSED
 from mm2py.copying.states import Reconciling, Stopped, Waiting
@@ -43,7 +43,7 @@ class Reports:
 
     # What copiers report
 
-    def pass_on(self, part: CopiedPartition, report: Report) -> None:
+    def pass_on(self, part: CopiedPartition, report: OperatorNotice) -> None:
         """Log what a copier reports, with the way out where there is one."""
         if report.event in {SOURCE_DENIED, TARGET_DENIED} and not isinstance(part.copier.state, Stopped):
             self._count_denied(part, report)
@@ -58,7 +58,7 @@ class Reports:
         write = self._log.error if report.severe else self._log.warning
         write(report.event, topic=part.source_topic, partition=part.partition, why=report.text, **way_out)
 
-    def _remedy(self, part: CopiedPartition, report: Report) -> str:
+    def _remedy(self, part: CopiedPartition, report: OperatorNotice) -> str:
         return remedy_of(report.event, report.refused_with, self._flow, part.source_topic, part.target_topic)
 
     def _again_from(self, part: CopiedPartition) -> str:
@@ -67,7 +67,7 @@ class Reports:
         way = requests(self._flow, part.source_topic, part.partition, at)
         return f"Send it again: {way}. Records that are stored from source offset {at} on come twice."
 
-    def _count_denied(self, part: CopiedPartition, report: Report) -> None:
+    def _count_denied(self, part: CopiedPartition, report: OperatorNotice) -> None:
         """Log a missing right once for all partitions of a topic that one answer refuses.
 
         The story: WRITE on a topic of a thousand partitions is revoked, and each of them is refused within a second.

@@ -23,8 +23,8 @@ from mm2py.copying.events import (
     Event,
     GapFound,
     Need,
+    OperatorNotice,
     Poison,
-    Report,
     RestartAsked,
     SettingsChanged,
     TargetLed,
@@ -37,11 +37,11 @@ from mm2py.errors import FirstErrorGroup, Mm2Error
 from mm2py.kafka.cluster import ClusterMetadata, PartitionMetadata
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import TopicPartition
-from mm2py.kafka.producer.incarnation import Fenced
+from mm2py.kafka.producer.incarnation import IncarnationFenced
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.offset_syncs import OffsetSyncs
 from mm2py_connectors.source.recovery.preparation import Prepared
-from mm2py_connectors.source.recovery.reconciler import Job, Reconciler
+from mm2py_connectors.source.recovery.reconciler import ReconcileJob, Reconciler
 from mm2py_connectors.source.recovery.reconciliation import Reconciliation
 from mm2py_connectors.source.resume_from_mm2 import ResumeFromMm2
 from mm2py_connectors.source.task.lanes import Lanes, Stalls
@@ -142,7 +142,7 @@ class SourceTask:
         """Copy until cancelled. After ``drain`` a restart repeats nothing.
 
         Raises:
-            Fenced: another process writes under our producer id; the flow needs a new one.
+            IncarnationFenced: another process writes under our producer id; the flow needs a new one.
             BrokerRefused: positions cannot be kept on the target.
         """
         try:
@@ -163,7 +163,7 @@ class SourceTask:
     def add(
         self,
         partitions: Iterable[CopiedPartition],
-        jobs: Sequence[Job] = (),
+        jobs: Sequence[ReconcileJob] = (),
         behind_mm2: Sequence[CopiedPartition] = (),
     ) -> None:
         """Start to copy partitions, unless the task is being drained.
@@ -312,7 +312,7 @@ class SourceTask:
 
     def _carry_out(self, part: CopiedPartition, effect: Effect) -> None:
         match effect:
-            case Report():
+            case OperatorNotice():
                 self._reports.pass_on(part, effect)
             case Poison():
                 self._once(("quarantine", part.copier.name), lambda: self._broker_lookups.quarantine(part, effect))
@@ -360,7 +360,7 @@ class SourceTask:
         self._start(run(), " ".join(what))
 
     async def _end_incarnation(self) -> None:
-        raise Fenced(self._context.incarnation.identity.transactional_id)
+        raise IncarnationFenced(self._context.incarnation.identity.transactional_id)
 
     async def _resume_waiting(self) -> None:
         """End each copier's pause when it is due."""

@@ -19,7 +19,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.standstill import Cause
-from mm2py.status.not_copied import Found, PartitionFacts, Reason, cause_of
+from mm2py.status.not_copied import FoundReason, PartitionFacts, Reason, cause_of
 from mm2py_connectors.source.context import FlowContext
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
@@ -38,7 +38,7 @@ _LOGGED_ELSEWHERE: Final = frozenset({Reason.STOPPED, Reason.STALLED})
 class Standing:
     """One partition that stands still."""
 
-    found: Found
+    found: FoundReason
     since_s: float
     since_ms: int
     worded_s: float
@@ -59,7 +59,7 @@ class Standstills:
         self._clock = context.clock
         self._circumstances = circumstances
         self._standing: dict[CopiedPartition, Standing] = {}
-        self._logged: dict[tuple[str, Found], int] = {}
+        self._logged: dict[tuple[str, FoundReason], int] = {}
         self._waiting: set[CopiedPartition] = set()
         """Those of which a line was logged, and which have not been copied since."""
 
@@ -81,7 +81,7 @@ class Standstills:
             self._say(set(partitions.values()), now_s)
 
     @staticmethod
-    def _since_ms(part: CopiedPartition, found: Found, now_s: float, now_ms: int) -> int:
+    def _since_ms(part: CopiedPartition, found: FoundReason, now_s: float, now_ms: int) -> int:
         """Return since when it stands still. A source is silent since its last answer, not since that is noticed."""
         if found.reason is Reason.SOURCE_SILENT and math.isfinite(part.reading.answered_at_s):
             return now_ms - round((now_s - part.reading.answered_at_s) * 1000)
@@ -89,7 +89,7 @@ class Standstills:
 
     def causes(self, now_s: float) -> dict[str, list[Cause]]:
         """Return by source topic why partitions are not copied; those with the same reason and words are one."""
-        together: dict[tuple[str, Found], list[tuple[int, int]]] = {}
+        together: dict[tuple[str, FoundReason], list[tuple[int, int]]] = {}
         for part, one in self._standing.items():
             if one.is_shown(now_s):
                 together.setdefault((part.source_topic, one.found), []).append((part.partition, one.since_ms))
@@ -104,7 +104,7 @@ class Standstills:
         """Return how many partitions stand still, by reason."""
         return Counter(str(one.found.reason) for one in self._standing.values() if one.is_shown(now_s))
 
-    def _cause(self, part: CopiedPartition, now_s: float) -> Found | None:
+    def _cause(self, part: CopiedPartition, now_s: float) -> FoundReason | None:
         copier = part.copier
         state = copier.state
         if type(state) is Copying and not (state.cause or part.stalled):
@@ -146,7 +146,7 @@ class Standstills:
 
     def _say(self, copied: Set[CopiedPartition], now_s: float) -> None:
         """Log what has stood still for a while, and of what was logged so, which topics are copied again."""
-        lines: dict[tuple[str, Found], int] = {}
+        lines: dict[tuple[str, FoundReason], int] = {}
         due: set[CopiedPartition] = set()
         for part, one in self._standing.items():
             is_due = now_s - one.since_s >= WAITING_REPORT_S and one.found.reason not in _LOGGED_ELSEWHERE

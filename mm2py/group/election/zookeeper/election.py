@@ -65,7 +65,7 @@ class NodeMissing(Exception):
     """There is no such node, or no parent for it."""
 
 
-class Connection(Enum):
+class ZooKeeperConnection(Enum):
     """Of a session to any of the servers."""
 
     UP = KazooState.CONNECTED
@@ -75,16 +75,21 @@ class Connection(Enum):
     """The session has expired, for good."""
 
 
-class Session:
+class ZooKeeperSession:
     """A session, from its making to ``close``; its methods are for the event loop that made it."""
 
     def __init__(
-        self, settings: ZooKeeperSettings, *, timeout_s: float, tls: Tls | None, on_change: Callable[[Session], None]
+        self,
+        settings: ZooKeeperSettings,
+        *,
+        timeout_s: float,
+        tls: Tls | None,
+        on_change: Callable[[ZooKeeperSession], None],
     ) -> None:
         """Begin to connect. ``on_change`` is called when ``connection`` or a node's children have changed."""
         self.id = 0
         """Known once ``connection`` is UP; not negative."""
-        self.connection = Connection.BROKEN
+        self.connection = ZooKeeperConnection.BROKEN
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._on_change = on_change
@@ -162,10 +167,10 @@ class Session:
     def _heard(self, state: str) -> None:
         """Called in kazoo's thread."""
         session, _ = self._client.client_id or (0, b"")
-        self._post(lambda: self._set(Connection(state), session & (2**64 - 1)))
+        self._post(lambda: self._set(ZooKeeperConnection(state), session & (2**64 - 1)))
 
-    def _set(self, connection: Connection, session: int) -> None:
-        if self.connection is not Connection.ENDED:
+    def _set(self, connection: ZooKeeperConnection, session: int) -> None:
+        if self.connection is not ZooKeeperConnection.ENDED:
             self.connection, self.id = connection, session or self.id
             self._on_change(self)
 
@@ -314,7 +319,9 @@ class ZooKeeperElection:
         candidate is elected at once, or after the session time-out if no server answers within ``CLOSE_MOST_S``.
         """
         while True:
-            session = Session(self._settings, timeout_s=self._timeout_s, tls=self._tls, on_change=self._heard_of)
+            session = ZooKeeperSession(
+                self._settings, timeout_s=self._timeout_s, tls=self._tls, on_change=self._heard_of
+            )
             try:
                 await self._be_candidate(session)
             except ElectionBlocked as error:
@@ -324,12 +331,12 @@ class ZooKeeperElection:
                 await session.close(timeout_s=CLOSE_MOST_S)
             await asyncio.sleep(self._backoff.next_s())
 
-    async def _be_candidate(self, session: Session) -> None:
+    async def _be_candidate(self, session: ZooKeeperSession) -> None:
         """Return when the session has ended."""
         connected_at_s = self._clock.boottime()
-        while session.connection is not Connection.ENDED:
+        while session.connection is not ZooKeeperConnection.ENDED:
             self._look_soon.clear()
-            if session.connection is Connection.UP:
+            if session.connection is ZooKeeperConnection.UP:
                 connected_at_s = self._clock.boottime()
                 with contextlib.suppress(Interrupted, NodeMissing, TimeoutError):
                     async with asyncio.timeout(self._timeout_s):
@@ -341,7 +348,7 @@ class ZooKeeperElection:
                 async with asyncio.timeout(self._timeout_s / CONFIRMATIONS_PER_TIMEOUT):
                     await self._look_soon.wait()
 
-    async def _look(self, session: Session) -> None:
+    async def _look(self, session: ZooKeeperSession) -> None:
         """List the candidates, become one if we are none yet, and have it confirmed if we are the first."""
         try:
             nodes = await self._candidates(session)
@@ -356,7 +363,7 @@ class ZooKeeperElection:
                 # A server that has lost the others goes on answering reads. A write needs a majority.
                 asked_at_s = self._clock.boottime()
                 await session.write(f"{self.path}/{node.name}", self._worker)
-                self._set(Confirmation(node, asked_at_s, is_connected=session.connection is Connection.UP))
+                self._set(Confirmation(node, asked_at_s, is_connected=session.connection is ZooKeeperConnection.UP))
         except NodeMissing:  # an operator deletes nodes
             self._set(None)
             raise
@@ -365,7 +372,7 @@ class ZooKeeperElection:
             self.blocked = None
             self._log.info("election.unblocked")
 
-    async def _candidates(self, session: Session) -> tuple[Node, ...]:
+    async def _candidates(self, session: ZooKeeperSession) -> tuple[Node, ...]:
         try:
             return candidates(await session.children(self.path))
         except NodeMissing:
@@ -379,9 +386,9 @@ class ZooKeeperElection:
             await session.ensure_path(self.path)
             return ()
 
-    def _heard_of(self, session: Session) -> None:
-        if session.connection is not Connection.UP and self._confirmation is not None:
-            ended = session.connection is Connection.ENDED
+    def _heard_of(self, session: ZooKeeperSession) -> None:
+        if session.connection is not ZooKeeperConnection.UP and self._confirmation is not None:
+            ended = session.connection is ZooKeeperConnection.ENDED
             self._set(None if ended else replace(self._confirmation, is_connected=False))
         self._look_soon.set()
 

@@ -15,19 +15,19 @@ from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
 from mm2py.group.membership import GroupState
 from mm2py.secret import shown_name
-from mm2py.status.bodies import Body
+from mm2py.status.bodies import JsonBody
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport
 from mm2py_rest.clusters.live import View
 from mm2py_rest.errors import RestError
 from mm2py_rest.reports.flows import state_of
 from mm2py_rest.reports.lag import Looks
-from mm2py_rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, Part
+from mm2py_rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, PagePart
 from mm2py_rest.reports.topics import TopicCopy, topic_copies
 from mm2py_rest.services import Services, Shared
 
 
-class ErrorBody(Body):
+class ErrorBody(JsonBody):
     """What all errors say, as in Kafka Connect."""
 
     error_code: int
@@ -62,11 +62,11 @@ async def _part(
     after: Annotated[
         str | None, Query(max_length=CURSOR_MOST, description="``next`` of the page before; without it the first page")
     ] = None,
-) -> Part:
-    return Part(limit, after)
+) -> PagePart:
+    return PagePart(limit, after)
 
 
-Paged = Annotated[Part, Depends(_part)]
+Paged = Annotated[PagePart, Depends(_part)]
 
 
 async def _flow(
@@ -139,12 +139,12 @@ async def topics_of(services: Services, asked: Asked) -> list[TopicCopy]:
     return await services.v1.answers.of(asked.view, ("topics", asked.facts.settings.flow), asked.topics)
 
 
-def json_response(body: Body) -> Response:
+def json_response(body: JsonBody) -> Response:
     """Return a body as it is: it has been checked when it was made."""
     return Response(body.model_dump_json(), media_type="application/json")
 
 
-async def answer(services: Services, view: View, key: Hashable, make: Callable[[], Body]) -> Response:
+async def answer(services: Services, view: View, key: Hashable, make: Callable[[], JsonBody]) -> Response:
     """Return a body that is made once for each look, outside the event loop. Raises: as ``make``."""
     text = await services.v1.answers.of(view, key, lambda: make().model_dump_json())
     return Response(text, media_type="application/json")

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from mm2py.secret import shown_name
-from mm2py.status.bodies import Body
+from mm2py.status.bodies import JsonBody
 from mm2py.status.flow_report import FlowReport
 from mm2py_rest.access.roles import ANY_READER, READER, Who
 from mm2py_rest.errors import RestError
@@ -21,7 +21,7 @@ from mm2py_rest.services import Shared
 router = APIRouter(prefix="/v1/flows", tags=["v1"], responses=ERRORS)
 
 
-class FlowDetail(Body):
+class FlowDetail(JsonBody):
     """One flow in full."""
 
     summary: FlowBody

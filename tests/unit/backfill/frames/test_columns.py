@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="Run `make venv-spark`.")
 
 from mm2py.backfill.frames.columns import BatchChunk, RecordChunk
-from mm2py.backfill.frames.range_reader import DataBatch, Unreadable
+from mm2py.backfill.frames.range_reader import DataBatch, UnreadableBatch
 from mm2py.backfill.frames.ranges import LogRange
 from mm2py.records.batch import HEADER_BYTES, NewRecord, build_batch, read_header
 from mm2py.records.compression import Codec
@@ -73,7 +73,7 @@ def test_a_batch_that_cannot_be_decoded_is_named() -> None:
     batch = stored([NewRecord(None, b"v" * 1000, 5)], base_offset=42, codec=Codec.ZSTD)
     damaged = bytearray(batch.data)
     damaged[HEADER_BYTES + 8] ^= 0xFF
-    with pytest.raises(Unreadable, match="t-3 cannot be decoded at offset 42"):
+    with pytest.raises(UnreadableBatch, match="t-3 cannot be decoded at offset 42"):
         rows(DataBatch(batch.header, memoryview(damaged)))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mm2py.backfill.frames.options import EARLIEST, LATEST, Bound, ClusterSide, OffsetColumns, read_options
+from mm2py.backfill.frames.options import EARLIEST, LATEST, ClusterSide, OffsetColumns, ReadBound, read_options
 from mm2py.errors import ConfigError
 
 PLACE = {"file": "/etc/mm2.properties", "flow": "A->B", "side": "target", "topic": "A.orders"}
@@ -11,7 +11,7 @@ PLACE = {"file": "/etc/mm2.properties", "flow": "A->B", "side": "target", "topic
 def test_what_is_left_out_reads_all_committed_records() -> None:
     found = read_options(PLACE, is_stream=False)
     assert (found.place.side, str(found.place.flow), found.place.topic) == (ClusterSide.TARGET, "A->B", "A.orders")
-    assert (found.starting, found.ending) == (Bound(EARLIEST), Bound(LATEST))
+    assert (found.starting, found.ending) == (ReadBound(EARLIEST), ReadBound(LATEST))
     assert (found.partitions, found.read_committed, found.batches) == (None, True, False)
     assert (found.offset_columns, found.min_partitions) == (OffsetColumns.OWN, 1)
 
@@ -19,8 +19,8 @@ def test_what_is_left_out_reads_all_committed_records() -> None:
 def test_names_count_in_any_case() -> None:
     given = {"startingoffsets": '{"0": 5, "1": -1}', "endingTIMESTAMP": "1700000000000", "partitions": "0,2, 5-7"}
     found = read_options(PLACE | given, is_stream=False)
-    assert found.starting == Bound(EARLIEST, {0: 5, 1: LATEST})
-    assert found.ending == Bound(LATEST, timestamp_ms=1_700_000_000_000)
+    assert found.starting == ReadBound(EARLIEST, {0: 5, 1: LATEST})
+    assert found.ending == ReadBound(LATEST, timestamp_ms=1_700_000_000_000)
     assert found.partitions == (0, 2, 5, 6, 7)
 
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from mm2py.backfill.frames.options import ClusterSide
-from mm2py.backfill.frames.pairing import Pairing
+from mm2py.backfill.frames.pairing import RangePairing
 from mm2py.backfill.frames.pruning import Pruning
 from mm2py.backfill.frames.ranges import LogRange, cut, limited
 from mm2py.offsets.ledger import Ledger
@@ -53,8 +53,8 @@ def test_offsets_of_the_other_side_come_from_runs_only() -> None:
         ledger.append(entry)
     partition = PartitionLedger()
     partition.start(1, ledger)
-    assert Pairing(partition, ClusterSide.SOURCE, 0, 100).others([1, 2, 3, 7, 8, 9]) == [1, 2, None, 6, 7, None]
-    assert Pairing(partition, ClusterSide.TARGET, 0, 100).others([0, 4, 5, 6, 7]) == [0, None, None, 7, 8]
+    assert RangePairing(partition, ClusterSide.SOURCE, 0, 100).others([1, 2, 3, 7, 8, 9]) == [1, 2, None, 6, 7, None]
+    assert RangePairing(partition, ClusterSide.TARGET, 0, 100).others([0, 4, 5, 6, 7]) == [0, None, None, 7, 8]
 
 
 def test_the_newest_ledger_answers_first() -> None:
@@ -64,5 +64,5 @@ def test_the_newest_ledger_answers_first() -> None:
     partition = PartitionLedger()
     partition.start(1, older)
     partition.start(2, newer)
-    assert Pairing(partition, ClusterSide.SOURCE, 0, 100).others([4, 5, 9]) == [4, 10, 14]
-    assert Pairing(partition, ClusterSide.TARGET, 0, 100).others([4, 5, 10]) == [4, 5, 5]
+    assert RangePairing(partition, ClusterSide.SOURCE, 0, 100).others([4, 5, 9]) == [4, 10, 14]
+    assert RangePairing(partition, ClusterSide.TARGET, 0, 100).others([4, 5, 10]) == [4, 5, 5]

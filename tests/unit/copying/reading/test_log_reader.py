@@ -6,8 +6,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from mm2py.copying.reading.log_reader import LogReader, Stretch
-from mm2py.copying.recovery import MARKER_PATIENCE_S, Tail, TailStretch, Writer
+from mm2py.copying.reading.log_reader import LogReader, LogStretch
+from mm2py.copying.recovery import MARKER_PATIENCE_S, LastWriter, Tail, TailStretch
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import read_header, split
@@ -17,7 +17,7 @@ from tests.fakes.faults import Faults
 from tests.fakes.virtual_time import VirtualClock
 
 
-class UpTo(Stretch):
+class UpTo(LogStretch):
     """Reads up to an offset and keeps what it saw."""
 
     def __init__(self, partition: int, end: int, topic: str = "t") -> None:
@@ -56,7 +56,7 @@ async def test_every_partition_is_read_through_moving_leaders_lost_answers_and_e
             cluster.append("t", number, [b"x" * 30_000])
     cluster.inject(Faults(fetch_error=0.2, reset=0.05, drop_reply=0.02, leader_move_every_s=0.3))
     wanted = [UpTo(number, 20) for number in range(12)]
-    finished: list[Stretch] = []
+    finished: list[LogStretch] = []
     await reader.read(wanted, finished.extend)
     assert {stretch.key for stretch in finished} == {("t", number) for number in range(12)}
     assert all(stretch.seen == list(range(20)) for stretch in wanted)
@@ -69,7 +69,7 @@ async def test_a_partition_without_a_leader_delays_no_other() -> None:
     cluster.partition("t", 1).elect(NO_LEADER, [1], now_s=0.0)
     await asyncio.sleep(1)
     wanted = [UpTo(0, 1), UpTo(1, 1)]
-    finished: list[Stretch] = []
+    finished: list[LogStretch] = []
     reading = asyncio.create_task(reader.read(wanted, finished.extend))
     await asyncio.sleep(5)
     assert finished == wanted[:1]
@@ -94,7 +94,7 @@ async def test_a_trimmed_log_ends_a_stretch_also_beside_a_topic_that_is_gone() -
     cluster.delete_records("t", 0, 2)
     trimmed, gone = UpTo(0, 2), UpTo(0, 2, "gone")
 
-    def done(finished: Sequence[Stretch]) -> None:
+    def done(finished: Sequence[LogStretch]) -> None:
         assert trimmed in finished
 
     reading = asyncio.create_task(reader.read([trimmed, gone], done))
@@ -107,7 +107,8 @@ async def test_a_missing_marker_is_given_up_after_a_second_and_one_that_comes_in
     """The coordinator may leave a marker out (docs/broker-facts.md#c3). The caller then has it written again."""
     cluster, reader = make(2)
     tails = [
-        TailStretch("t", None, number, Tail(0, Writer(7, 0, 0), fence_epoch=1), cluster.clock) for number in range(2)
+        TailStretch("t", None, number, Tail(0, LastWriter(7, 0, 0), fence_epoch=1), cluster.clock)
+        for number in range(2)
     ]
     asyncio.get_running_loop().call_later(MARKER_PATIENCE_S / 2, cluster.write_marker, "t", 1, 7, 1)
     begun_s = cluster.clock.monotonic()

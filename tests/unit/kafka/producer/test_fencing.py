@@ -14,7 +14,7 @@ from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, EndTxnRequest
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import NotFenceable, PreviousProducer
-from mm2py.kafka.producer.incarnation import EpochRefused, Fenced, Incarnation, OwnFence
+from mm2py.kafka.producer.incarnation import EpochRefused, Incarnation, IncarnationFenced, OwnFence
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import VirtualClock
 from tests.scenarios.gate import Gate, Request
@@ -125,7 +125,7 @@ async def test_one_who_was_fenced_cannot_raise_its_epoch_again() -> None:
     seen = incarnation.identity
     await earlier.fence(PLACES)
     await asyncio.sleep(1)
-    with pytest.raises(Fenced):
+    with pytest.raises(IncarnationFenced):
         await OwnFence(incarnation, seen).fence(PLACES)
 
 
@@ -284,7 +284,7 @@ async def test_one_who_was_fenced_gets_no_further_id() -> None:
     await PreviousProducer(cluster, second.transactional_id, second.producer_id, 0, rng=random.Random(6)).fence(PLACES)
     await earlier.fence(PLACES)
     for fenced in (incarnation.identity, second):
-        with pytest.raises(Fenced):
+        with pytest.raises(IncarnationFenced):
             await OwnFence(incarnation, fenced).fence(PLACES)
     assert list(cluster.coordinator.transactional_ids) == [ID, f"{ID}.1"]
 
@@ -304,7 +304,7 @@ async def test_an_own_id_that_the_target_has_forgotten_ends_this_incarnation() -
     cluster = make()
     incarnation, _ = await begin(cluster)
     cluster.coordinator.transactional_ids.clear()
-    with pytest.raises((EpochRefused, Fenced)):
+    with pytest.raises((EpochRefused, IncarnationFenced)):
         await OwnFence(incarnation, incarnation.identity).fence(PLACES)
 
 

@@ -22,7 +22,7 @@ from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import AuthenticationFailed, BrokerUnreachable, KafkaError, NotKafka
 from mm2py.kafka.port import ANY_BROKER
-from mm2py.kafka.security.access import Access, Session
+from mm2py.kafka.security.access import Access, SaslSession
 from mm2py.kafka.security.settings import PasswordCredential, SaslSettings, Security
 from mm2py.kafka.transport.connection import MAX_FIRST_FRAME_BYTES, Connection
 from mm2py.kafka.transport.opening import connect
@@ -294,7 +294,7 @@ async def test_a_session_of_a_token_about_to_end_is_not_renewed_within_a_second(
         renewed_at_s.append(clock.time())
         return 0.4
 
-    session = Session(0.4, again, report=lambda _: None)
+    session = SaslSession(0.4, again, report=lambda _: None)
     begun_s = clock.time()
     for _ in range(30):
         await session.ensure()
