@@ -1,10 +1,12 @@
 """Secrets: a value that cannot be printed, and which keys and values of a settings file may be shown.
 
-``Secret`` answers to ``Password`` of Apache Kafka's configuration. Code that needs the text calls ``reveal``, so that
-a search for that word finds every place that can show a secret. MirrorMaker 2 hides only what its definitions call a
-password. Here a key is also judged by its name, because custom plug-ins have secrets that no definition knows. A key
-that looks like a piece of a secret is not shown: a lost backslash makes the rest of a password a "key". A value that
-looks as if it held another setting is not shown either (``setting_within``).
+Code that needs the text of a ``Secret`` calls ``reveal``, so that a search for that word finds every place that can
+show a secret. MirrorMaker 2 hides only what its definitions call a password. Here a key is also judged by its name,
+because custom plug-ins have secrets that no definition knows. A key that looks like a piece of a secret is not shown:
+a lost backslash makes the rest of a password a "key". A value that looks as if it held another setting is not shown
+either (``setting_within``).
+
+Counterpart: ``Password`` of Apache Kafka's configuration.
 """
 
 from __future__ import annotations

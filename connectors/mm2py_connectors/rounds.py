@@ -1,6 +1,6 @@
 """A connector that works in rounds: an error is logged when it lasts, and the round is repeated.
 
-Answers to the scheduler of MM2's connectors, which logs all errors and goes on.
+Counterpart: the scheduler of MM2's connectors, which logs all errors and goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The connectors of a worker's flows, its groups, and the herder over them, joined as a configuration says.
 
-Answers to what MirrorMaker.java does with its herders in dedicated mode. Connections, clock and randomness are passed
-in, so that tests run whole workers between models of clusters.
+Connections, clock and randomness are passed in, so that tests run whole workers between models of clusters.
+
+Counterpart: what MirrorMaker.java does with its herders in dedicated mode.
 """
 
 from __future__ import annotations

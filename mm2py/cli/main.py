@@ -1,6 +1,8 @@
 """The command ``mm2py``: reads the file, joins the parts, runs until told to stop.
 
-Answers to MirrorMaker.main and connect-mirror-maker.sh of Apache Kafka. The one place that joins the packages.
+The one place that joins the packages.
+
+Counterpart: MirrorMaker.main and connect-mirror-maker.sh of Apache Kafka.
 """
 
 from __future__ import annotations

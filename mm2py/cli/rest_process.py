@@ -1,8 +1,8 @@
 """A worker's REST process: started with sockets that listen already, told how the worker is, started again if it ends.
 
-Answers to the REST server inside a Connect worker. Here it is a process of its own, so that no request, however large
-or many, delays copying. It ends when the worker does: its channel to the worker closes then. It reads and changes flows
-by the topics on the target, and asks the worker only how the worker itself is.
+Counterpart: the REST server inside a Connect worker. Here it is a process of its own, so that no request, however
+large or many, delays copying. It ends when the worker does: its channel to the worker closes then. It reads and
+changes flows by the topics on the target, and asks the worker only how the worker itself is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """``mm2py status FILE``: how it stands with workers, flows and lag, from what both clusters say. Asks no worker.
 
-Answers to what MirrorMaker 2 leaves to the REST interface of each Connect worker, and to its JMX metrics; this works
-when none of them runs. It writes nothing anywhere.
+It writes nothing anywhere.
+
+Counterpart: what MirrorMaker 2 leaves to the REST interface of each Connect worker and its JMX metrics; this works
+when none of them runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What a parent of several workers does when one ends, when it is signalled, and when a drain takes too long. Pure.
 
-Answers to nothing in MirrorMaker 2, whose threads share one process. Codes are those of ``subprocess``: negative where
-a signal ended the worker. ``supervisor.py`` carries events in and effects out.
+Codes are those of ``subprocess``: negative where a signal ended the worker. ``supervisor.py`` carries events in and
+effects out.
+
+No counterpart in MirrorMaker 2, whose threads share one process.
 """
 
 from __future__ import annotations

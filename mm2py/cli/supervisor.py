@@ -1,10 +1,10 @@
 """Several workers on one machine: a parent that starts them as processes, starts dead ones again, and stops them all.
 
-Answers to nothing in MirrorMaker 2, whose threads share one process; a Python process uses one core. Each worker is a
-full member. It runs for as long as its standard input stays open, which the parent holds the only other end of: so it
-drains when the parent stops, and also when the parent is gone, however that died. Signals are not sent on, as a
-worker may get the same one from elsewhere (systemd signals every process of a unit) and would take it for the second
-one, which ends it undrained. Workers have sessions of their own: Ctrl-C reaches the parent alone.
+No counterpart in MirrorMaker 2, whose threads share one process; a Python process uses one core. Each worker is a full
+member. It runs for as long as its standard input stays open, which the parent holds the only other end of: so it
+drains when the parent stops, and also when the parent is gone, however that died. Signals are not sent on, as a worker
+may get the same one from elsewhere (systemd signals every process of a unit) and would take it for the second one,
+which ends it undrained. Workers have sessions of their own: Ctrl-C reaches the parent alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The settings of all flows and heartbeats of one file, each from its own layers, and what is to be said of them.
 
-Answers to MirrorSourceConfig and MirrorHeartbeatConfig of MM2. Which flows there are is known here already; the file
-as a whole is looked at in ``configuration.py``.
+Which flows there are is known here already; the file as a whole is looked at in ``configuration.py``.
+
+Counterpart: MirrorSourceConfig and MirrorHeartbeatConfig of MM2.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The kinds of values that settings have.
 
 The settings themselves are in ``keys.py``. A kind is a function: it says which texts Kafka accepts for a boolean, a
-number or a list, and what each text means. Answers to ``ConfigDef`` with its rules of Kafka 4.2 and later: no entry of
-a list is empty, equal ones count once. pydantic is left out: its messages quote the value, which may be a password.
+number or a list, and what each text means. As in Kafka 4.2 and later no entry of a list is empty, and equal ones count
+once. pydantic is left out: its messages quote the value, which may be a password.
+
+Counterpart: ``ConfigDef`` of Apache Kafka's clients.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Who overrides whom in a settings file, by MirrorMaker 2's rules, and how problems with its values are told.
 
-Answers to ``MirrorMakerConfig`` (clusterProps, workerConfig, connectorBaseConfig, clusterPairs), to the client
-configurations of ``MirrorConnectorConfig`` and to Connect's producer of a source task. Pure: a map in, a map out, and
-each value keeps the key and the line it was written in. A test beside the real classes holds this module to them.
-All problems of a file are reported at once, by line.
+Pure: a map in, a map out, and each value keeps the key and the line it was written in. A test beside the real classes
+holds this module to them. All problems of a file are reported at once, by line.
+
+Counterpart: ``MirrorMakerConfig`` (clusterProps, workerConfig, connectorBaseConfig, clusterPairs), the client
+configurations of ``MirrorConnectorConfig`` and Connect's producer of a source task.
 """
 
 from __future__ import annotations

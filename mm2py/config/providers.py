@@ -1,6 +1,6 @@
 """The config providers that a settings file may name: a properties file, a directory of files, the environment.
 
-Answers to FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider of Apache Kafka's clients. They are
+Counterpart: FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider of Apache Kafka's clients. They are
 known by the names of their classes; nothing is loaded by a name. Messages name files, keys and providers, never what
 was read.
 """

@@ -1,9 +1,11 @@
 r"""References to config providers in the text of a setting: ``${file:/run/secrets/kafka:password}``. Pure.
 
-Answers to ConfigTransformer of Apache Kafka's clients: ``${provider:path:key}`` or ``${provider:key}``, several in one
-text. A text that is no whole reference stays as it is, and so does a reference to a provider that is not named. What a
+A text that is no whole reference stays as it is, and so does a reference to a provider that is not named. What a
 provider answers is not looked at again, whatever it holds. Other than in Kafka, a key that a provider does not have is
 an error: as text, the reference would be sent to the broker in place of the password.
+
+Counterpart: ConfigTransformer of Apache Kafka's clients: ``${provider:path:key}`` or ``${provider:key}``, several in
+one text.
 """
 
 from __future__ import annotations

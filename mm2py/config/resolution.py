@@ -1,11 +1,11 @@
 """Which settings of a file take references to config providers, and the file with their values in place.
 
-Answers to ``MirrorMakerConfig.transform``, which resolves them all. Here the settings that the workers of a flow share
-take none: they are stored where many can read them, and another worker's providers need not have the same values. What
-is stored, or comes by REST, is never resolved.
-
 A file is resolved once, when it is read: what a worker goes by does not change under it. An entry keeps its text as it
 was written beside the value, and messages show only that text.
+
+Counterpart: ``MirrorMakerConfig.transform``, which resolves them all. Here the settings that the workers of a flow
+share take none: they are stored where many can read them, and another worker's providers need not have the same
+values. What is stored, or comes by REST, is never resolved.
 """
 
 from __future__ import annotations

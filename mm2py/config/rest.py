@@ -1,6 +1,6 @@
 """Where a worker serves REST, metrics and its health, and who may ask there. Pure.
 
-Answers to ``listeners``, ``admin.listeners`` and ``listeners.https.*`` of Kafka Connect's worker. MirrorMaker 2's
+Counterpart: ``listeners``, ``admin.listeners`` and ``listeners.https.*`` of Kafka Connect's worker. MirrorMaker 2's
 dedicated mode serves only its own processes there. The users and their roles stand in a file of their own
 (``rest/mm2py_rest/access/users.py``).
 """

@@ -1,12 +1,12 @@
 """Alters the offsets of a flow's connectors as KIP-875 says: only while they are stopped, and for good.
 
-Answers to alterConnectorOffsets and resetConnectorOffsets of Connect's DistributedHerder, which fences the tasks of a
-source connector before. Here all workers of the flow must have said that they have drained, and the group must have
-fenced those that died before they could: no late position replaces ours. The new position names a producer that may
-still write to the remote partition: the next owner fences it there before it copies.
-
 An altered offset N is an operator's position: copying goes on at N + 1, whatever the copy holds. A deleted one counts
 as ``--allow-recopy`` for the partition. Of checkpoints and heartbeats nothing is stored, so nothing changes there.
+
+Counterpart: alterConnectorOffsets and resetConnectorOffsets of Connect's DistributedHerder, which fences the tasks of
+a source connector before. Here all workers of the flow must have said that they have drained, and the group must have
+fenced those that died before they could: no late position replaces ours. The new position names a producer that may
+still write to the remote partition: the next owner fences it there before it copies.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Offsets of connectors as bodies of Connect's REST API, ``{"offsets":[{"partition":{...},"offset":{...}}]}``. Pure.
 
-Answers to alterOffsets of MirrorSourceConnector, MirrorCheckpointConnector and MirrorHeartbeatConnector: what they take
-and refuse. Like there, a null offset is accepted for any partition, and further keys are ignored. Beyond that, the
-source cluster must be that of the flow. Connect repeats what was sent in its messages. Ours name the entry, the key and
-the type of its value: what was sent by mistake may be a secret.
-Source: MirrorUtils.validateSourcePartitionString and others, Apache Kafka, connect/mirror; ConnectorOffsets,
-connect/runtime.
+Counterpart: alterOffsets of MirrorSourceConnector, MirrorCheckpointConnector and MirrorHeartbeatConnector: what they
+take and refuse. Like there, a null offset is accepted for any partition, and further keys are ignored. Beyond that,
+the source cluster must be that of the flow. Connect repeats what was sent in its messages. Ours name the entry, the
+key and the type of its value: what was sent by mistake may be a secret. Source:
+MirrorUtils.validateSourcePartitionString and others, Apache Kafka, connect/mirror; ConnectorOffsets, connect/runtime.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """The copier: how one source partition becomes its remote partition. Pure.
 
-Answers to WorkerSourceTask and MirrorSourceTask of Apache Kafka's Connect, for one partition. Facts come in through
-``handle``, which returns effects: what to do about them. The shell calls ``next_batch`` whenever there is room to send.
-Nothing else changes a copier. ``states`` declares its states and transitions (docs/internals/copier-states.md).
+Facts come in through ``handle``, which returns effects: what to do about them. The shell calls ``next_batch`` whenever
+there is room to send. Nothing else changes a copier. ``states`` declares its states and transitions
+(docs/internals/copier-states.md).
 
 One rule makes failures simple: *whatever goes wrong, forget everything that was not acknowledged, wait until nothing is
 in flight, and read again from the position*. The same source batches then have the same sequences, so the broker drops
 what it has already stored. Where that does not hold (docs/broker-facts.md#c1, #h1, #h2), the copier asks for
 ``Need.RECONCILE``: its producer is fenced, and what it stored is looked up.
+
+Counterpart: WorkerSourceTask and MirrorSourceTask of Apache Kafka's Connect, for one partition.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
                                        |
                                        +--fail--> outcome unknown, until it is sent again unchanged, or is stored
 
-Answers to RecordAccumulator and TransactionManager of Kafka's Java producer, for one partition. This module decides
-which batches may be in flight together, and knows which may be stored although the target has not acknowledged them
-(docs/broker-facts.md#c1 and #h2). The copier decides what follows from an answer.
+This module decides which batches may be in flight together, and knows which may be stored although the target has not
+acknowledged them (docs/broker-facts.md#c1 and #h2). The copier decides what follows from an answer.
+
+Counterpart: RecordAccumulator and TransactionManager of Kafka's Java producer, for one partition.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """What a source may answer to a read, and a target to a batch, and what the copier does about it. Pure.
 
-Answers to ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer, and to ``Sender.completeBatch`` and
-``TransactionManager.canRetry`` of its producer, to which MM2 leaves it. The meaning of the codes was read in
-``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3. The reactions rest on
-docs/broker-facts.md#c1, #h1 and #h2. docs/internals/target-answers.md shows the table of produce errors
-to operators.
+The meaning of the codes was read in ``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3.
+The reactions rest on docs/broker-facts.md#c1, #h1 and #h2. docs/internals/target-answers.md shows the table of produce
+errors to operators.
+
+Counterpart: ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer and ``Sender.completeBatch`` and
+``TransactionManager.canRetry`` of its producer, to which MM2 leaves it.
 """
 
 from __future__ import annotations

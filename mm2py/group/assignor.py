@@ -1,7 +1,5 @@
 """Which worker runs which task: spreads measured bytes/s over the live workers, and moves little. Pure.
 
-Answers to Connect's ``IncrementalCooperativeAssignor``, which counts tasks.
-
 Workers are *in balance* when none carries more than the mean plus the heaviest item; then nothing moves. The least
 loaded worker is never above the mean, so it can take any item and stay in balance. By this rule alone a worker that
 joins would often stay idle, because it lowers the mean by less than the heaviest item. So it gets items until it
@@ -9,6 +7,8 @@ carries the mean less the heaviest item, and at least one.
 
 A bounded flow (``tasks_max``) is first divided, by the same rule, into as many tasks as it may have, which then move as
 wholes. So no move can make it run on a worker too many.
+
+Counterpart: Connect's ``IncrementalCooperativeAssignor``, which counts tasks.
 """
 
 from __future__ import annotations

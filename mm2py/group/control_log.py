@@ -1,8 +1,8 @@
 """The control log of one group on one target cluster: opened, read as it grows, appended to.
 
-Answers to KafkaBasedLog of Apache Kafka's Connect. There a compacted topic is read whole; here old records are deleted,
-and a joiner reads back only to the last snapshot. All workers must see the same records in the same order. So a log
-that was cut back or recreated is never read on: its readers have to join again.
+Counterpart: KafkaBasedLog of Apache Kafka's Connect. There a compacted topic is read whole; here old records are
+deleted, and a joiner reads back only to the last snapshot. All workers must see the same records in the same order. So
+a log that was cut back or recreated is never read on: its readers have to join again.
 """
 
 from __future__ import annotations

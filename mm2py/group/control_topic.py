@@ -1,8 +1,10 @@
 """The topic of the control log, and requests to the leader of its one partition.
 
-Answers to Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic or check its cleanup policy,
-and to the Fetcher and Sender of Kafka's clients. A topic is refused if readers would judge differently because of its
-settings. Each request is sent once; ControlLogLost says that an answer is about another log than the one that was read.
+A topic is refused if readers would judge differently because of its settings. Each request is sent once;
+ControlLogLost says that an answer is about another log than the one that was read.
+
+Counterpart: Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic or check its cleanup policy
+and the Fetcher and Sender of Kafka's clients.
 """
 
 from __future__ import annotations

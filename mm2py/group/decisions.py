@@ -1,7 +1,9 @@
 """What a member decides: to claim leadership; as leader to evict, fence, assign and write snapshots. Pure.
 
-Answers to what the leader of Connect's group does (performTaskAssignment). A decision is only written to the control
-log. The rules of ``membership.py`` say whether it counts at the place where it then stands.
+A decision is only written to the control log. The rules of ``membership.py`` say whether it counts at the place where
+it then stands.
+
+Counterpart: what the leader of Connect's group does (performTaskAssignment).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """One worker's part in the group of one target cluster: it joins as a member, and as a new member when one has ended.
 
-Answers to DistributedHerder, of which MM2's dedicated mode has one for each target cluster, and to Connect's rebalance
-after a worker was away too long. A member that was evicted does not come back: all its producers are fenced. So the
-worker joins again under a new id, and its connectors restart.
+A member that was evicted does not come back: all its producers are fenced. So the worker joins again under a new id,
+and its connectors restart.
+
+Counterpart: DistributedHerder, of which MM2's dedicated mode has one for each target cluster and Connect's
+rebalance after a worker was away too long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a member does about the records it has read, most of it as leader: the shell around ``decisions.py``.
 
-Answers to what the leader of Connect's group does in WorkerCoordinator and DistributedHerder. Connect trusts that a
+Counterpart: what the leader of Connect's group does in WorkerCoordinator and DistributedHerder. Connect trusts that a
 member which was left behind stops. Here the leader fences an evicted member's producers in the internal topics of its
 flows before its tasks go to others (``EvictedWriters``); their new owners fence each remote partition, with the epoch
 that was raised here.

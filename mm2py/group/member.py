@@ -1,8 +1,10 @@
 """One member of a group: it joins, sends heartbeats, follows the control log, and does what it has to do there.
 
-Answers to Connect's WorkerGroupMember and WorkerCoordinator. Its states are in ``group/member_state.py``, what the
-records mean in ``membership.py``, what to do about them in ``decisions.py``; this is the shell around all three.
-``group.py`` makes the next member, under another id, when one has ended.
+Its states are in ``group/member_state.py``, what the records mean in ``membership.py``, what to do about them in
+``decisions.py``; this is the shell around all three. ``group.py`` makes the next member, under another id, when one
+has ended.
+
+Counterpart: Connect's WorkerGroupMember and WorkerCoordinator.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The states of one member of a group, and every way from one to the next. Pure.
 
-Answers to the states of Connect's WorkerGroupMember (AbstractCoordinator.MemberState). Three facts are no states here,
-because something else knows them: which member leads (``GroupState.leader``), whether this one may claim leadership
-(``CandidateState``), and whether it may write just now (``Gate``). docs/internals/group-member.md has the diagram.
+Three facts are no states here, because something else knows them: which member leads (``GroupState.leader``), whether
+this one may claim leadership (``CandidateState``), and whether it may write just now (``Gate``).
+docs/internals/group-member.md has the diagram.
+
+Counterpart: the states of Connect's WorkerGroupMember (AbstractCoordinator.MemberState).
 """
 
 from __future__ import annotations

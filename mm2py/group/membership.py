@@ -1,12 +1,12 @@
 """Which members live, which leads, and what each owns: the rules by which all readers of the control log agree. Pure.
 
-Answers to Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol), which
-a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place of it.
-A record that its writer was not allowed to write is void for every reader, so a leader that slept may wake and write
-without harm. ``decisions.py`` says what a member does about all this.
-
 Connect revokes tasks in one rebalance and assigns them in the next. Here a task is assigned at once, and its new owner
 waits until the previous one has drained it (``Released``) or can append nothing more (``Fenced``), see ``revocations``.
+
+Counterpart: Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol),
+which a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place
+of it. A record that its writer was not allowed to write is void for every reader, so a leader that slept may wake and
+write without harm. ``decisions.py`` says what a member does about all this.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which partitions of a flow this worker may copy just now: what a source connector asks its group, and tells it.
 
-Answers to what a task of Connect learns from its herder's assignment; there a task gets all its partitions when it
+Counterpart: what a task of Connect learns from its herder's assignment; there a task gets all its partitions when it
 starts, and restarts for each change.
 """
 

@@ -1,7 +1,8 @@
 """One Kafka cluster: its brokers, the leaders of partitions, and a connection to each broker on demand.
 
-Answers to KafkaClient and Metadata of Apache Kafka's clients. A request is sent once: retrying is left to the callers,
-which have ``until_answered`` for it.
+A request is sent once: retrying is left to the callers, which have ``until_answered`` for it.
+
+Counterpart: KafkaClient and Metadata of Apache Kafka's clients.
 """
 
 from __future__ import annotations

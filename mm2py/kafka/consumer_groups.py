@@ -1,13 +1,15 @@
 """Consumer groups of a cluster: which there are, what they have committed, and committing for them.
 
-Answers to what MirrorCheckpointConnector and MirrorCheckpointTask of MirrorMaker 2 ask through Kafka's Admin
-(listGroups, listConsumerGroupOffsets, alterConsumerGroupOffsets). Groups of the classic and of the consumer protocol
-are alike here. Share groups are listed as well; they have no commits, and take none (docs/broker-facts.md#m12).
+Groups of the classic and of the consumer protocol are alike here. Share groups are listed as well; they have no
+commits, and take none (docs/broker-facts.md#m12).
 
 Rights: DESCRIBE on a group to list it and to read what it has committed; READ on a group, and on the topics, to commit
 for it. DESCRIBE on the cluster is enough to list groups, but not to read their commits. Without an error brokers leave
 out what mm2py may not describe: groups from a list, and topics from what a group has committed. ``refused_groups`` asks
 for the right to commit, and commits nothing.
+
+Counterpart: what MirrorCheckpointConnector and MirrorCheckpointTask of MirrorMaker 2 ask through Kafka's Admin
+(listGroups, listConsumerGroupOffsets, alterConsumerGroupOffsets).
 """
 
 from __future__ import annotations

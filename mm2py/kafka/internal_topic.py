@@ -1,11 +1,13 @@
 """Topics that mm2py keeps for itself on a cluster: finds or creates them, and writes to them.
 
-Answers to TopicAdmin of Kafka Connect, and to MirrorUtils.createCompactedTopic of its mirror. An existing topic with
-settings under which it would lose records is refused. ``mm2py/topics/names.py`` has the names and settings.
+An existing topic with settings under which it would lose records is refused. ``mm2py/topics/names.py`` has the names
+and settings.
 
 ``TopicWriter`` writes records under one producer id, that of a flow or a plain one. One batch of a partition is in
 flight at a time and is sent again under the same sequence until it is acknowledged, so records of a partition keep
 their order.
+
+Counterpart: TopicAdmin of Kafka Connect and MirrorUtils.createCompactedTopic of its mirror.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where partitions begin and end: every ListOffsets request of mm2py is made here.
 
-Answers to OffsetFetcher of Apache Kafka's clients, and to KafkaAdminClient.listOffsets.
+Counterpart: OffsetFetcher of Apache Kafka's clients and KafkaAdminClient.listOffsets.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Measured values of the last half to whole minute: last, average, lowest, highest, and rates. Pure.
 
-Answers to the sampled statistics of Kafka's metrics (``metrics.num.samples`` = 2, ``metrics.sample.window.ms`` = 30 s),
-in which MirrorMaker 2 keeps record age and latencies. A sample collects for 30 seconds, from its first value on. Two
-samples count, until each is a minute old. Without any there is no value: MirrorMaker 2 shows NaN.
+A sample collects for 30 seconds, from its first value on. Two samples count, until each is a minute old. Without any
+there is no value: MirrorMaker 2 shows NaN.
 
 A worker adds to a window with each acknowledged batch, so that has to be cheap. What the samples mean is worked out
 only when a page is asked for, in another process: a ``WindowState`` is what crosses over.
+
+Counterpart: the sampled statistics of Kafka's metrics (``metrics.num.samples`` = 2, ``metrics.sample.window.ms`` = 30
+s), in which MirrorMaker 2 keeps record age and latencies.
 """
 
 # ruff: noqa: PLR1730  (min and max would cost as much again as all the rest of CopyMeter.add)

@@ -1,6 +1,6 @@
 """Which checkpoint of a group is emitted, and under which topic name. Pure.
 
-Answers to MM2's MirrorCheckpointTask.
+Counterpart: MM2's MirrorCheckpointTask.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What is committed on the target for a group that reads the source. Pure.
 
-Answers to MirrorCheckpointTask.syncGroupOffset of Apache Kafka's Connect, mirror: a group that has members on the
-target is never moved, and no group is moved back. Beyond that every commit lies within the remote partition, and a
-group that was set back on the source can be followed, where what stands on the target is still what mm2py has
-committed there.
+Beyond that every commit lies within the remote partition, and a group that was set back on the source can be followed,
+where what stands on the target is still what mm2py has committed there.
+
+Counterpart: MirrorCheckpointTask.syncGroupOffset of Apache Kafka's Connect, mirror: a group that has members on the
+target is never moved, and no group is moved back.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """The ledger of one source partition: which target offset each of its records has, and the other way round. Pure.
 
-Answers to what MM2 estimates from 64 offset syncs a partition (``sync_store.py``). A ledger holds every run, so it
-is exact for a group that lags, and for compacted and transactional topics. Between two runs there is nothing to copy:
-markers, records of aborted transactions, records that were compacted away. On the target there are our own markers and
-records of foreign writers.
+A ledger holds every run, so it is exact for a group that lags, and for compacted and transactional topics. Between two
+runs there is nothing to copy: markers, records of aborted transactions, records that were compacted away. On the
+target there are our own markers and records of foreign writers.
 
 In memory entries are bytes (``run_codec.py``) in blocks of ``BLOCK_ENTRIES``; an index has the offsets where each block
 begins. Only the last entry is an object, because the next run may continue it: a plain topic has no other.
+
+Counterpart: what MM2 estimates from 64 offset syncs a partition (``sync_store.py``).
 """
 
 from __future__ import annotations

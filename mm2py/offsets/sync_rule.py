@@ -1,10 +1,11 @@
 """When an offset sync is due, for one source partition. Pure.
 
-Answers to MM2's PartitionState and OffsetSyncWriter, which ask the question for every record: a sync is due for the
+Source: MirrorSourceTask, OffsetSyncWriter, Apache Kafka, connect/mirror.
+
+Counterpart: MM2's PartitionState and OffsetSyncWriter, which ask the question for every record: a sync is due for the
 first record of all, after a jump or a step back in source offsets, after a step back in target offsets, and when the
 target offset is ``offset.lag.max`` past the one that follows the last sync. mm2py copies batches, so it asks for a run
 of records at once; inside a run only the last reason can apply.
-Source: MirrorSourceTask, OffsetSyncWriter, Apache Kafka, connect/mirror.
 """
 
 from __future__ import annotations

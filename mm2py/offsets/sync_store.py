@@ -1,8 +1,8 @@
 """The offset syncs that are kept of each source partition, and the translation of a group's offset through them. Pure.
 
-Answers to MM2's OffsetSyncStore, slot for slot: both must give a group the same offset. A partition has 64 slots, from
-the newest sync to the oldest. The older a slot, the wider the gap to its neighbours, so a group that lags is translated
-less exactly, and the store stays small. Between two slots i < j that hold different syncs:
+A partition has 64 slots, from the newest sync to the oldest. The older a slot, the wider the gap to its neighbours, so
+a group that lags is translated less exactly, and the store stays small. Between two slots i < j that hold different
+syncs:
 
 * B: upstream(i) <= upstream(j) + 2^j - 2^i, so the syncs are never too far apart;
 * C: upstream(i) >= upstream(j) + 2^max(i-2, 0), so they are never too close together.
@@ -10,6 +10,8 @@ less exactly, and the store stays small. Between two slots i < j that hold diffe
 Neighbouring slots mostly hold the same sync. In memory a partition is a byte string with one entry for each stretch of
 such slots.
 Source: OffsetSyncStore, Apache Kafka, connect/mirror.
+
+Counterpart: MM2's OffsetSyncStore, slot for slot: both must give a group the same offset.
 """
 
 from __future__ import annotations

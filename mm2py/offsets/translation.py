@@ -1,6 +1,6 @@
 """Where a group goes on in the other cluster: by the ledger, and by offset syncs where it does not reach back. Pure.
 
-Answers to MirrorCheckpointTask.checkpointsForGroup of Apache Kafka's Connect, mirror, which has offset syncs only.
+Counterpart: MirrorCheckpointTask.checkpointsForGroup of Apache Kafka's Connect, mirror, which has offset syncs only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A checkpoint: a group's committed offset with its translation, kept in ``A.checkpoints.internal``. Pure.
 
-Answers to Checkpoint of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
+Counterpart: Checkpoint of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
 
     key    STRING group, STRING topic, i32 partition    as the target cluster names them
     value  i16 version, always 0; i64 upstream offset, i64 downstream offset, STRING metadata

@@ -2,7 +2,9 @@
 
 A batch does not say reliably how large its content is, and any writer to the source topic may have made it. So each
 codec first finds an upper bound in the block headers of the compressed bytes, or gets an output buffer that ends at the
-limit. Answers to Kafka's ``CompressionType``.
+limit.
+
+Counterpart: Kafka's ``CompressionType``.
 """
 
 from __future__ import annotations

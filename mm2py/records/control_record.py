@@ -1,6 +1,5 @@
 """The records of the control log ``mm2-cluster.<group>.internal``: what workers tell each other. Pure.
 
-Answers to the join, sync and assignment messages of Connect's group protocol (IncrementalCooperativeConnectProtocol).
 Those go through a broker's coordinator and are gone; these stay in a log that all workers read in the same order.
 Appends are retried, so any record may stand there twice, the second time long after the first. ``control_codec.py``
 writes them.
@@ -8,6 +7,9 @@ writes them.
 ``pack`` writes many tasks as little JSON: ranges of partitions by flow, kind and topic, each with a number.
 ``{"A->B": {"MirrorSourceConnector": {"orders": "0-11,12=1", "": "*=1"}}}`` gives the partitions 0 to 11 of ``orders``
 the number 0, which is not written; partition 12 and the flow's coordinator task have the number 1.
+
+Counterpart: the join, sync and assignment messages of Connect's group protocol
+(IncrementalCooperativeConnectProtocol).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A heartbeat: a timestamped record in the topic ``heartbeats``, whose copies prove a path. Pure.
 
-Answers to Heartbeat of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
+Counterpart: Heartbeat of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
 
     key    STRING source alias, STRING target alias     STRING: i16 length in bytes, UTF-8
     value  i16 version, always 0; i64 timestamp in epoch milliseconds

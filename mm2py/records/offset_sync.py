@@ -1,6 +1,6 @@
 """An offset sync: a known pair of source and target offset, kept in ``mm2-offset-syncs.B.internal``. Pure.
 
-Answers to OffsetSync of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
+Counterpart: OffsetSync of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
 
     key    STRING topic, i32 partition                   as the source cluster names them
     value  i64 upstream offset, i64 downstream offset    no version

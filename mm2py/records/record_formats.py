@@ -1,7 +1,6 @@
 """Records as bytes: those of a batch of magic 2 are checked and renumbered, messages of magic 0 and 1 converted.
 
-Answers to DefaultRecord and AbstractLegacyRecordBatch of Apache Kafka's clients. Records of magic 2 keep their bytes
-except for the offset deltas. Brokers before 0.11 stored messages of magic 0 and 1:
+Records of magic 2 keep their bytes except for the offset deltas. Brokers before 0.11 stored messages of magic 0 and 1:
 
 ::
 
@@ -13,6 +12,8 @@ except for the offset deltas. Brokers before 0.11 stored messages of magic 0 and
 A compressed message is a wrapper: its value holds a message set. In magic 1 the wrapper has the offset of its last
 inner message, and inner offsets are relative; in magic 0 they are absolute. Later brokers serve such messages as they
 are on disk, so a compacted topic of a 3.x cluster may still hold them.
+
+Counterpart: DefaultRecord and AbstractLegacyRecordBatch of Apache Kafka's clients.
 """
 
 from __future__ import annotations

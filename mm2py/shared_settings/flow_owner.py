@@ -1,10 +1,11 @@
 """Which group may run a flow, and store its settings: one group runs one flow into one target cluster.
 
-Answers to Connect's group protocol, by which all workers of MirrorMaker 2 into one cluster are one group. Two groups of
-mm2py have two control logs and two leaders; each would store its own settings, and fence the producers of the other. So
-the owner is written with the flow (``records/owner_record.py``), and a second group is refused by name. It takes the
-flow over when no live member of the owner runs it. Any worker claims the flow for its group: the settings are stored in
-the same way, and no worker has to wait for an election (``docs/decisions/0021-one-group-runs-a-flow.md``).
+Counterpart: Connect's group protocol, by which all workers of MirrorMaker 2 into one cluster are one group. Two groups
+of mm2py have two control logs and two leaders; each would store its own settings, and fence the producers of the
+other. So the owner is written with the flow (``records/owner_record.py``), and a second group is refused by name. It
+takes the flow over when no live member of the owner runs it. Any worker claims the flow for its group: the settings
+are stored in the same way, and no worker has to wait for an election
+(``docs/decisions/0021-one-group-runs-a-flow.md``).
 """
 
 from __future__ import annotations

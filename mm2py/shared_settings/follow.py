@@ -1,9 +1,9 @@
 """The settings by which this worker runs one flow: decided when it starts, followed while it runs.
 
-Answers to what MM2's herder does when it becomes leader (it writes its own file over what is stored) and to Connect's
-listener for changed configurations. Here what is stored counts, and a file is how it gets there: ``flow_config.py``
-has the rules. Where a worker is started with ``--apply`` and its file switches a flow off, no connector of that flow
-runs here that would store this, so ``SwitchingOff`` does it once.
+Counterpart: what MM2's herder does when it becomes leader (it writes its own file over what is stored) and
+Connect's listener for changed configurations. Here what is stored counts, and a file is how it gets there:
+``flow_config.py`` has the rules. Where a worker is started with ``--apply`` and its file switches a flow off, no
+connector of that flow runs here that would store this, so ``SwitchingOff`` does it once.
 """
 
 from __future__ import annotations
@@ -471,7 +471,7 @@ def shown(difference: Difference) -> list[str]:
 
 
 class SwitchingOff:
-    """A ``Connector`` that ends by itself. Answers to nothing in MirrorMaker 2, where each process goes by its file."""
+    """A ``Connector`` that ends by itself. In MirrorMaker 2 each process goes by its file."""
 
     leaves_outcome_unknown = False
 

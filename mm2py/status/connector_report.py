@@ -1,6 +1,6 @@
 """Why a connector of a flow does not run: operators hold it, or a worker must not run it. Pure.
 
-Answers to the states PAUSED, STOPPED and FAILED of Connect's REST API.
+Counterpart: the states PAUSED, STOPPED and FAILED of Connect's REST API.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``mm2py translate`` says of an offset: where it is in the other log, how surely, and why there. Pure.
 
-Answers to RemoteClusterUtils.translateOffsets of Apache Kafka's Connect, mirror-client, which knows groups only.
+Counterpart: RemoteClusterUtils.translateOffsets of Apache Kafka's Connect, mirror-client, which knows groups only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The report of ``mm2py status``: members, flows and problems, derived from what both clusters say. Pure.
 
-Answers to the status of connectors and tasks in Connect's REST API, and to the lag that MirrorMaker 2 leaves to JMX.
 A worker may know more about itself, and logs that. Programs get every field of these classes by its name.
+
+Counterpart: the status of connectors and tasks in Connect's REST API and the lag that MirrorMaker 2 leaves to JMX.
 """
 
 from __future__ import annotations

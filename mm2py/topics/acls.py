@@ -1,8 +1,9 @@
 """Which ACLs of the source cluster's topics the remote topics get.
 
-Answers to ``shouldReplicateAcl`` and ``targetAclBinding`` of MM2's MirrorSourceConnector. Only ACLs of topics come
-here: nothing is ever granted on a cluster, a group or a transactional id, nor on a topic that is no copy. The
-corrections are those of decision 5.
+Only ACLs of topics come here: nothing is ever granted on a cluster, a group or a transactional id, nor on a topic that
+is no copy. The corrections are those of decision 5.
+
+Counterpart: ``shouldReplicateAcl`` and ``targetAclBinding`` of MM2's MirrorSourceConnector.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Which topics a flow copies, which settings of topics, and the patterns that say so.
 
-Answers to DefaultTopicFilter, DefaultConfigPropertyFilter and shouldReplicateTopic of MirrorMaker 2, whose patterns
-are Java's. The package ``regex`` reads some Java patterns differently, and a filter must never be silently different.
-So ``check`` lets only those constructs pass on which both agree for topic names, and refuses the others with their
-position. ``compile_java`` then hands the unchanged pattern to ``regex``: with ``ASCII``, so that ``\\d``, ``\\w``,
-``\\s`` and ``(?i)`` know only ASCII, and with ``V1``, so that ``(?i:..)`` applies to its group alone.
+The package ``regex`` reads some Java patterns differently, and a filter must never be silently different. So ``check``
+lets only those constructs pass on which both agree for topic names, and refuses the others with their position.
+``compile_java`` then hands the unchanged pattern to ``regex``: with ``ASCII``, so that ``\\d``, ``\\w``, ``\\s`` and
+``(?i)`` know only ASCII, and with ``V1``, so that ``(?i:..)`` applies to its group alone.
 
 Refused although Java accepts them: sets within sets (``[a-z&&[^b]]``), ``\\D \\W \\S`` within sets (``regex`` reads
 ``[^\\D\\d]`` wrongly), ``\\p{..}`` and all other escapes of letters but ``\\d \\w \\s \\b`` and their capitals,
@@ -14,6 +13,9 @@ few combinations in which Java's own way of matching is surprising.
 Patterns come from files, REST and the topics that workers share, so nothing of them is believed. ``check`` is the one
 place that bounds what compiling costs, and it looks before anything is compiled: a count makes ``regex`` build what it
 repeats that many times, so 17 characters can cost gigabytes.
+
+Counterpart: DefaultTopicFilter, DefaultConfigPropertyFilter and shouldReplicateTopic of MirrorMaker 2, whose patterns
+are Java's.
 """
 
 from __future__ import annotations
@@ -397,7 +399,7 @@ class TopicFilter(NameFilter):
 
 
 class GroupFilter(NameFilter):
-    """Which consumer groups get checkpoints; answers to DefaultGroupFilter."""
+    """Which consumer groups get checkpoints. Counterpart: DefaultGroupFilter."""
 
     def __init__(
         self, include: Sequence[str] = DEFAULT_GROUPS, exclude: Sequence[str] = DEFAULT_GROUPS_EXCLUDE

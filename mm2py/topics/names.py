@@ -1,9 +1,8 @@
 """The names of topics: the replication policy, mm2py's and MM2's own topics, and flows that form a ring.
 
-The policy is the rule between upstream topic names and remote topic names, both ways. It answers to MM2's
-ReplicationPolicy, DefaultReplicationPolicy and IdentityReplicationPolicy, to the letter: odd names (a trailing
-separator, a name that merely ends in ``heartbeats``) are kept, because both sides of a flow and MM2's own tools must
-agree on every name.
+The policy is the rule between upstream topic names and remote topic names, both ways. Odd names (a trailing
+separator, a name that merely ends in ``heartbeats``) are kept as MM2 has them, because both sides of a flow and MM2's
+own tools must agree on every name.
 
 Internal topics come in three groups: what the policy names (offset syncs, checkpoints, heartbeats), Kafka Connect's
 three stores, which always use ``.``, and mm2py's own. None of them is ever mirrored, whatever separator and filters
@@ -12,6 +11,8 @@ say, except heartbeats, whose copies prove the path.
 In a ring, flows bring a record back to its own topic, or give a topic a longer name in every round. The default policy
 sees in a name which clusters the records come from, and stops this; the identity policy cannot, nor can two flows with
 different separators. MM2 copies in such rings for ever.
+
+Counterpart: ReplicationPolicy, DefaultReplicationPolicy and IdentityReplicationPolicy of MM2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settings of a remote topic, chosen from those of its upstream topic: when it is made, and as both change later.
 
-Answers to ``targetConfig`` of MM2's MirrorSourceConnector.
+Counterpart: ``targetConfig`` of MM2's MirrorSourceConnector.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """When a connector runs on this worker: while its group and its operators let it, and by which settings.
 
-Answers to what DistributedHerder does with connectors and tasks after each rebalance, and when a configuration changes:
-Connect restarts a connector for any change. Here a source connector runs on every member, and copies the partitions
-that are its own; a flow's heartbeats and its checkpoints are emitted by one member each. Most changes of settings take
-effect while a flow copies (``shared_settings/flow_config.py``); for the others the source connector is drained and
-restarts. A paused one is drained, and its partitions stay assigned.
+Counterpart: what DistributedHerder does with connectors and tasks after each rebalance, and when a configuration
+changes: Connect restarts a connector for any change. Here a source connector runs on every member, and copies the
+partitions that are its own; a flow's heartbeats and its checkpoints are emitted by one member each. Most changes of
+settings take effect while a flow copies (``shared_settings/flow_config.py``); for the others the source connector is
+drained and restarts. A paused one is drained, and its partitions stay assigned.
 """
 
 from __future__ import annotations

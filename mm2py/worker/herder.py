@@ -1,8 +1,9 @@
 """Starts the connectors of a worker's flows, keeps them going, and stops them in order.
 
-Answers to the herders of MM2's dedicated mode, one for each flow. A connector that fails restarts after a pause,
-the source connector under a new producer id; one that is refused stays so until an operator asks for a restart. None
-waits for another.
+A connector that fails restarts after a pause, the source connector under a new producer id; one that is refused stays
+so until an operator asks for a restart. None waits for another.
+
+Counterpart: the herders of MM2's dedicated mode, one for each flow.
 """
 
 from __future__ import annotations

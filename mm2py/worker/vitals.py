@@ -1,7 +1,9 @@
 """What a worker measures of its own process: memory, CPU, and how late its event loop runs what is due.
 
-Answers to what a JVM tells of itself beside MirrorMaker 2's metrics. A loop that is late delays heartbeats and answers
-alike, and no other number shows it: all of them are taken in this loop.
+A loop that is late delays heartbeats and answers alike, and no other number shows it: all of them are taken in this
+loop.
+
+Counterpart: what a JVM tells of itself beside MirrorMaker 2's metrics.
 """
 
 from __future__ import annotations

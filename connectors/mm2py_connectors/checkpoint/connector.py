@@ -1,11 +1,12 @@
 """The checkpoint connector of a flow: tells on the target where the source's consumer groups may continue.
 
-Answers to MirrorCheckpointConnector and MirrorCheckpointTask of Apache Kafka's Connect, mirror. One worker runs it for
-a flow. Every ``emit.checkpoints.interval.seconds`` it asks the source for the committed offsets of all groups,
-translates them, and writes those that are new to the checkpoints topic. If asked, it commits them on the target
-(``group_sync.py``). MM2 does no more. Here the ledger translates, and offset syncs by MM2's rule only what the ledger
-does not know. The states of the groups are asked for every two seconds, in one request to each broker,
-and a group that has become idle gets its checkpoints at once: it is about to be moved, more often than not.
+One worker runs it for a flow. Every ``emit.checkpoints.interval.seconds`` it asks the source for the committed offsets
+of all groups, translates them, and writes those that are new to the checkpoints topic. If asked, it commits them on
+the target (``group_sync.py``). MM2 does no more. Here the ledger translates, and offset syncs by MM2's rule only what
+the ledger does not know. The states of the groups are asked for every two seconds, in one request to each broker, and
+a group that has become idle gets its checkpoints at once: it is about to be moved, more often than not.
+
+Counterpart: MirrorCheckpointConnector and MirrorCheckpointTask of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Commits on the target where groups of the source may continue: ``sync.group.offsets.enabled``.
 
-Answers to the part of MirrorCheckpointTask that MM2 calls group offset sync. ``mm2py/offsets/group_sync.py`` decides.
+``mm2py/offsets/group_sync.py`` decides.
+
+Counterpart: the part of MirrorCheckpointTask that MM2 calls group offset sync.
 """
 
 from __future__ import annotations

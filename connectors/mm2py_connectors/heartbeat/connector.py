@@ -1,10 +1,12 @@
 """The heartbeat connector of a pair of clusters: makes the topic ``heartbeats`` on the target and writes to it.
 
-Answers to MirrorHeartbeatConnector, MirrorHeartbeatTask and MirrorUtils.createSinglePartitionCompactedTopic of Apache
-Kafka's Connect, mirror. It only needs the target: a pair emits whether its flow is enabled or not, and whether its
-source can be reached or not. One heartbeat is in flight at a time, so they keep their order. One that cannot be written
-is dropped: the next carries a newer time, and readers look at the newest only. Records have no producer id: a repeated
-one does no harm in a compacted topic.
+It only needs the target: a pair emits whether its flow is enabled or not, and whether its source can be reached or
+not. One heartbeat is in flight at a time, so they keep their order. One that cannot be written is dropped: the next
+carries a newer time, and readers look at the newest only. Records have no producer id: a repeated one does no harm in
+a compacted topic.
+
+Counterpart: MirrorHeartbeatConnector, MirrorHeartbeatTask and MirrorUtils.createSinglePartitionCompactedTopic of
+Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """ACL sync: a principal that may read an upstream topic may read its remote topic, one that is denied is denied.
 
-Answers to syncTopicAcls of MM2's MirrorSourceConnector; the rules are in ``mm2py/topics/acls.py``. The target's ACLs
-are read first, and only missing ones are created: first the DENYs, and the others only when no DENY is missing. Each is
-logged before it is written. None is ever deleted.
+The target's ACLs are read first, and only missing ones are created: first the DENYs, and the others only when no DENY
+is missing. Each is logged before it is written. None is ever deleted.
+
+Counterpart: syncTopicAcls of MM2's MirrorSourceConnector; the rules are in ``mm2py/topics/acls.py``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The source connector of a flow: one attempt, from its preparation to its drain, and the watch over both clusters.
 
-Answers to MirrorSourceConnector of Apache Kafka's Connect, mirror. One metadata request every
-``topics.watch.interval.ms`` shows new topics, new partitions and moved leaders; nothing else is asked while nothing
-changes. ``discovery/`` decides what follows from it for the topics.
+One metadata request every ``topics.watch.interval.ms`` shows new topics, new partitions and moved leaders; nothing
+else is asked while nothing changes. ``discovery/`` decides what follows from it for the topics.
+
+Counterpart: MirrorSourceConnector of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """What a flow does about gaps: each is logged, counted and kept, and policies and operators say what follows.
 
-Answers to nothing in MM2, which starts at the earliest record wherever a position does not fit, and says nothing.
 ``GapKeeper`` names each gap with its offsets; ``on.source.gap`` and ``on.target.loss`` decide. ``Resumption`` lets
 stopped partitions go on, by these policies or by operators' commands: it drains the partition and stores an operator's
 position, and the next round starts the partition there. It takes many together: 300 that were accepted one after the
 other took 39 s.
+
+No counterpart in MM2, which starts at the earliest record wherever a position does not fit, and says nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Writes the offset syncs of the partitions that this worker copies, in MM2's format.
 
-Answers to OffsetSyncWriter and the producer of MirrorSourceTask. ``mm2py/offsets/sync_rule.py`` says when a sync is
-due. They are written one batch after the other, so syncs of a partition keep their order: a lower one behind a higher
-one would make MM2's readers forget all others of the partition. Syncs that cannot be written wait, the newest of each
-partition; a missing one makes translations less exact and never wrong. Requests pass the gate of this worker's group
-also where the topic lies on the source, as no fence of the target reaches them there.
+``mm2py/offsets/sync_rule.py`` says when a sync is due. They are written one batch after the other, so syncs of a
+partition keep their order: a lower one behind a higher one would make MM2's readers forget all others of the
+partition. Syncs that cannot be written wait, the newest of each partition; a missing one makes translations less exact
+and never wrong. Requests pass the gate of this worker's group also where the topic lies on the source, as no fence of
+the target reaches them there.
+
+Counterpart: OffsetSyncWriter and the producer of MirrorSourceTask.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Settings of upstream topics follow on their remote topics; and the schedules by which settings and ACLs are synced.
 
-Answers to syncTopicConfigs and the schedules of MM2's MirrorSourceConnector, and to Scheduler of Apache Kafka's
-Connect, mirror. The remote topics are read first, and only what differs is sent. So a setting that an operator changes
-on a remote topic is set back, unless ``config.properties.exclude`` names it, or the source's brokers have it in their
-own file. A setting that the target refuses is left out alone (``RefusedConfigs``).
+The remote topics are read first, and only what differs is sent. So a setting that an operator changes on a remote
+topic is set back, unless ``config.properties.exclude`` names it, or the source's brokers have it in their own file. A
+setting that the target refuses is left out alone (``RefusedConfigs``).
+
+Counterpart: syncTopicConfigs and the schedules of MM2's MirrorSourceConnector and Scheduler of Apache Kafka's
+Connect, mirror.
 """
 
 from __future__ import annotations

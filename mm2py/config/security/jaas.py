@@ -1,8 +1,10 @@
 """``sasl.jaas.config``: one login module with its options, as Java writes it. Pure; no class is ever loaded.
 
-Answers to JaasConfig of Apache Kafka's clients. Only the modules of Kafka's own mechanisms are known; every other one
-is refused, by its name if that is one of a known package. No message repeats anything that may be part of a value: a
-quote in the wrong place makes the rest of a password a name.
+Only the modules of Kafka's own mechanisms are known; every other one is refused, by its name if that is one of a known
+package. No message repeats anything that may be part of a value: a quote in the wrong place makes the rest of a
+password a name.
+
+Counterpart: JaasConfig of Apache Kafka's clients.
 """
 
 from __future__ import annotations

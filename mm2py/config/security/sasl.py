@@ -1,8 +1,9 @@
 """The security of one client, out of its settings: typed where it can be used, and why not where it cannot.
 
-Answers to what Kafka's clients check when they are made (SslFactory, LoginManager, SaslClientAuthenticator).
 ``keys.py`` judges the text of each setting; here it is what goes together. Settings that ask for more than mm2py has
 refuse their flow: a connection that is less secure than the file asks for is never made.
+
+Counterpart: what Kafka's clients check when they are made (SslFactory, LoginManager, SaslClientAuthenticator).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The TLS of a client, out of its settings: trust, own certificate, versions, suites, host names.
 
-Answers to what DefaultSslEngineFactory of Apache Kafka's clients checks when it is configured.
+Counterpart: what DefaultSslEngineFactory of Apache Kafka's clients checks when it is configured.
 """
 
 from __future__ import annotations

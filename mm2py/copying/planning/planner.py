@@ -1,9 +1,9 @@
 """What becomes of each fetched batch: passed as bytes, repacked with others, rebuilt record by record, or dropped.
 
-Answers to the copying in MM2's ``MirrorSourceTask``.
-
 MM2 decodes every record and encodes it again. Here a batch is passed as it is wherever the target's broker takes it so,
 repacked where many small ones wait (``repack``), and decoded only where it must be (``rebuild``). Pure.
+
+Counterpart: the copying in MM2's ``MirrorSourceTask``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Rebuilding: batches that cannot pass are decoded, and their records put into new ones. Pure.
 
-Answers to the consumer and the producer inside MM2, which do so with every batch. Here it is done only if
-
 * offsets are missing in a batch (brokers refuse one whose last offset delta does not fit its record count),
 * its timestamps are the source's log append times, or the copy starts inside it,
 * it is too large for the target, of an old format, or compressed with another codec than is wanted.
@@ -9,6 +7,8 @@ Answers to the consumer and the producer inside MM2, which do so with every batc
 If the target refuses a record of a batch, the batch is cut into batches of 1, 2, 4, ... records. Those before the
 refused record are stored, and the next read starts closer to it, so after a few reads it is alone. Keys, values and
 headers are copied as bytes. The compiled core walks and copies records that are laid out as every writer does it.
+
+Counterpart: the consumer and the producer inside MM2, which do so with every batch. Here it is done only if
 """
 
 from __future__ import annotations

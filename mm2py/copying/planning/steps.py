@@ -5,7 +5,7 @@ into one (*repacking*); none waits for others. ``copy.mode``, the codec, the num
 target decide which batches are small enough. Keys, values, headers and timestamps stay as they are; offsets follow from
 the order. ``record_merge`` does it where the compiled core is not there, or says no.
 
-Answers to the batching of MM2's producer. The tally answers to record-count and byte-count of its MirrorSourceMetrics.
+Counterpart: the batching of MM2's producer; of the tally, record-count and byte-count of MirrorSourceMetrics.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a flow knows of offsets: its ledgers, and its offset syncs, if it emits any.
 
-Answers to OffsetSyncStore of Apache Kafka's Connect, mirror, as far as it reads a topic.
+Counterpart: OffsetSyncStore of Apache Kafka's Connect, mirror, as far as it reads a topic.
 """
 
 from __future__ import annotations

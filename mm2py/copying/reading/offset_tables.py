@@ -1,8 +1,8 @@
 """Offset syncs and checkpoints, as they stand in their topics.
 
-Answers to OffsetSyncStore and CheckpointStore of Apache Kafka's Connect, mirror, as far as they read topics. MM2 does
-not read checkpoints on while it runs. Here both topics are followed, so a checkpoint that another worker's late request
-wrote over ours is seen, and written once more.
+Counterpart: OffsetSyncStore and CheckpointStore of Apache Kafka's Connect, mirror, as far as they read topics. MM2
+does not read checkpoints on while it runs. Here both topics are followed, so a checkpoint that another worker's late
+request wrote over ours is seen, and written once more.
 """
 
 from __future__ import annotations

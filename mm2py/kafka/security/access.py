@@ -1,7 +1,8 @@
 """Getting into a cluster: TLS and authentication of every connection that one side of a flow opens.
 
-Answers to SslFactory, SaslClientAuthenticator and LoginManager of Apache Kafka's clients. One ``Access`` serves all
-connections of a ``Cluster``: it keeps the TLS context and the token, and renews both.
+One ``Access`` serves all connections of a ``Cluster``: it keeps the TLS context and the token, and renews both.
+
+Counterpart: SslFactory, SaslClientAuthenticator and LoginManager of Apache Kafka's clients.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 r"""Certificates and keys, out of the files or texts that the settings name, in one form. Pure.
 
-Answers to PemParser and to the stores of DefaultSslEngineFactory of Apache Kafka's clients.
-
 Certificates and keys come as bytes: PEM, or PKCS12 as keytool and openssl write it. Java reads PKCS12 under the type
 JKS as well, and so does this. Java's old JKS format is refused with the way to convert it. Kafka accepts PEM without
 line breaks, because a properties file that continues a line by a ``\`` loses them.
 
 A worker loads this module with its first TLS connection: the library behind it takes a while.
+
+Counterpart: PemParser and the stores of DefaultSslEngineFactory of Apache Kafka's clients.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """SASL as a conversation: PLAIN, OAUTHBEARER and SCRAM. Pure: bytes in, bytes out; the nonce is handed in.
 
-Answers to PlainSaslClient, OAuthBearerSaslClient and ScramSaslClient of Apache Kafka (RFC 4616, RFC 7628, RFC 5802, RFC
-7677). Why these are our own: docs/decisions/0004-sasl-of-our-own.md. SCRAM proves that both sides know the password,
-and shows it to neither. A server that only pretends to be a broker must learn nothing that helps to guess the password
+Why these are our own: docs/decisions/0004-sasl-of-our-own.md. SCRAM proves that both sides know the password, and
+shows it to neither. A server that only pretends to be a broker must learn nothing that helps to guess the password
 cheaply: one that asks for few iterations is refused, as is one whose signature or nonce is wrong. One that asks for
 very many would only keep us busy, and is refused too.
+
+Counterpart: PlainSaslClient, OAuthBearerSaslClient and ScramSaslClient of Apache Kafka (RFC 4616, RFC 7628, RFC 5802,
+RFC 7677).
 """
 
 from __future__ import annotations

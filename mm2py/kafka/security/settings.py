@@ -1,7 +1,8 @@
 """How the connections to one cluster are secured: the settings as values. Pure.
 
-Answers to ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's clients. ``mm2py/config`` reads them,
-``access.py`` acts on them.
+``mm2py/config`` reads them, ``access.py`` acts on them.
+
+Counterpart: ``security.protocol``, ``ssl.*`` and ``sasl.*`` of Apache Kafka's clients.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """TLS of connections: contexts out of the settings, new ones when files change, and what a failure means.
 
-Answers to SslFactory and DefaultSslEngineFactory of Apache Kafka's clients. Certificates are always checked, versions
-before 1.2 never spoken. Changed files count for the next connection, without a restart.
-Names of cipher suites stand in ``ssl.cipher.suites`` as Java has them. Only suites with forward secrecy and without
-SHA-1 are known: what else Java lists, Python does not offer by default.
+Certificates are always checked, versions before 1.2 never spoken. Changed files count for the next connection, without
+a restart. Names of cipher suites stand in ``ssl.cipher.suites`` as Java has them. Only suites with forward secrecy and
+without SHA-1 are known: what else Java lists, Python does not offer by default.
+
+Counterpart: SslFactory and DefaultSslEngineFactory of Apache Kafka's clients.
 """
 
 from __future__ import annotations

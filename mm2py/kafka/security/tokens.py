@@ -1,8 +1,9 @@
 """Tokens for OAUTHBEARER: from an OAuth server by client credentials, or from a file that another program renews.
 
-Answers to ClientCredentialsJwtRetriever, FileJwtRetriever and ExpiringCredentialRefreshingLogin of Apache Kafka. A
-token is fetched when a connection needs one, kept for all connections of the cluster, and fetched again at four fifths
-of its lifetime. The broker judges what a token says; here only its expiry is read.
+A token is fetched when a connection needs one, kept for all connections of the cluster, and fetched again at four
+fifths of its lifetime. The broker judges what a token says; here only its expiry is read.
+
+Counterpart: ClientCredentialsJwtRetriever, FileJwtRetriever and ExpiringCredentialRefreshingLogin of Apache Kafka.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """One connection to one broker: frames on a socket, and requests with their replies in the versions the broker speaks.
 
-Answers to Selector and NetworkClient of Apache Kafka's clients; quotas to maybeThrottle and to
-InFlightRequests.incrementThrottleTime (KIP-219). Kafka answers requests in the order in which they were sent, so a
-queue of futures is enough to match them. Frames are sent with ``writelines``, and each is received into one buffer of
-its size. A frame that is too large, or a reply to no open request, closes the connection: the stream cannot be trusted.
+Kafka answers requests in the order in which they were sent, so a queue of futures is enough to match them. Frames are
+sent with ``writelines``, and each is received into one buffer of its size. A frame that is too large, or a reply to no
+open request, closes the connection: the stream cannot be trusted.
+
+Counterpart: Selector and NetworkClient of Apache Kafka's clients; for quotas maybeThrottle and
+InFlightRequests.incrementThrottleTime (KIP-219).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """A fetch session (KIP-227): a broker remembers which partitions a connection reads, so only changes are sent. Pure.
 
-Answers to FetchSessionHandler of Apache Kafka's clients. The callers of a connection name all partitions that they want
-now, each time; this module decides what of that the broker must be told. The reply then leaves out partitions without
-news. A thousand idle partitions cost a request and a reply of a few bytes.
+The callers of a connection name all partitions that they want now, each time; this module decides what of that the
+broker must be told. The reply then leaves out partitions without news. A thousand idle partitions cost a request and a
+reply of a few bytes.
 
 A broker keeps a limited number of sessions. While it grants none, everything is sent and answered each time.
+
+Counterpart: FetchSessionHandler of Apache Kafka's clients.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Opening a connection: name look-up, the first address that answers, TLS, versions, authentication.
 
-Answers to ClientUtils.resolve, ClusterConnectionStates and the API version exchange of NetworkClient in Apache Kafka's
-clients. Names are looked up in threads of our own: an event loop does it in a few threads that the whole process
-shares, and a look-up without an answer blocks one of them for many seconds.
+Names are looked up in threads of our own: an event loop does it in a few threads that the whole process shares, and a
+look-up without an answer blocks one of them for many seconds.
+
+Counterpart: ClientUtils.resolve, ClusterConnectionStates and the API version exchange of NetworkClient in Apache
+Kafka's clients.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What both clusters say of all flows, kept fresh while anybody asks. Any worker's REST process says the same.
 
-Answers to the herder's copy of the status topic in Connect, which only knows what workers have written there.
+Counterpart: the herder's copy of the status topic in Connect, which only knows what workers have written there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a worker's snapshot means: lags, rates and statistics of partitions, and sums over topics and flows. Pure.
 
-Answers to the sensors of MirrorSourceMetrics and MirrorCheckpointMetrics of Apache Kafka's Connect, mirror.
+Counterpart: the sensors of MirrorSourceMetrics and MirrorCheckpointMetrics of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

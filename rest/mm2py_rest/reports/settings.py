@@ -1,7 +1,9 @@
 """Each setting of a flow or of a worker with its value, its default, and where the value comes from. Pure.
 
-Answers to ``GET /connectors/NAME/config`` of Connect, which tells values only. What may hold a secret is hidden, and
-addresses are masked. Keys of a file that mm2py does not know are counted and not shown: they may be pieces of secrets.
+What may hold a secret is hidden, and addresses are masked. Keys of a file that mm2py does not know are counted and not
+shown: they may be pieces of secrets.
+
+Counterpart: ``GET /connectors/NAME/config`` of Connect, which tells values only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Changes of a flow's settings over REST: checked as the file is, then stored for all its workers.
 
-Answers to ``PUT /connectors/NAME/config`` of Connect, whose leader writes for all. Here any worker's REST process
+Counterpart: ``PUT /connectors/NAME/config`` of Connect, whose leader writes for all. Here any worker's REST process
 writes by compare-and-set, as ``mm2py apply`` does, and no worker is called.
 """
 

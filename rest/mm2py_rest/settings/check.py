@@ -1,8 +1,9 @@
 """Which settings a connector may be given over REST, and what is wrong with others. Pure: nothing is connected to.
 
-Answers to the ConfigDefs of MirrorMaker 2's connectors and to ``AbstractHerder.validateConnectorConfig``. The settings
-are those of the flow, read by the same definitions as the file; its three connectors share them. Addresses and
-credentials are none of them: each worker has these in its own file.
+The settings are those of the flow, read by the same definitions as the file; its three connectors share them.
+Addresses and credentials are none of them: each worker has these in its own file.
+
+Counterpart: the ConfigDefs of MirrorMaker 2's connectors and ``AbstractHerder.validateConnectorConfig``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which topics a flow copies. Each round starts new topics and stops topics that were deleted or created again.
 
-Answers to refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all its
-tasks when a topic comes or goes, and only warns about topics that it cannot create. Here the other topics are copied on
-undisturbed. A topic that must not be copied is refused with a remedy, and looked at again now and then.
+Counterpart: refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all
+its tasks when a topic comes or goes, and only warns about topics that it cannot create. Here the other topics are
+copied on undisturbed. A topic that must not be copied is refused with a remedy, and looked at again now and then.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The remote topics of a flow: created, widened, and how they are to be written to (``RemoteRules``). Upstream topics
 that were deleted or created again are noticed here.
 
-Answers to MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror. When an upstream topic is
-created again under its old name, MM2 copies on into the same remote topic. Here copying stops, and the remote topic is
-kept.
+When an upstream topic is created again under its old name, MM2 copies on into the same remote topic. Here copying
+stops, and the remote topic is kept.
+
+Counterpart: MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """How an attempt of a flow starts: conditions are checked in order, until no other process can change its positions.
 
-Answers to what Connect's worker and DistributedHerder do before MirrorSourceConnector starts: internal topics are
-created, offsets are read. Without exactly-once support they trust that a rebalance has stopped the previous tasks. Here
-previous producers are fenced first, and only then the positions are read.
+Internal topics are created, previous producers are fenced, and only then the positions are read.
+
+Counterpart: what Connect's worker and DistributedHerder do before MirrorSourceConnector starts. Without exactly-once
+support they trust that a rebalance has stopped the previous tasks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The lanes of one flow, one for each broker it reads from or writes to; and which of its partitions stand still.
 
-Answers to the connections of the consumer and the producer that each MirrorSourceTask of MirrorMaker 2 has for itself.
-Here one fetch lane serves all partitions that a source broker leads, and one produce lane all of a target broker.
-
 MirrorMaker 2 does not say that a partition stands still. ``Stalls`` says it after ``stall.timeout.ms``, with the
 reason, in one line for each topic and reason: a target broker that fails stalls thousands of partitions at once.
+
+Counterpart: the connections of the consumer and the producer that each MirrorSourceTask of MirrorMaker 2 has for
+itself. Here one fetch lane serves all partitions that a source broker leads, and one produce lane all of a target
+broker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The source task of a flow: copies partitions from the source cluster to their remote topics.
 
-Answers to MirrorSourceTask and the worker's source loop of Apache Kafka's Connect. It owns the copiers of its
-partitions, runs a lane for each broker, and carries out what the copiers ask for. It stores their positions on the
-target: before a partition's first batch, then at most ``position_interval_s`` late, and when the partition is drained.
+It owns the copiers of its partitions, runs a lane for each broker, and carries out what the copiers ask for. It stores
+their positions on the target: before a partition's first batch, then at most ``position_interval_s`` late, and when
+the partition is drained.
+
+Counterpart: MirrorSourceTask and the worker's source loop of Apache Kafka's Connect.
 """
 
 from __future__ import annotations
