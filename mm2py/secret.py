@@ -203,7 +203,7 @@ def shown_value(key: str, value: str, *, most: int | None = VALUE_SHOWN_MAX) -> 
     """Return the value as it may stand in one line of a log, in quotes; hidden if it may hold a secret.
 
     Args:
-        most: of so many characters the rest is cut off; None: of none.
+        most: of this many characters the rest is cut off; None: of none.
     """
     if is_hidden(key, value):
         return HIDDEN

@@ -16,7 +16,7 @@ from mm2py.records.backfill_record import Range
 ASSUMED_MB_PER_SECOND: Final = 60
 """What a task copies, where the plan has to guess."""
 TASKS_MOST: Final = 500
-"""On a cluster each partition has a task of its own, up to so many."""
+"""On a cluster each partition has a task of its own, up to this many."""
 SLOTS_ASSUMED: Final = 2
 """For the expected time, where the number of executors is not known."""
 TASKS_A_SLOT: Final = 2

@@ -109,7 +109,7 @@ def counted(row: Row, ledger: Ledger | None) -> Row:
 
 
 def _copied(entry: Entry, before: int, behind: int) -> int | None:
-    """Return how many records of an entry were copied, without so many offsets of its begin and its end."""
+    """Return how many records of an entry were copied, without this many offsets of its begin and its end."""
     if isinstance(entry, Run):
         return entry.record_count - before - behind
     if not entry.cause.is_copied:

@@ -98,7 +98,7 @@ class ApplyPlan:
     difference: Difference
     note: str = ""
     unknown: str = ""
-    """Why it cannot be told whether a MirrorMaker 2 runs the flow."""
+    """Why it is not known whether a MirrorMaker 2 runs the flow."""
     dead_owner: Owner | None = None
     """Which other group had the flow; no worker of it lives."""
 
@@ -111,7 +111,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``load_configuration``.
+        Mm2Error: see ``parse_arguments``, ``load_configuration``.
     """
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, options.clusters)
@@ -224,7 +224,7 @@ async def _plan(
 
 
 async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Random) -> str:
-    """Return why it cannot be told whether a MirrorMaker 2 runs the flow. Raises: Mm2IsRunning."""
+    """Return why it is not known whether a MirrorMaker 2 runs the flow. Raises: Mm2IsRunning."""
     found = await until_answered(lambda: look_for_mm2(settings, brokers), rng=rng)
     return f"{found.unknown} {found.remedy}" if found.unknown else ""
 

@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``flow_of``; or the backfill is refused.
+        Mm2Error: see ``parse_arguments``, ``flow_of``; or the backfill is refused.
     """
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)

@@ -21,7 +21,7 @@ from mm2py.text_table import text_table
 SHOWN_MOST: Final = 40
 BAR_CHARS: Final = 30
 RATE_OVER: Final = 10
-"""The rate that is shown is that of so many looks."""
+"""The rate that is shown is that of this many looks."""
 
 
 def selection_lines(flow: str, selection: SettingsSelection) -> list[str]:

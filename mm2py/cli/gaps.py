@@ -224,7 +224,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``load_configuration``.
+        Mm2Error: see ``parse_arguments``, ``load_configuration``.
     """
     options = parse_arguments(arguments)
     wanted = wanted_of(options.partitions)

@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``load_configuration``; or a cluster does not tell.
+        Mm2Error: see ``parse_arguments``, ``load_configuration``; or a cluster does not tell.
     """
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)

@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``read_settings_file``, ``flows_of``.
+        Mm2Error: see ``parse_arguments``, ``read_settings_file``, ``flows_of``.
     """
     options = parse_arguments(arguments, now_ms=SystemClock().wall_ms())
     file = read_settings_file(options.file, None)

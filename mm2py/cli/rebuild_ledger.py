@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``flow_of``; or a cluster does not tell.
+        Mm2Error: see ``parse_arguments``, ``flow_of``; or a cluster does not tell.
     """
     options = parse_arguments(arguments)
     file = with_flow(read_settings_file(options.file, None), options.flow)
@@ -149,7 +149,7 @@ class RebuildJob:
 
         Args:
             tell: gets the report of each partition as soon as there is one, but for those of which nothing is missing.
-            progress: is told up to which source offset a partition was compared.
+            progress: learns up to which source offset a partition was compared.
         Raises:
             ConfigError: the selection names what is not there.
             CommandFailed: a cluster does not tell what is missing.

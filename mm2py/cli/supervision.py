@@ -66,7 +66,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Send ``PauseOver`` of this worker after so many seconds."""
+    """Send ``PauseOver`` of this worker after this many seconds."""
 
     worker: int
     pause_s: float

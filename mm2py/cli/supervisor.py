@@ -119,7 +119,7 @@ def own_command(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
 
 
 def run_workers(arguments: Sequence[str], count: int, rest: RestSettings, log: FilteringBoundLogger) -> int:
-    """Run so many workers with these arguments until a signal stops them. Returns the exit code.
+    """Run this many workers with these arguments until a signal stops them. Returns the exit code.
 
     0: all drained. 1: one of them did not, or none had a flow left to run. 2: a worker was refused at its first start
     the file or the arguments. 130: a second signal came.

@@ -131,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: as of ``parse_arguments``, ``flow_of``, ``Verifier.verify``; or Spark is not installed.
+        Mm2Error: see ``parse_arguments``, ``flow_of``, ``Verifier.verify``; or Spark is not installed.
     """
     options = parse_arguments(arguments)
     clock = SystemClock()

@@ -13,7 +13,7 @@ from mm2py.errors import Mm2Error
 
 POLL_MS: Final = 100
 RECORDS_AT_ONCE: Final = 1000
-"""After so many records the application's other tasks run."""
+"""After this many records the application's other tasks run."""
 
 
 class MissingTopic(Mm2Error):

@@ -157,7 +157,7 @@ class SettingsFile:
 
 
 def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFile:
-    """Read a file, and what its config providers have; arguments as of ``load_configuration``.
+    """Read a file, and what its config providers have; arguments: see ``load_configuration``.
 
     Raises:
         ConfigError: the file cannot be read. What is wrong with its providers, ``configuration`` raises.

@@ -218,7 +218,7 @@ OFFSET_LAG_MAX = CONSUMER_GROUPS.row(
     readers=BY_CONNECTOR,
     parts=(FlowPart.OFFSET_SYNCS,),
     text=(
-        "After so many records of a partition there is another offset sync; with fewer, groups that are behind"
+        "After this many records of a partition there is another offset sync; with fewer, groups that are behind"
         " read more again."
     ),
 )
@@ -908,7 +908,7 @@ METRICS_PARTITIONS_MAX = LIMITS.row(
     10_000,
     readers=AT_TOP,
     text=(
-        "So many partitions of a worker have series of their own on its page of metrics. The others share one"
+        "This many partitions of a worker have series of their own on its page of metrics. The others share one"
         ' series for each topic, with partition="all", and mm2py_partitions_left_out tells how many they are. So'
         " many groups in remote partitions have a latency of their checkpoints there; mm2py_checkpoints_left_out"
         " tells how many more there are."

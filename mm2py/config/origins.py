@@ -56,7 +56,7 @@ def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | No
 
 
 def origins_of_filters(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> Mapping[str, SettingOrigin]:
-    """Return where the lists of patterns of a flow stand, by their names; arguments as of ``origin_of``."""
+    """Return where the lists of patterns of a flow stand, by their names; arguments: see ``origin_of``."""
     return {name: origin_of(file, flow, name, stored) for name in FILTERS}
 
 

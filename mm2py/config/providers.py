@@ -55,7 +55,7 @@ class DirectoryProvider:
     """``${dir:PATH:FILE}``: the whole text of one file of a directory, in UTF-8, its last line end included."""
 
     def __init__(self, allowed: Sequence[str] | None) -> None:
-        """``allowed``: as of ``FileProvider``."""
+        """``allowed``: see ``FileProvider``."""
         self._allowed = allowed
 
     def __call__(self, path: str, key: str) -> str:

@@ -127,7 +127,7 @@ class FlowSettings:
     stall_timeout_s: float
     copy_modes: CopyModes
     tasks_max: int | None
-    """On so many workers at most its partitions are spread; None: on all."""
+    """On how many workers at most its partitions are spread; None: on all."""
     bytes_per_second_max: int | None
     connections_per_broker_max: int
     """For the flow; each worker takes as large a part of it as it has partitions."""

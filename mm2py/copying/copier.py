@@ -105,7 +105,7 @@ class Copier:
         """How often in a row the batch at the position came damaged."""
 
     def next_batch(self, broker: int, retained_after_ms: int) -> Sending | None:
-        """Return the next batch if one may be sent now to ``broker``. Arguments as of ``InFlightBatches``."""
+        """Return the next batch if one may be sent now to ``broker``. Arguments: see ``InFlightBatches``."""
         if type(self.state) is not Copying or self.end_checks != self._end_checked:
             return None
         return self.in_flight.next_batch(broker, retained_after_ms, self.identity)

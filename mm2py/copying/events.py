@@ -186,7 +186,7 @@ class CopySettings:
     """Settings that an operator may change while a partition is copied."""
 
     ready_max_bytes: int
-    """Reading stops while batches of so many bytes wait to be sent."""
+    """Reading stops while batches of this many bytes wait to be sent."""
     quarantines: bool = False
     """Records that the target refuses go into quarantine, and copying continues."""
     stops_when_expired: bool = False

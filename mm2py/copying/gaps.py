@@ -204,7 +204,7 @@ NO_GAPS: Final = Gaps()
 
 
 REPORT_QUARANTINED: Final = 1000
-"""The first of adjacent records in quarantine is reported, and one in so many of a partition."""
+"""The first of adjacent records in quarantine is reported, and one in this many of a partition."""
 _LEAVE_OUT: Final = (
     " Find the producer that wrote it. To leave the batch out, stop the source connector, alter the offset of the"
     " partition to {last_offset}, and resume it. Until then it is tried again every 30 seconds."

@@ -27,7 +27,7 @@ MAX_IN_FLIGHT = 5
 """Batches of one partition in flight: as many as a broker remembers in order to recognise a repeat."""
 
 MAX_QUEUED = 5
-"""At the end of its log a partition is not read while so many batches wait behind those in flight."""
+"""At the end of its log a partition is not read while this many batches wait behind those in flight."""
 
 MAX_CUT_READS = 20
 """How often a merged batch of unknown outcome is read again, if its parts no longer come in one read."""

@@ -32,7 +32,7 @@ from mm2py.records.source_offset import (
 )
 
 RANGES_MAX: Final = 100
-"""A position keeps at most so many ranges, as its record should have some hundred bytes."""
+"""A position keeps at most this many ranges, as its record should have some hundred bytes."""
 
 
 class Position(NamedTuple):
@@ -246,7 +246,7 @@ class PositionTable(TopicTable):
         """What a read has brought: of a thousand records a second, only the last of each partition is decoded."""
 
     async def read(self, brokers: Brokers, topic: TopicMetadata) -> None:
-        """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
+        """Take in what was stored since the last call. Arguments and errors: see ``read_table``."""
         try:
             await self._follow(brokers, topic)
         finally:  # it is not read again

@@ -40,7 +40,7 @@ REQUEST_BYTES: Final = 8 << 20
 FAR_REQUEST_BYTES: Final = 512 << 10
 """To a far broker. A connection takes some round trips for so much, and the others are not held up by it."""
 OVERDUE: Final = 4
-"""If an answer takes so many times longer than the quickest one, our requests wait in the broker's queue."""
+"""If an answer takes this many times longer than the quickest one, our requests wait in the broker's queue."""
 OVERDUE_LEAST_S: Final = 0.002
 WORTHWHILE_BYTES: Final = 1 << 20
 """So much is sent to such a broker at once. Less waits for its next answer, and then goes in fewer requests."""

@@ -3,7 +3,7 @@
 The story: w1 stores a position each second and dies. What it wrote since then is in the target, and it is unknown how
 much that is. MM2 copies all of it again. Here the *tail* of the remote partition, from the position on, is read up to
 the marker that fences w1. The sequences of w1's batches in it tell how many records they are. The *walk* over the
-source counts so many records from the position on, and copying continues where it ends. Sequences survive what changes
+source counts as many records from the position on, and copying continues where it ends. Sequences survive what changes
 the bytes: recompression, repacking, cleaning, retention (docs/broker-facts.md#c4).
 
 Counting is right as long as the source reads as it did when it was copied. The evidence is the last record of the tail:
@@ -54,7 +54,7 @@ from mm2py.records.batch import (
 from mm2py.records.varints import CorruptBatch
 
 MISSES_MOST: Final = 10_000
-"""After so many source records that a cleaned target lacks, the search for a later one ends."""
+"""After this many source records that a cleaned target lacks, the search for a later one ends."""
 REPEATED_FENCES_MOST: Final = 16
 """How many deleted offsets may be markers of repeated fences, without a record among them."""
 _HALF: Final = SEQUENCE_MODULUS // 2

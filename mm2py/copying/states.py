@@ -151,7 +151,7 @@ class ResultKept(NamedTuple):
 
 
 class GapMet(NamedTuple):
-    """A gap stops the partition. Arguments as of ``Gaps.add``."""
+    """A gap stops the partition. Arguments: see ``Gaps.add``."""
 
     gap: GapFound
     position: Position

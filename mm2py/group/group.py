@@ -213,7 +213,7 @@ class Group:
         self._offer(replace(joined, flows=flows, checkpoints=checkpoints, refused=refused))
 
     def spread(self, flow: Flow, tasks_max: int | None) -> None:
-        """Let a flow's partitions be spread on so many workers at most from now on; None: on all."""
+        """Let a flow's partitions be spread on this many workers at most from now on; None: on all."""
         limits = {one: most for one, most in self._joined.tasks_max.items() if one != flow}
         if tasks_max is not None:
             limits[flow] = tasks_max

@@ -112,7 +112,7 @@ async def _create_topics(
 
 
 async def create_partitions(brokers: Brokers, counts: Mapping[str, int]) -> dict[str, BrokerRefused | None]:
-    """Raise topics to so many partitions."""
+    """Raise topics to this many partitions."""
     request = messages.CreatePartitionsRequest(
         topics=tuple(
             messages.CreatePartitionsTopic(name=TopicName(name), count=i32(count), assignments=None)

@@ -43,7 +43,7 @@ CONNECT_TIMEOUT_S = 10.0
 AVOIDED_S = 30.0
 """How long a broker that did not answer is not asked for what other brokers can tell as well."""
 PARTITIONS_AT_ONCE: Final = 1000
-"""After the metadata of so many, other tasks run: those of 100,000 partitions take a quarter of a second."""
+"""After the metadata of this many, other tasks run: those of 100,000 partitions take a quarter of a second."""
 ASKED_MOST: Final = 1000
 """How many topics are asked for by name at once."""
 WAITING_REPORT_S: Final = 5.0

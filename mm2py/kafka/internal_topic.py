@@ -151,7 +151,7 @@ async def read_settings(
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 256 * 1024
-"""A batch ends with the record that brings it to so many bytes or records: well below any broker's default
+"""A batch ends with the record that brings it to this many bytes or records: well below any broker's default
 ``max.message.bytes``."""
 CLOCK_REMEDY: Final = (
     "The clocks of this machine and of the target's brokers differ by more than the topic takes"

@@ -74,7 +74,7 @@ async def find_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the offsets that leaders tell; partitions without an answer, or with an error, are left out.
 
-    Args: as of ``list_offsets``.
+    Args: see ``list_offsets``.
     Raises: KafkaError; what no repetition mends.
     """
     answers = await list_offsets(brokers, leaders, when, read_committed=read_committed, skip_silent=True)

@@ -19,7 +19,7 @@ from mm2py.records.link_use import LinkUse
 PlainRow = tuple[object, ...]
 """A row as it crosses: without its class, which would take longer than all the rest."""
 ROWS_A_PART: Final = 250
-"""Reading and pickling so many rows takes about a millisecond."""
+"""Reading and pickling this many rows takes about a millisecond."""
 DEPARTED, PARTITIONS, CHECKPOINT_ROWS = "departed", "partitions", "rows"
 """The fields of a connector's snapshot that have rows."""
 

@@ -17,9 +17,9 @@ from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk
 
 CHUNK_ENTRIES: Final = 256
-"""A chunk that has so many grows no more: else each write would repeat more than it brings."""
+"""A chunk that has this many grows no more: else each write would repeat more than it brings."""
 ENTRIES_AT_ONCE: Final = 4096
-"""At most so many go into one record, some 6 KB."""
+"""At most this many go into one record, some 6 KB."""
 WAITING_MOST: Final = 200_000
 """How many entries wait at most for a topic that cannot be written to. Then another ledger begins: offset syncs
 answer for what was copied before."""

@@ -183,7 +183,7 @@ class Block(NamedTuple):
 
 
 def divide(data: bytes, source_end: int, target_end: int, *, entries_most: int) -> tuple[list[Block], Entry]:
-    """Return blocks of so many entries, at most, and the last entry, which is in no block.
+    """Return blocks of this many entries, at most, and the last entry, which is in no block.
 
     Blocks are slices of the data. So this takes a tenth of the time of ``entries_behind``, which makes each entry.
 

@@ -70,7 +70,7 @@ class SyncStore:
         self._stretches[key] = _pack(slots)
 
     def has_room(self, key: TopicPartition, most: int) -> bool:
-        """Whether a sync of this partition may be added if those of so many partitions are kept."""
+        """Whether a sync of this partition may be added if those of this many partitions are kept."""
         return key in self._stretches or len(self._stretches) < most
 
     def loaded(self) -> None:

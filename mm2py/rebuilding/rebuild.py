@@ -74,7 +74,7 @@ class LedgerRebuild:
         """Compare both logs of a partition, and write the ledger if they agree.
 
         Args:
-            progress: is told up to which source offset they were compared.
+            progress: learns up to which source offset they were compared.
         Raises:
             NotRebuildable: they do not agree; nothing was written.
             Mm2Error: of ``within``; or the target refuses what is written.

@@ -437,7 +437,7 @@ class AbortedTransactions:
         """Note a control batch: an abort marker closes its producer's transaction.
 
         Raises:
-            CorruptBatch: it cannot be told what the marker says, and a transaction of its producer is open.
+            CorruptBatch: it is not known what the marker says, and a transaction of its producer is open.
             BatchOverBudget, UnknownCodec, CompressedDataCorrupt: likewise.
         """
         self._advance(last_offset)

@@ -24,7 +24,7 @@ Bytes = bytes | bytearray | memoryview
 DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
 """The default limit of one batch: 64 times Kafka's default for a whole compressed batch."""
 RECORD_WORK_BYTES: Final = 32
-"""To look at a record takes as long as to decode so many bytes."""
+"""To look at a record takes as long as to decode this many bytes."""
 LIGHT_WORK_BYTES: Final = 1 << 20
 """No more is decoded in one step of the event loop. It takes some 10 ms, or 50 without the compiled core."""
 RECORDS_MAX: Final = 1 << 20
@@ -110,7 +110,7 @@ class DecodeBudget:
         raise BatchOverBudget(what, remedy=_OVER_BUDGET_REMEDY)
 
     def within(self, work_bytes: int) -> DecodeBudget:
-        """Return the smaller budget of a batch that takes no more work than so many bytes do."""
+        """Return the smaller budget of a batch that takes no more work than this many bytes do."""
         return DecodeBudget(
             min(self.input_bytes, work_bytes),
             min(self.output_bytes, work_bytes),
@@ -124,7 +124,7 @@ class DecodeBudget:
         return BatchOverBudget(what, remedy=_OVER_BUDGET_REMEDY)
 
     def decompress(self, codec: int, data: Bytes, *, records: int) -> bytes | bytearray:
-        """Return what ``data`` holds, which is said to be so many records.
+        """Return what ``data`` holds, which is said to be this many records.
 
         Raises:
             BatchOverBudget: it exceeds the budget.

@@ -426,7 +426,7 @@ class ConfigLog(ConfigTable):
             await self._put_request(writer, key, value, self._kept(restart_entry(restart, now_ms)))
 
     async def write_log_level(self, level: str, *, by: str, author: Author = UNKNOWN) -> None:
-        """Let the workers that run now log at this level, as Connect names it. Arguments as of ``write_target``.
+        """Let the workers that run now log at this level, as Connect names it. Arguments: see ``write_target``.
 
         Raises: as ``write_target``.
         """
@@ -519,7 +519,7 @@ class ConfigLog(ConfigTable):
         """Yield after each look; True: other settings count than at the look before, or none any more.
 
         Args:
-            report: is told, each time, why it cannot be read.
+            report: learns, each time, why it cannot be read.
         Raises: as ``read``, what does not pass.
         """
         known = self.config

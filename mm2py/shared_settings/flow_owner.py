@@ -66,7 +66,7 @@ class RunByGroup(FlowOfAnotherGroup):
 
 
 class OwnerUnknown(FlowOfAnotherGroup):
-    """It cannot be told whether another group runs the flow."""
+    """It is not known whether another group runs the flow."""
 
     def __init__(self, flow: Flow, look: GroupLook) -> None:
         super().__init__(

@@ -53,11 +53,11 @@ OTHERS_SETTLE_S: Final = 3.0
 """How long a worker waits for those that joined before it to say what they run."""
 
 Changed = Callable[[FlowSettings | None, Follow], None]
-"""Is told that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
+"""Learns that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
 Ready = Callable[[], Awaitable[None]]
 """Returns when a worker may store something: the source has answered, and is not the target. Raises: it may not."""
 Asked = Callable[[RestartPartitions | Holds], None]
-"""Is told which partitions are to restart, and which topics are left to backfills from now on."""
+"""Learns which partitions are to restart, and which topics are left to backfills from now on."""
 
 
 class ChangedWithoutEnd(Mm2Error):

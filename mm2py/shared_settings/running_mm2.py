@@ -56,7 +56,7 @@ class Mm2Look:
     emits_heartbeats: bool = False
     """A MirrorMaker 2 runs, and only emits heartbeats: these are then written twice, which does no harm."""
     unknown: str = ""
-    """Why it cannot be told whether one runs; empty: it can."""
+    """Why it is not known whether one runs; empty: it can."""
 
     @property
     def remedy(self) -> str:

@@ -256,7 +256,7 @@ def said(error: Mm2Error) -> str:
 
 
 LOOK_ON_BEATS: Final = 4
-"""If a log does not grow for so many heartbeat intervals, no worker runs."""
+"""If a log does not grow for this many heartbeat intervals, no worker runs."""
 LOOK_ON_LEAST_S: Final = 1.5
 HELD_UP_S: Final = MISSING_S + 2.0
 """How long reading may fail before we give up. By then it is known whether the log was deleted."""

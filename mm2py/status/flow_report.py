@@ -659,7 +659,7 @@ class FlowReport:
     """The member that emits its checkpoints; None: none does."""
     tasks: tuple[TaskReport, ...]
     tasks_max: int | None
-    """On so many workers at most its partitions are spread; None: on all."""
+    """On how many workers at most its partitions are spread; None: on all."""
     unowned: int
     """Tasks without a worker; 0 while no worker of the group runs at all."""
     lag: int | None

@@ -46,7 +46,7 @@ from mm2py.status.movement import SETTLE_S, Movement, late_after_ms, waiting_sin
 SETTLE_AGAIN_S: Final = 1.0
 """How often a position that may stand still is looked at."""
 AGES_MOST: Final = 20_000
-"""Of so many partitions that may stand still the source is asked how old their waiting records are."""
+"""Of this many partitions that may stand still the source is asked how old their waiting records are."""
 GROUPS_KEPT_S: Final = 15.0
 """How old what is told of consumer groups may be: there may be 10,000, and each is asked for what it has committed."""
 

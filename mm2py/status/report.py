@@ -24,7 +24,7 @@ from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_me
 from mm2py.status.not_copied import NotCopied, NotRunning
 
 SILENT_TIMES: Final = 3
-"""After so many session time-outs without any record no worker runs."""
+"""After this many session time-outs without any record no worker runs."""
 AHEAD_MS: Final = 2_000
 """If a record is ahead of our clock by more, the clocks differ."""
 

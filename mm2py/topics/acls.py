@@ -182,7 +182,7 @@ def missing_acls(
         there: the target's ACLs of topics.
         remotes: the flow's remote topics. Whatever is there on these counts, also what is no longer wanted: as none is
             ever deleted, a source that changes its ACLs over and over would otherwise make any number.
-        most: so many ACLs the flow's remote topics may have; denials are created even beyond.
+        most: how many ACLs the flow's remote topics may have; denials are created even beyond.
     """
     existing, all_wanted = set(there), set(wanted)
     missing = sorted(all_wanted - existing)

@@ -343,7 +343,7 @@ class FilterDecision:
     key: str
     """The list that decided, by the name of its setting."""
     number: int | None = None
-    """Of the entry that decided, from 1. None: none matches, or it cannot be told which."""
+    """Of the entry that decided, from 1. None: none matches, or it is not known which."""
     pattern: str | None = None
     """That entry."""
 

@@ -214,7 +214,7 @@ def limits_timestamps(name: str) -> bool:
 
 
 def too_many_in_sync(name: str, value: str | None, replicas: int | None) -> str | None:
-    """Return why a setting must not be given to a topic with so many replicas (None or -1: unknown), or None.
+    """Return why a setting must not be given to a topic with this many replicas (None or -1: unknown), or None.
 
     Brokers take a min.insync.replicas that can never be reached, and then refuse every record.
     """

@@ -38,7 +38,7 @@ def unmatched(
 ) -> list[Unmatched]:
     """Return the entries that match none of the names, in their order; none where entries are no patterns alone.
 
-    Arguments: as of ``unmatched_steps``.
+    Arguments: see ``unmatched_steps``.
     """
     return [one for one in unmatched_steps(included, names, copy_of=copy_of) if one is not None]
 

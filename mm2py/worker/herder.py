@@ -168,7 +168,7 @@ class Herder:
         self._stopping.set()
 
     def status(self, *, with_topics: bool = True) -> Sequence[FlowStatus]:
-        """Return the state of every flow, refused ones included; ``with_topics`` as of ``Connector.status``."""
+        """Return the state of every flow, refused ones included; ``with_topics``: see ``Connector.status``."""
         found = {running.flow: self._flow_status(running, with_topics) for running in self.connectors if running.copies}
         for running in self.connectors:
             part = running.connector.status() if running.connector is not None and running.flow in found else None

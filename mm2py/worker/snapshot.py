@@ -31,7 +31,7 @@ def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[Snapshot
     """Yield what a worker counts now; ``assembled`` makes one snapshot of it. Call it in the worker's event loop.
 
     Args:
-        checkpoints_max: so many groups in remote partitions are told, of all flows together: those that had
+        checkpoints_max: how many groups in remote partitions are shown, of all flows together: those that had
             checkpoints first. The others are counted.
     """
     vitals = herder.vitals

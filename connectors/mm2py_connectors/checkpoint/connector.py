@@ -59,7 +59,7 @@ LEDGER_WRITTEN_S: Final = 1.0
 LEDGER_READS: Final = 3
 """How often the ledger is read in a round of all groups until it reaches their commits."""
 COMMITS_AT_ONCE: Final = 1000
-"""Other tasks run after so many commits."""
+"""Other tasks run after this many commits."""
 
 GroupPartition = tuple[str, TopicPartition]
 

@@ -125,8 +125,8 @@ class TopicConfigSync:
 
         Args:
             topics: returns the remote topic of each source topic that is copied just now.
-            changed: is told the remote topics of which a setting has changed that decides how they are written to, with
-                the new values that are known. It is told again a round later, as brokers may still answer the old ones.
+            changed: learns the remote topics of which a setting has changed that decides how they are written to, with
+                the new values that are known. A round later again: brokers may still answer the old ones.
         """
         self._context = context
         self._source = context.source.brokers

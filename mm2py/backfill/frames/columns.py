@@ -33,7 +33,7 @@ from mm2py.records.compression import Codec
 from mm2py.records.record_formats import CorruptMessage, read_message, unwrap
 
 CHUNK_BYTES: Final = 8 << 20
-"""A chunk of columns has about so many bytes of records, and one batch more at most."""
+"""A chunk of columns has about this many bytes of records, and one batch more at most."""
 RECORD_COLUMNS: Final = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"

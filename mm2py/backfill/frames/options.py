@@ -76,7 +76,7 @@ class ReadOptions:
     """Raw batches, not records."""
     offset_columns: OffsetColumns
     min_partitions: int
-    """Of the DataFrame: ranges are cut until there are so many."""
+    """Of the DataFrame: ranges are cut until there are this many."""
     max_offsets_per_trigger: int | None
     """Of a stream; None: all that is there."""
 

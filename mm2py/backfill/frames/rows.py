@@ -52,7 +52,7 @@ def records_of(batch: pa.RecordBatch, *, now_ms: int) -> dict[int, list[NewRecor
 
 
 def contents_of(batch: pa.RecordBatch, *, now_ms: int) -> Iterator[NewRecord]:
-    """Yield a record for each row. ``now_ms`` and errors: as of ``records_of``."""
+    """Yield a record for each row. ``now_ms`` and errors: see ``records_of``."""
     names, count = batch.schema.names, len(batch)
     values = _bytes(batch["value"])
     keys = _bytes(batch["key"]) if "key" in names else [None] * count
@@ -116,7 +116,7 @@ def batch_of(records: list[NewRecord], codec: int, deltas: Sequence[int] | None 
     """Return one batch, by aiokafka's compiled builder where that keeps all there is.
 
     Args:
-        deltas: as of ``build_batch``.
+        deltas: see ``build_batch``.
     """
     if min(record.timestamp_ms for record in records) < 0:  # which it would take for none
         return build_batch(records, codec=codec, deltas=deltas)

@@ -35,7 +35,7 @@ MARKER_PATIENCE_S: Final = 20.0
 
 
 class WriteUndecided(Mm2Error):
-    """It cannot be told whether a task was committed before."""
+    """It is not known whether a task was committed before."""
 
 
 def log_key(job: str, task: int) -> bytes:
@@ -44,7 +44,7 @@ def log_key(job: str, task: int) -> bytes:
 
 
 def log_record(job: str, task: int, batch: int, *, records: int, now_ms: int) -> NewRecord:
-    """Return what says that a task wrote so many records in a batch."""
+    """Return what says that a task wrote this many records in a batch."""
     return NewRecord(log_key(job, task), json.dumps({"batch": batch, "records": records}).encode(), now_ms)
 
 

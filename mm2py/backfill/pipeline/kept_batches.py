@@ -17,7 +17,7 @@ from mm2py.records.batch import NO_TIMESTAMP, NewRecord, assemble, place
 from mm2py.records.compression import Codec
 
 LENGTH_MOST: Final = (1 << 31) - 1
-"""A batch covers so many offsets at most."""
+"""A batch covers this many offsets at most."""
 
 
 class OutOfOrder(Mm2Error):
@@ -40,7 +40,7 @@ def batches_of_rows(rows: pa.RecordBatch, topic: str, partition: int, behind: in
 
     Args:
         rows: with topic, partition, offset, timestamp, key, value and headers.
-        topic: of which all rows must be, as of ``partition``.
+        topic: of which all rows must be, see ``partition``.
         behind: the offset behind the row before these; -1: they are the first.
     Raises:
         OutOfOrder: they are not of this partition, or their offsets do not grow.

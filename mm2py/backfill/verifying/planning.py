@@ -332,7 +332,7 @@ def _pieces(whole: ComparedRange, facts: VerifyFacts, range_bytes: int) -> list[
 
 
 def sampled(plans: Sequence[PartitionPlan], percent: float, seed: int) -> None:
-    """Keep so many percent of the ranges of all partitions, at least one, and note the others.
+    """Keep this many percent of the ranges of all partitions, at least one, and note the others.
 
     A compacted partition is kept as a whole: which value is the latest shows only in all of it.
     """

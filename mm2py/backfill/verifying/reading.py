@@ -30,7 +30,7 @@ MERGE_SINGLES: Final = PASS_ALL if CORE is None else MergeRule(SMALL_BYTES, 0, "
 """With the core, neighbouring small batches of one record are merged before they are compared: that costs less than
 comparing each."""
 EMPTY_READS_MAX: Final = 3
-"""After so many empty answers below the end of a log the offsets are taken for cleaned away."""
+"""After this many empty answers below the end of a log the offsets are taken for cleaned away."""
 PATIENCE_S: Final = 10.0
 """How long a log may seem shorter than it must be."""
 DEADLINE_S: Final = 60.0

@@ -19,7 +19,7 @@ from mm2py.records.compression import Codec, CompressedDataCorrupt, Decompressio
 
 NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
 """What reading a batch with aiokafka raises. The last two if a length in a record is near 2^63: its reader adds to it,
-which wraps around, and then it asks for so many bytes."""
+which wraps around, and then it asks for this many bytes."""
 
 
 def merge_records(batches: Sequence[memoryview | bytearray], codec: int, *, max_bytes: int) -> Merged:

@@ -50,7 +50,7 @@ MIDDLE_BYTES: Final = 64 << 10
 TINY_COMPRESSED_BYTES: Final = 1 << 10
 """Compressed batches up to this size are merged. Decompressing larger ones would cost more than merging saves."""
 MERGED_RATIO_MAX: Final = 64
-"""A compressed batch that holds more than so many times its size, and more than 64 KB, is not merged. A damaged one may
+"""A compressed batch that holds more than this times its size, and more than 64 KB, is not merged. A damaged one may
 claim to, and each attempt takes the time of so much."""
 SMALL_RECORDS: Final = 40
 """Batches of more records are not small: merging costs 0.3 us a record, passing 22 us a batch."""
@@ -109,7 +109,7 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
 
 
 def bytes_of_one(rules: TargetRules, bytes_per_offset: float, first_bytes: int = 0) -> int:
-    """Return how many bytes of plain batches become one merged batch, if they take so many for each offset.
+    """Return how many bytes of plain batches become one merged batch, if they take this many for each offset.
 
     Args:
         first_bytes: how many became the first merged batch of a read, if there were more. It counts if that batch was
@@ -137,7 +137,7 @@ def are_alike(one: memoryview, other: memoryview) -> bool:
 
 
 def jumps_of(batches: Sequence[memoryview]) -> Sequence[int]:
-    """Return where a record's source offset leaves some out, as of ``Outgoing``: between whole batches."""
+    """Return where a record's source offset leaves some out, see ``Outgoing``: between whole batches."""
     jumps = array("q")
     index, expected = 0, read_header(batches[0]).base_offset
     for batch in batches:
@@ -216,7 +216,7 @@ class TargetRules:
     merged_max_bytes: int = MERGED_MAX_BYTES
     """A merged batch is no larger. This shrinks when the target has refused one for its size."""
     decode_budget_bytes: int = 8 * 1024 * 1024
-    """Planning ends after so many decoded bytes, and continues at the plan's ``next_offset``. It bounds the time of one
+    """Planning ends after this many decoded bytes and goes on at the plan's ``next_offset``. It bounds the time of one
     call (2 to 3 us a record) and the memory of its result."""
 
 

@@ -296,7 +296,7 @@ class FetchLane:
         *,
         wait_ms: int | None,
     ) -> set[tuple[str, int]]:
-        """Read once; ``wait_ms`` as of ``_wait_ms``.
+        """Read once; ``wait_ms``: see ``_wait_ms``.
 
         Args:
             heavy: gets what is to be planned beside the loop, with its hold of the frame.

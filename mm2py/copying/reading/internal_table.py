@@ -80,7 +80,7 @@ class TopicTable(ABC):
         self._read_to: dict[int, int] = {}
 
     async def _follow(self, brokers: Brokers, topic: TopicMetadata) -> None:
-        """Take in what was stored since the last call. Arguments and errors are as of ``read_table``."""
+        """Take in what was stored since the last call. Arguments and errors: see ``read_table``."""
         if topic.topic_id != self._topic_id:
             self._start_again(topic)
         try:

@@ -36,7 +36,7 @@ BYTES_MOST: Final = 3 << 20
 PLAIN_BYTES_MOST: Final = 512
 """A partition whose only chunk is no larger has nothing that would be worth forgetting."""
 BYTES_AT_ONCE: Final = 4 << 10
-"""Other tasks run after so many bytes of chunks. A byte is an entry at most, and that takes 3 microseconds at most."""
+"""Other tasks run after this many bytes of chunks. A byte is an entry at most, which takes 3 microseconds at most."""
 
 ChunkId = tuple[int, int]
 """Number of the ledger, first source offset."""

@@ -139,7 +139,7 @@ class MemoryAccount:
         self._closed = False
 
     def tail_bytes(self, reads: int = TAIL_READS + IDLE_READS) -> int:
-        """Most bytes for one of so many reads at the end of logs: a quarter of the account for all of them."""
+        """Most bytes for one of this many reads at the end of logs: a quarter of the account for all of them."""
         fair = self._budget.share_bytes // (4 * reads * max(1, self.lanes))
         return max(READ_BYTES_LEAST, min(TAIL_BYTES_MOST, fair))
 
@@ -148,7 +148,7 @@ class MemoryAccount:
         return max(READ_BYTES_LEAST, min(BACKLOG_BYTES_MOST, self._budget.share_bytes // 4))
 
     def stripe_bytes(self, connections: int) -> int:
-        """Most bytes for one of two reads over each of so many connections; half as much again may wait for its turn.
+        """Most bytes for one of two reads over each of this many connections; half as much again may wait for its turn.
 
         So all accounts together stay within the limit.
         """

@@ -30,13 +30,13 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, 
 READS_A_CONNECTION: Final = 2
 """While one answer travels, the next request waits at the broker already."""
 STRIPES_LEAST: Final = 2
-"""A partition with a backlog of so many stripes is read by the pool."""
+"""A partition with a backlog of this many stripes is read by the pool."""
 HELD_UP_PART: Final = 0.5
 """If so large a part of the reads, or of the partitions, waits for something, that is what bounds the rate."""
 LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 HOLES_PART: Final = 8
-"""For so many connections there is another one for holes, which others wait for. It has a negative number."""
+"""For this many connections there is another one for holes, which others wait for. It has a negative number."""
 HOLES_A_CONNECTION: Final = 4
 """How many holes each connection asks for that no copier waits for yet. Otherwise, when a time-out has left one
 connection for holes, the one that a copier waits for comes behind megabytes of others."""

@@ -34,7 +34,7 @@ STRIPE_BYTES_MOST: Final = 384 << 10
 """A far connection takes more than a round trip for so much. At the edge of two stripes a batch or more is read twice,
 so smaller ones cost more; of larger ones more memory waits for its turn."""
 BATCHES_A_STRIPE: Final = 4
-"""A stripe is at least so many batches long: each brings one batch twice, or in part."""
+"""A stripe is at least this many batches long: each brings one batch twice, or in part."""
 
 
 class StripeLease(Protocol):

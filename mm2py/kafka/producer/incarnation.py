@@ -201,8 +201,8 @@ class Incarnation:
         Args:
             transactional_id: returns the transactional id of each producer id, counted from 0. None: they are plain
                 ones, which cannot be fenced.
-            report: is told when the target grants plain producer ids only.
-            waiting: is told every few seconds why there is no id yet.
+            report: learns when the target grants plain producer ids only.
+            waiting: learns every few seconds why there is no id yet.
             announce: makes an id known to the other workers before anything is written under it, plain ones too.
         """
         self.degraded: str | None = None

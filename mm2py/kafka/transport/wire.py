@@ -61,7 +61,7 @@ KEPT_FROM_BYTES: Final = 512 << 10
 STEP_BYTES: Final = 256 << 10
 """Blocks have a multiple of this size."""
 MOST_SPARE: Final = 1.5
-"""A block so many times larger than the frame is left for a larger one: memory is counted by frames."""
+"""A block this many times larger than the frame is left for a larger one: memory is counted by frames."""
 KEPT_S: Final = 30.0
 """A block that was not needed for so long goes back to the system."""
 LIMIT_BYTES: Final = 48 << 20
@@ -317,7 +317,7 @@ class _Reader:
         return length
 
     def spend(self, count: int) -> None:
-        """Take so many elements from the allowance."""
+        """Take this many elements from the allowance."""
         self.allowance -= count
         if self.allowance < 0:
             raise Malformed("more elements than such a reply can have")

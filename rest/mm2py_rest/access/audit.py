@@ -70,7 +70,7 @@ class Audit:
             await self._keep(await self._waiting.get())
 
     async def close(self, most_s: float) -> None:
-        """Store what waits, as far as that is possible in so many seconds. ``run`` has ended."""
+        """Store what waits, as far as that is possible in this many seconds. ``run`` has ended."""
         try:
             async with asyncio.timeout(most_s):
                 while not self._waiting.empty():

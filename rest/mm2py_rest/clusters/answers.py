@@ -16,7 +16,7 @@ from mm2py_rest.clusters.live import View
 KEPT_MOST: Final = 300
 """Of one look. There are as many pages as callers ask for; above this number they are made anew each time."""
 TIMES_AS_LONG: Final = 4.0
-"""What took long to find out is kept so many times as long, so that callers do not keep the clusters busy."""
+"""What took long to find out is kept this many times as long, so that callers do not keep the clusters busy."""
 LEAST_KEPT_S: Final = 2.0
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ FRESH_S: Final = 2.0
 SPARE_S: Final = 0.6
 """A look begins at least so long before the last one is too old. If it takes no longer, no request waits for it."""
 RECENT_LOOKS: Final = 10
-"""The longest of so many tells how long the next one may take; it begins twice as long before."""
+"""The longest of this many tells how long the next one may take; it begins twice as long before."""
 PAUSE_S: Final = 1.4
 """After a look that failed."""
 ASKED_S: Final = 30.0

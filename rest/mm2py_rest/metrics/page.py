@@ -36,7 +36,7 @@ def render(snapshot: WorkerSnapshot, *, partitions_max: int) -> bytes:
     """Return the page in Prometheus's text format; its type is ``CONTENT_TYPE``.
 
     Args:
-        partitions_max: so many partitions have series of their own; the others are summed for each topic.
+        partitions_max: how many partitions have series of their own; the others are summed for each topic.
     """
     registry = CollectorRegistry()
     registry.register(_MetricsPage(values_of(snapshot, partitions_max=partitions_max)))

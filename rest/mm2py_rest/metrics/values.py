@@ -103,7 +103,7 @@ def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:
     """Return what a snapshot means.
 
     Args:
-        partitions_max: so many partitions have series of their own: the first by flow, remote topic and number. The
+        partitions_max: how many partitions have series of their own: the first by flow, remote topic and number. The
             others are summed for each topic.
     """
     flows: list[FlowValues] = []

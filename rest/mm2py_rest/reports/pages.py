@@ -67,7 +67,7 @@ def cut(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> tupl
 
 
 def page_of(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> Page[T]:
-    """Return a page. Arguments and errors are as of ``cut``."""
+    """Return a page. Arguments and errors: see ``cut``."""
     found, after = cut(items, key, part)
     return Page[Any](items=tuple(found), next=after, total=len(items))
 

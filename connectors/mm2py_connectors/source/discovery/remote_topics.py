@@ -374,7 +374,7 @@ async def _widen(
 
 
 GONE_AFTER_ROUNDS: Final = 2
-"""A topic counts as deleted when so many rounds in a row do not show it."""
+"""A topic counts as deleted when this many rounds in a row do not show it."""
 
 
 class Vanished:

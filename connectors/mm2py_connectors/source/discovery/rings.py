@@ -78,7 +78,7 @@ class _Records:
     is_read: bool = False
     failing_since_s: float | None = None
     unread: Mm2Error | None = None
-    """Why it cannot be told whether it leads back."""
+    """Why it is not known whether it leads back."""
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ LAST_RECORDS: Final = 100
 LOOK_AHEAD: Final = 1_000
 """How many source records behind the first place are searched for a second one."""
 LOOK_FURTHER: Final = 10_000
-"""If only the very last record fits, its place is taken after so many further source records."""
+"""If only the very last record fits, its place is taken after this many further source records."""
 _DIGEST_BYTES: Final = 16
 _LENGTH: Final = struct.Struct(">q")
 _NULL: Final = _LENGTH.pack(-1)
@@ -62,7 +62,7 @@ class LastRecords:
         """Take in what one read brought, and what ``plan`` made of it.
 
         Raises:
-            Mm2Error: a batch cannot be read, as of ``UNREADABLE``.
+            Mm2Error: a batch cannot be read, see ``UNREADABLE``.
         """
         self.is_timed = self.is_timed and not _is_stamped(records)
         for step in steps:
@@ -165,7 +165,7 @@ class SourceSearch:
         """Look for the last records in what these steps would copy; returns whether the search is over.
 
         Raises:
-            Mm2Error: a batch cannot be read, as of ``UNREADABLE``.
+            Mm2Error: a batch cannot be read, see ``UNREADABLE``.
         """
         for step in steps:
             if self._is_over:
