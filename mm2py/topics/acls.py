@@ -15,7 +15,7 @@ from typing import Final
 
 from mm2py.connector import ClusterAlias, TopicName
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.names import IdentityReplicationPolicy, ReplicationPolicy, remote_name_problem
+from mm2py.topics.names import ReplicationPolicy, remote_name_problem
 
 ANY_TOPIC: Final = "*"
 """As a literal name it stands for every topic, those to come included."""
@@ -150,7 +150,7 @@ def _denied_on_many(
 ) -> Iterable[TopicAcl]:
     """A DENY on every topic, or on a prefix, holds for their copies, and for copies to come where names allow it."""
     prefix = "" if acl.name == ANY_TOPIC and acl.pattern == Pattern.LITERAL else acl.name
-    if not isinstance(policy, IdentityReplicationPolicy):
+    if not policy.keeps_names:
         remote = policy.format_remote_topic(source_alias, TopicName(prefix))
         return [replace(acl, name=str(remote), pattern=int(Pattern.PREFIXED))]
     return [

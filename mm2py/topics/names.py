@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import ConfigError
@@ -40,6 +40,11 @@ class ReplicationPolicy(Protocol):
 
     @property
     def separator(self) -> str: ...
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether a topic is called on the target as on the source, so that no name shows where a topic comes from."""
+        ...
 
     def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
         """Return what a topic of the source cluster is called on the target."""
@@ -86,6 +91,7 @@ class DefaultReplicationPolicy:
 
     separator: str = field(default=DEFAULT_SEPARATOR, kw_only=True)
     internal_separator: str | None = field(default=None, kw_only=True)
+    keeps_names: ClassVar[bool] = False
 
     def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
         return TopicName(f"{source_alias}{self.separator}{topic}")
@@ -141,6 +147,7 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
     """
 
     source_alias: ClusterAlias | None = None
+    keeps_names: ClassVar[bool] = True
 
     def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
         return super().format_remote_topic(source_alias, topic) if _looks_like_heartbeats(topic) else topic
@@ -192,7 +199,7 @@ def make_policy(
         separator=DEFAULT_SEPARATOR if separator is None else separator,
         internal_separator=DEFAULT_SEPARATOR if internal_separator_enabled is False else None,
     )
-    if isinstance(policy, IdentityReplicationPolicy):
+    if isinstance(policy, IdentityReplicationPolicy):  # it alone does not see in a name where a topic comes from
         policy = replace(policy, source_alias=source_alias)
     _check_names(policy, source_alias)
     return policy
@@ -421,15 +428,14 @@ def _shortest_way_back(start: Flow, following: Mapping[Flow, Sequence[Flow]]) ->
 
 def sees_hops(entering: ReplicationPolicy, leaving: ReplicationPolicy) -> bool:
     """Return whether the flow that leaves a cluster sees in a name where the flow that enters it comes from."""
-    keeps_names = isinstance(entering, IdentityReplicationPolicy) or isinstance(leaving, IdentityReplicationPolicy)
-    return not keeps_names and entering.separator == leaving.separator
+    return not (entering.keeps_names or leaving.keeps_names) and entering.separator == leaving.separator
 
 
 def _have_no_topic_in_common(
     flow: Flow, after: Flow, policies: Mapping[Flow, ReplicationPolicy], topics: Mapping[Flow, Sequence[str]]
 ) -> bool:
     """Return True only if both keep names and it is certain that no name matches a pattern of both."""
-    if not all(isinstance(policies[each], IdentityReplicationPolicy) for each in (flow, after)):
+    if not all(policies[each].keeps_names for each in (flow, after)):
         return False
     if any(_BEYOND_ITS_ENTRY in pattern for pattern in (*topics[flow], *topics[after])):
         return False

@@ -32,7 +32,6 @@ from mm2py.status.not_copied import Reason
 from mm2py.topics.filters import TopicFilter
 from mm2py.topics.names import (
     DefaultReplicationPolicy,
-    IdentityReplicationPolicy,
     ReplicationPolicy,
     make_policy,
     sees_hops,
@@ -177,7 +176,7 @@ class Rings:
                 return
         # anybody may have written it who may create topics here, and its patterns may take seconds to compile
         reverse = await asyncio.to_thread(self._reverse, alias, found.configs)
-        if source_id and offsets is not None and isinstance(reverse.policy, IdentityReplicationPolicy):
+        if source_id and offsets is not None and reverse.policy.keeps_names:
             await found.positions.read(self.context.source.brokers, offsets)
         found.reverse, found.origins = reverse, origins
 
@@ -293,7 +292,7 @@ class Rings:
 
     def _shows(self, found: _Records, reverse: ReverseFlow) -> bool:
         """Whether names alone would not show the copies of a flow that gives them other names."""
-        if isinstance(reverse.policy, IdentityReplicationPolicy):
+        if reverse.policy.keeps_names:
             return False
         if found.origins is not None and reverse not in self.copies.values():
             return False
@@ -336,7 +335,7 @@ def _names(alias: ClusterAlias, properties: FlowProperties) -> tuple[Replication
             separator=properties.get(keys.POLICY_SEPARATOR.name),
             internal_separator_enabled=None,
         )
-        if not isinstance(policy, IdentityReplicationPolicy) or not is_enabled(properties):
+        if not policy.keeps_names or not is_enabled(properties):
             return policy, None
         return policy, TopicFilter(_texts(keys.TOPICS, properties), _texts(keys.TOPICS_EXCLUDE, properties))
     except (ConfigError, BadValue):
