@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
-from mm2py.config.reach import FlowPart
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
 from mm2py.copying.positions import PositionBudget
@@ -135,7 +135,7 @@ def make_herder(
         plans[ConnectorName(flow, Kind.SOURCE)] = ConnectorPlan(functools.partial(copying.begin, schedule), schedule)
         plans[ConnectorName(flow, Kind.PATH)] = _path(flow, to, current, context)
         task = TaskName(flow, Kind.CHECKPOINT)
-        checkpoint_schedule = UndividedSchedule(group, task, current, functools.partial(_checkpoint_parts, current))
+        checkpoint_schedule = UndividedSchedule(group, task, current, functools.partial(checkpoint_parts, current))
         plans[ConnectorName(flow, Kind.CHECKPOINT)] = _checkpoints(current, checkpoint_schedule, context)
     if apply:
         for settings in file.flows_switched_off():
@@ -294,12 +294,14 @@ def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext
     return ConfigLog(brokers, settings, worker=context.name, clock=context.clock, rng=context.rng, author=author_here())
 
 
-def _checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:
-    """Return what a checkpoint connector runs by, None while it is not to run. Another value means: start it anew."""
+def checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:
+    """Return what a checkpoint connector runs by, None while it is not to run. If that changes, it restarts."""
     settings = current.settings
     if settings is None or settings.checkpoints is None or not current.is_settled:
         return None
-    return settings.checkpoints, settings.offset_syncs, settings.topic_filter, settings.policy
+    syncs = settings.offset_syncs
+    read_from = None if syncs is None else (syncs.topic, syncs.on_source)
+    return settings.checkpoints, read_from, settings.topic_filter, settings.policy
 
 
 def _checkpoints(

@@ -213,7 +213,7 @@ class RestProcess:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``arguments`` follow ``python -m rest``; those for the sockets and the channel are added."""
+        """``arguments`` follow ``python -m mm2py_rest``; those for the sockets and the channel are added."""
         self._arguments = arguments
         self._bound = bound
         self._answer = answer

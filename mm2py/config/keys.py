@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.kinds import (
     HostPort,
     addresses,
@@ -25,7 +26,6 @@ from mm2py.config.kinds import (
     topic_name,
 )
 from mm2py.config.layers import CONNECTOR_PACKAGE
-from mm2py.config.reach import FlowPart
 from mm2py.config.row import (
     AT_TOP,
     AT_TOP_AND_FLOW,

@@ -10,8 +10,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.reach import FlowPart
 from mm2py.config.row import Key, Reader, Section, shown_default
 from mm2py.config.tables import SECTIONS
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Generic, TypeVar
 
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.kinds import Kind, java_trim, string
-from mm2py.config.reach import FlowPart
 
 T = TypeVar("T")
 

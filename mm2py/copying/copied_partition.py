@@ -41,7 +41,7 @@ class Shell(Protocol):
         ...
 
     def read_elsewhere(self, part: CopiedPartition, /) -> None:
-        """It is to be read from another broker from now on, see ``CopiedPartition.replica``."""
+        """It is to be read from another broker from now on, see ``Leaders.replica``."""
         ...
 
 

@@ -3,8 +3,8 @@
 A member that was evicted does not come back: all its producers are fenced. So the worker joins again under a new id,
 and its connectors restart.
 
-Counterpart: DistributedHerder, of which MM2's dedicated mode has one for each target cluster and Connect's
-rebalance after a worker was away too long.
+Counterpart: DistributedHerder, of which MM2's dedicated mode has one for each target cluster, and the rebalance of
+Connect after a worker was away too long.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class GroupState:
         self.snapshot_ms: int | None = None
         """When this leader wrote its last whole snapshot; None if it has not yet."""
         self.member_changes = 0
-        """Grows whenever ``members``' data, ``out``, ``gone``, ``fences`` or the leader changed; not with beats."""
+        """Grows when data of ``members``, ``to_fence``, ``gone``, ``fences`` or the leader changed; not with beats."""
         self.parts: dict[int, Assigned] = {}
         """Of the next generation, until all have been read."""
         self.joins = 0

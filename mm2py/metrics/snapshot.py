@@ -25,7 +25,7 @@ DEPARTED, PARTITIONS, CHECKPOINT_ROWS = "departed", "partitions", "rows"
 
 
 class PartitionRow(NamedTuple):
-    """One copied partition. Counts are since this worker began to copy it; times are of ``FlowSnapshot.now_s``."""
+    """One copied partition. Counts are since this worker began to copy it; times are of ``WorkerSnapshot.now_s``."""
 
     source_topic: str
     remote_topic: str

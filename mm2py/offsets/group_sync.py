@@ -1,10 +1,10 @@
 """What is committed on the target for a group that reads the source. Pure.
 
-Beyond that every commit lies within the remote partition, and a group that was set back on the source can be followed,
-where what stands on the target is still what mm2py has committed there.
+A group that has members on the target is never moved, and no group is moved back, as with MirrorMaker 2. Beyond that
+every commit lies within the remote partition. A group that was set back on the source can be followed, if the target
+still has what mm2py has committed there.
 
-Counterpart: MirrorCheckpointTask.syncGroupOffset of Apache Kafka's Connect, mirror: a group that has members on the
-target is never moved, and no group is moved back.
+Counterpart: MirrorCheckpointTask.syncGroupOffset of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

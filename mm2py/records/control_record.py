@@ -1,8 +1,8 @@
 """The records of the control log ``mm2-cluster.<group>.internal``: what workers tell each other. Pure.
 
-Those go through a broker's coordinator and are gone; these stay in a log that all workers read in the same order.
-Appends are retried, so any record may stand there twice, the second time long after the first. ``control_codec.py``
-writes them.
+The messages of Connect's groups go through a broker's coordinator and are gone. These records stay in a log that all
+workers read in the same order. Appends are retried, so any record may stand there twice, the second time long after
+the first. ``control_codec.py`` writes them.
 
 ``pack`` writes many tasks as little JSON: ranges of partitions by flow, kind and topic, each with a number.
 ``{"A->B": {"MirrorSourceConnector": {"orders": "0-11,12=1", "": "*=1"}}}`` gives the partitions 0 to 11 of ``orders``

@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Final
 
 from mm2py import __version__
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.flow_properties import (
     FlowProperties,
     looks_like_address_or_secret,
@@ -29,7 +30,6 @@ from mm2py.config.flow_properties import (
     shown_change,
     stored_keys,
 )
-from mm2py.config.reach import FlowPart
 from mm2py.config.row import Status
 from mm2py.records.author import UNKNOWN, Author, with_reason
 from mm2py.records.connector_config import ConfigRecords, DecidedBy, FlowConfig, told_writer
@@ -339,9 +339,6 @@ def follow(applied: FlowConfig, stored: FlowConfig | None) -> News:
 def behind(version: int, applied: Mapping[str, int]) -> list[str]:
     """Return the workers that have not applied a version yet, by name."""
     return sorted(worker for worker, theirs in applied.items() if theirs < version)
-
-
-# New remote topics are made with these, too.
 
 
 def reach(touched: Iterable[str]) -> frozenset[FlowPart]:

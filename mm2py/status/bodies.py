@@ -77,7 +77,7 @@ class StatusBody(FormatBody):
 
 
 class GapBody(JsonBody):
-    """Records that are not in the copy, or no longer in it: a row of ``mm2py gaps --format json``."""
+    """Records that are not in the copy, or no longer in it: a row of ``mm2py gaps --json``."""
 
     flow: str = Field(examples=["A->B"])
     """The flow that copies them."""

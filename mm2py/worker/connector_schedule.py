@@ -20,8 +20,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.flow_properties import StoredConfigUnusable
-from mm2py.config.reach import FlowPart
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.errors import Mm2Error

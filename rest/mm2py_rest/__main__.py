@@ -1,4 +1,4 @@
-"""``python -m rest``: the REST process of a worker, which starts it."""
+"""``python -m mm2py_rest``: the REST process of a worker, which starts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The REST application: its routes, and how it tells errors. Who may use which: ``rest/access``."""
+"""The REST application: its routes, and how it tells errors. Who may use which: ``mm2py_rest/access``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RESOURCES: Final = (
 
 
 def make_app(services: Services) -> FastAPI:
-    """Return the application of one worker. It answers no request unless a ``Gate`` stands before it.
+    """Return the application of one worker. It answers no request unless a ``RequestGate`` stands before it.
 
     Raises:
         RuntimeError: a route states no role.

@@ -1,4 +1,4 @@
-"""The REST process of one worker, which starts it with sockets that listen already: ``python -m rest``.
+"""The REST process of one worker, which starts it with sockets that listen already: ``python -m mm2py_rest``.
 
 It reads the same file as its worker, and ends when the channel to the worker closes.
 """
@@ -84,7 +84,7 @@ class ServerArguments(argparse.Namespace):
 def parse_arguments(arguments: Sequence[str]) -> ServerArguments:
     """Read the command line that ``RestProcess`` writes."""
     parser = argparse.ArgumentParser(
-        prog="python -m rest", description="Started by a worker; not to be called by hand."
+        prog="python -m mm2py_rest", description="Started by a worker; not to be called by hand."
     )
     parser.add_argument("file", type=Path)
     parser.add_argument("--clusters", nargs="*", default=[])

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from mm2py.config.reach import FlowPart
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import FlowStatus
 from mm2py.copying.copied_partition import CopiedPartition

@@ -18,7 +18,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.config.reach import FlowPart
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka import admin

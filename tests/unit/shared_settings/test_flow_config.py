@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py import __version__
+from mm2py.config.flow_part import FlowPart
 from mm2py.config.flow_properties import stored_keys
-from mm2py.config.reach import FlowPart
 from mm2py.config.row import Status
 from mm2py.records.connector_config import FLOW_KEY, SOURCE_KEY, ConfigRecords, DecidedBy, FlowConfig, encode_flow
 from mm2py.shared_settings.flow_config import (

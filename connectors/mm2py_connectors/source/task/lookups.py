@@ -41,7 +41,7 @@ _ENDING: Final = (Draining, Drained)
 
 
 class SourceEnds:
-    """Keeps ``CopiedPartition.asked_end`` for partitions that are not read, so that their waiting records are noticed,
+    """Keeps ``CopiedPartition.asked`` for partitions that are not read, so that their waiting records are noticed,
     and their lag is true.
 
     The story: a partition is idle when its remote partition loses its leader. Reads are made by target broker, so none

@@ -1,4 +1,7 @@
-"""``/v1``: what operators ask. All routes only read. Each list is paged, each error has Connect's shape."""
+"""``/v1``: what operators ask. Each list is paged, each error has Connect's shape.
+
+All routes here only read; ``routes/restarts.py`` has the one that acts.
+"""
 
 from typing import Final
 

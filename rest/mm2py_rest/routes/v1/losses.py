@@ -36,7 +36,7 @@ async def list_gaps(
     part: Paged,
     all_of_them: Annotated[bool, Query(alias="all", description="also gaps that need no operator")] = False,
 ) -> Response:
-    """Return the gaps of a flow as ``mm2py gaps --format json`` prints them, by topic, partition and time."""
+    """Return the gaps of a flow as ``mm2py gaps --json`` prints them, by topic, partition and time."""
     asked = await ask(services, flow)
 
     def make() -> Page[GapBody]:
