@@ -163,10 +163,18 @@ GROUP_OF_WORKERS.example(
 )
 
 ZOOKEEPER_TLS: Table = table_of(
-    replace(key, name=f"zookeeper.{key.name}", readers=AT_TOP_AND_TARGET)
+    replace(
+        key,
+        name=f"zookeeper.{key.name}",
+        readers=AT_TOP_AND_TARGET,
+        text=f"As `{key.name}`, for connections to ZooKeeper.",
+    )
     for key in SECURITY.values()
     if key.name.startswith("ssl.") and key.status is Status.WORKS
 )
+
+for _key in ZOOKEEPER_TLS.values():
+    GROUP_OF_WORKERS.add(_key)
 
 ZOOKEEPER: Table = table_of(
     ZOOKEEPER_CONNECT, ZOOKEEPER_DIGEST, ZOOKEEPER_SET_ACL, ZOOKEEPER_SSL, ZOOKEEPER_TLS.values()

@@ -61,7 +61,7 @@ def example_text() -> str:
     for section in SECTIONS:
         lines += ["", f"# --- {section.title} ".ljust(WIDTH, "-"), *_comment(section.intro)]
         for block in section.blocks:
-            if block.text:
+            if block.text and block.lines:
                 lines += ["", *_comment(block.text)]
             for line in block.lines:
                 lines += _continued(line)
@@ -80,14 +80,17 @@ def settings_page() -> str:
 
 
 def _rows(section: Section) -> Iterator[str]:
+    of_example = ""
     for block in section.blocks:
         key = block.key
         if key is None:
+            of_example = block.text
             continue
         default = "" if key.default in (None, "", ()) else f"`{shown_default(key.default)}`"
         where = ", ".join(WHERE[reader] for reader in key.readers)
         name = f"`{key.name}{'...' if Reader.FAMILY in key.readers else ''}`"
-        cells = [name, default, where, _change(key), block.text or "see above"]
+        cells = [name, default, where, _change(key), block.text or of_example or "see above"]
+        of_example = ""
         yield "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
 
 

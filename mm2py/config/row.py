@@ -97,7 +97,10 @@ class Key(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ExampleBlock:
-    """Lines of ``mm2.properties.example`` under one text, empty where they go with the lines above."""
+    """Lines of ``mm2.properties.example`` under one text, empty where they go with the lines above.
+
+    One without lines adds a row whose lines stand in another block.
+    """
 
     text: str
     lines: tuple[str, ...]
@@ -134,7 +137,7 @@ class Section:
         """Add a setting that works.
 
         Args:
-            text: what it does; empty: the text of the row above is about both.
+            text: what it does; empty: the text of the block above is about both.
             at: the prefix with which the example shows its default.
             lines: what the example shows instead, as where there is no default.
         """
@@ -147,7 +150,7 @@ class Section:
             readers=readers,
             parts=parts,
             field=field,
-            text=text or self.rows[-1].text,
+            text=text or next(block.text for block in reversed(self.blocks) if block.text),
         )
         self.blocks.append(ExampleBlock(text, lines or (f"#{at}{name} = {shown_default(default)}",), key))
         return key
@@ -155,6 +158,10 @@ class Section:
     def example(self, text: str, *lines: str) -> None:
         """Add lines to the example that show rows of other blocks once more."""
         self.blocks.append(ExampleBlock(text, lines))
+
+    def add(self, key: Key[Any]) -> None:
+        """Add a setting whose lines ``example`` has given."""
+        self.blocks.append(ExampleBlock(key.text, (), key))
 
 
 def shown_default(default: Any) -> str:

@@ -51,8 +51,7 @@ SECTIONS = (
 
 
 def _rows(reader: Reader) -> list[Key[Any]]:
-    rows = [*(key for section in SECTIONS for key in section.rows), *groups.ZOOKEEPER_TLS.values()]
-    return [key for key in rows if reader in key.readers]
+    return [key for section in SECTIONS for key in section.rows if reader in key.readers]
 
 
 FIELDS = tuple(key for section in SECTIONS for key in section.rows if key.field)

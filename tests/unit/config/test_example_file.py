@@ -134,3 +134,18 @@ def test_a_row_says_what_a_change_concerns_where_it_is_a_setting_of_a_flow() -> 
     """Else it would change nothing while it runs, and nothing would say so."""
     rows = [key for section in tables.SECTIONS for key in section.rows]
     assert [key.name for key in rows if key.parts and key not in stored_keys().values()] == []
+
+
+def test_the_page_has_a_row_for_every_setting_that_works() -> None:
+    named = {line.split("`")[1].removesuffix("...") for line in settings_page().splitlines() if line.startswith("| `")}
+    every = (tables.FILE, tables.CONNECTOR, tables.FLOW_ONLY, tables.WORKER, tables.OWN_TOP, tables.OWN_CLUSTER)
+    keys_of = [key for table in (*every, tables.OWN_FLOW, *tables.CLIENTS.values()) for key in table.values()]
+    assert named == {key.name for key in [*keys_of, *tables.FILE_FAMILIES] if key.status is Status.WORKS}
+
+
+def test_a_setting_without_words_of_its_own_has_those_that_stand_above_it_in_the_example() -> None:
+    rows = {key.name: key for section in tables.SECTIONS for key in section.rows}
+    assert rows["sasl.oauthbearer.scope"].text.startswith("OAUTHBEARER: a token server")
+    page = settings_page()
+    (line,) = [one for one in page.splitlines() if one.startswith("| `sasl.oauthbearer.token.endpoint.url`")]
+    assert "OAUTHBEARER: a token server" in line
