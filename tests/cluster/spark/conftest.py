@@ -26,10 +26,13 @@ SETTINGS: Final = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with two tasks at a time, for the whole run. A test stops the queries that it starts."""
+    """A session for the whole run, with two tasks at a time. As on a real master, a task that fails is tried once more.
+
+    A test stops the queries that it starts.
+    """
     pytest.importorskip("pyspark", reason="Run `make venv-spark`.")
     folder = str(tmp_path_factory.mktemp("spark"))
     places = {"spark.local.dir": folder, "spark.sql.warehouse.dir": folder}
-    session = open_session("mm2py tests", master="local[2]", settings=SETTINGS | places)
+    session = open_session("mm2py tests", master="local[2,2]", settings=SETTINGS | places)
     yield session
     session.stop()

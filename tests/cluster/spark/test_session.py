@@ -36,7 +36,7 @@ def test_a_local_session_is_on_loopback_and_is_given_again(spark: SparkSession) 
     """S31: what listens is not for other machines, and Spark masks what it would mask anyway."""
     conf = spark.sparkContext.getConf()
     assert {conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")} == {"127.0.0.1"}
-    assert conf.get("spark.master") == "local[2]"
+    assert conf.get("spark.master") == "local[2,2]"
     assert conf.get("spark.redaction.regex") is None  # Spark's own
     assert open_session("another", master="local[1]") is spark
     assert spark.sparkContext.pythonExec == sys.executable
