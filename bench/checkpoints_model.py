@@ -29,7 +29,7 @@ from bench.campaign import add_arguments
 from bench.machine import commit, hardware
 from bench.pages import Facts, first_lines, save, table, today
 from bench.runs import Run, RunLog
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest, ProduceRequest, TopicPartition
 from mm2py.kafka.transport.connection import encode as encode_entity
 from mm2py.offsets.runs import Run as Stretch

@@ -24,12 +24,12 @@ from bench.campaign import add_arguments
 from bench.machine import commit, hardware
 from bench.pages import Facts, first_lines, save, table, today
 from bench.runs import Run, RunLog
-from mm2py.connector import TopicName
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.copier import Copier
 from mm2py.copying.events import CopySettings, Event
 from mm2py.copying.planning.steps import TargetRules
 from mm2py.copying.positions import Position
+from mm2py.flow import TopicName
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.offsets.runs import Run as Stretch

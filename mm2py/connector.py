@@ -1,76 +1,16 @@
-"""A flow, which is one direction of replication, written ``A->B``; and the protocol of its connectors.
-
-Every setting and task belongs to one flow. MM2 has the same three connectors for each pair of clusters.
-"""
+"""What each connector of a flow can do, and how it tells the flow's status. MirrorMaker 2 has the same three."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow
 
-if TYPE_CHECKING:  # it takes a second to import, and applications that use mm2py.client need names only
+if TYPE_CHECKING:  # it takes a second to import
     from mm2py.kafka.port import Brokers
-    from mm2py.metrics.snapshot import ConnectorPart
-
-ClusterAlias = NewType("ClusterAlias", str)
-TopicName = NewType("TopicName", str)
-
-ARROW = "->"
-PARTITION_MOST: Final = (1 << 31) - 1
-"""The highest number that a partition can have."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Flow:
-    """One source cluster, one target cluster; they are never the same."""
-
-    source: ClusterAlias
-    target: ClusterAlias
-
-    def __str__(self) -> str:
-        return f"{self.source}{ARROW}{self.target}"
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """Let pydantic, which is not imported here, write a flow as its name."""
-        return {"type": "is-instance", "cls": cls, "serialization": {"type": "to-string"}}
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
-        return {"type": "string", "examples": [f"A{ARROW}B"]}
-
-
-def check_quoted(text: str) -> None:
-    """Look whether a command's argument may be the beginning of a flow that was not quoted.
-
-    Raises:
-        ConfigError: it ends where the shell would have taken ``>`` for a redirection.
-    """
-    if ARROW not in text and text.endswith("-"):
-        raise ConfigError(
-            f"{text!r} is not a flow.",
-            remedy="Put the flow in quotes, as in 'A->B'. Without them the shell takes > for a redirection, and writes"
-            " the output into a file.",
-        )
-
-
-def parse_flow(text: str) -> Flow:
-    """Return the flow that ``A->B`` names.
-
-    Raises:
-        ConfigError: there is not exactly one arrow, an alias is empty or padded, or both are the same.
-    """
-    check_quoted(text)
-    parts = text.split(ARROW)
-    if len(parts) != 2 or not all(parts) or any(part != part.strip() for part in parts):
-        raise ConfigError(f"{text!r} is not a flow.", remedy="Write it as A->B, without spaces, with two aliases.")
-    if parts[0] == parts[1]:
-        raise ConfigError(f"Flow {text} leads from a cluster to itself.", remedy="Name two different clusters.")
-    return Flow(ClusterAlias(parts[0]), ClusterAlias(parts[1]))
+    from mm2py.metrics.worker_numbers import ConnectorPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,29 +69,6 @@ class PathStatus:
 
     heartbeat_age_s: float | None
     path_latency_ms: float | None
-
-
-class Kind(StrEnum):
-    """The kinds of work of a flow, named as MM2 names its connectors."""
-
-    SOURCE = "MirrorSourceConnector"
-    CHECKPOINT = "MirrorCheckpointConnector"
-    HEARTBEAT = "MirrorHeartbeatConnector"
-    PATH = "path"
-    """Reads heartbeats back; MM2 has none of this kind."""
-    OFF = "off"
-    """Switches the flow off for all its workers, once; MM2 has none of this kind."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ConnectorName:
-    """Names one connector of a worker, as ``A->B.MirrorSourceConnector``."""
-
-    flow: Flow
-    kind: Kind
-
-    def __str__(self) -> str:
-        return f"{self.flow}.{self.kind}"
 
 
 class Connector(Protocol):

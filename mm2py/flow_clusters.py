@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from mm2py.config.settings import ClusterSettings, FlowSettings
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.security.access import Access

@@ -19,18 +19,19 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_part import FlowPart
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, GroupSettings, HeartbeatSettings
-from mm2py.connector import Connector, ConnectorName, Flow, Kind, Side
+from mm2py.connector import Connector, Side
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.group.refusal import GroupRefused
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import Holds

@@ -37,8 +37,9 @@ from deploy.local.jars import jar_directory
 from deploy.local.kafka import KafkaCluster, start_clusters
 from mm2py.cli.main import make_herder
 from mm2py.config.configuration import read_settings_file
-from mm2py.connector import ClusterAlias, Flow, FlowStatus
+from mm2py.connector import FlowStatus
 from mm2py.errors import Mm2Error
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.logs import make_logger
 from mm2py.worker.herder import Herder
 from tests.checker.check import check_copy

@@ -18,7 +18,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from mm2py.connector import Flow, FlowStatus, TopicStatus
+from mm2py.connector import FlowStatus, TopicStatus
+from mm2py.flow import Flow
 
 WIDTH: Final = 100
 RATE_WINDOW_S: Final = 3.0

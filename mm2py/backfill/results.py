@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from mm2py.backfill.copy_job import arrow_schema
-from mm2py.connector import Flow
 from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.offsets.ledger import Ledger

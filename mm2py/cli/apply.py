@@ -21,12 +21,12 @@ from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import is_enabled
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.flow_clusters import Connected, target_of
 from mm2py.kafka.cluster import until_answered
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here
 from mm2py.moments import time_text
 from mm2py.output import Write, confirm, say, write_out

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mm2py.backfill.copy_job import TaskOrder, check_executors, collect, results_of
+from mm2py.backfill.flow_survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, BackfillRequest, BackfillSurvey
 from mm2py.backfill.frames.ranges import LogRange
 from mm2py.backfill.hold import Hold, NotHeld, outlives_failed_start, refuse_held, refuse_living_driver
 from mm2py.backfill.job_failure import JobFailed
@@ -27,7 +28,6 @@ from mm2py.backfill.pipeline.job import filtered_results_of, kept_of
 from mm2py.backfill.plan import MB, make_plan
 from mm2py.backfill.results import NotKept, check_folder, counted_by_ledger, keep
 from mm2py.backfill.selection import SettingsSelection, selection_of
-from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, AlreadyCopied, BackfillRequest, BackfillSurvey
 from mm2py.cli import backfill_task
 from mm2py.cli.backfill_arguments import BackfillArguments, parse_arguments, where_of
 from mm2py.cli.backfill_printout import Progress, plan_text, result_text, selection_lines
@@ -35,13 +35,13 @@ from mm2py.cli.command import within_deadline
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow
 from mm2py.flow_clusters import both_of
 from mm2py.kafka.cluster import Cluster, fetch_metadata, until_answered
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import parse
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here, host_name, login_name
 from mm2py.output import confirm, say, write_out
 from mm2py.records.backfill_record import ID_CHARS, Backfill, BackfillState, Range

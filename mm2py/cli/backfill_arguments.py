@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from mm2py.backfill.flow_survey import EARLIEST_WORD, NOW_WORD, Where
 from mm2py.backfill.results import folder_of
-from mm2py.backfill.survey import EARLIEST_WORD, NOW_WORD, Where
 from mm2py.cli.command import CommandParser, number_up_to
 from mm2py.errors import ConfigError
 from mm2py.kafka.port import TopicPartition

@@ -13,8 +13,8 @@ from mm2py.cli.commands import command_named, examples_of, overview
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import ClusterAlias
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import Brokers
 from mm2py.output import say

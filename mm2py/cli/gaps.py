@@ -20,15 +20,15 @@ from mm2py.cli.command import DEADLINE_S, CommandParser, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, check_quoted, parse_flow
 from mm2py.copying.gap_log import GapLog, GapTable
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow, check_quoted, parse_flow
 from mm2py.flow_clusters import Connected, target_of
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.moments import time_text
 from mm2py.output import Write, say, write_out
 from mm2py.records.gap_record import Command, Gap

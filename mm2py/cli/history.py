@@ -16,8 +16,8 @@ from mm2py.cli.command import CommandParser, within_deadline
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error, for_each
+from mm2py.flow import Flow, parse_flow
 from mm2py.flow_clusters import Connected, target_of
 from mm2py.moments import MOMENTS, moment_ms, time_text
 from mm2py.output import Write, say, write_out

@@ -33,10 +33,11 @@ from mm2py.compiled_core import CHOICE
 from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
 from mm2py.config.rest import RestSettings
 from mm2py.config.settings import ClusterSettings, Configuration
-from mm2py.connector import ClusterAlias, Flow, Side, check_quoted, parse_flow
+from mm2py.connector import Side
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.event_loop import loop_factory
+from mm2py.flow import ClusterAlias, Flow, check_quoted, parse_flow
 from mm2py.inherited_sockets import read_sockets
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.access import Access

@@ -20,16 +20,16 @@ from mm2py.cli.command import CommandParser, as_workers_run, number_up_to, withi
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file, with_flow
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import PARTITION_MOST
 from mm2py.errors import Mm2Error
+from mm2py.flow import PARTITION_MOST
 from mm2py.flow_clusters import both_of
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.output import TerminalLine, Write, write_out
+from mm2py.rebuilding.ledger_rebuild import LedgerRebuild
 from mm2py.rebuilding.pairing import NotRebuildable
-from mm2py.rebuilding.rebuild import LedgerRebuild
-from mm2py.rebuilding.survey import LedgerSurvey, MissingPart, PartitionSelection, RebuildOutcome, RebuildReport
+from mm2py.rebuilding.short_ledgers import LedgerSurvey, MissingPart, PartitionSelection, RebuildOutcome, RebuildReport
 from mm2py.secret import printable
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS
 

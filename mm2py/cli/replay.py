@@ -16,13 +16,13 @@ from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import FILE, with_file
 from mm2py.config.configuration import as_argument, load_configuration
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import check_quoted, parse_flow
 from mm2py.copying.replay import ReplaySelection, append, export, survey
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import check_quoted, parse_flow
 from mm2py.flow_clusters import target_of
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.transport.wire import FrameMemory
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.output import write_out
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
 from mm2py.topics.names import quarantine

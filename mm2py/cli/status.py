@@ -23,7 +23,7 @@ from mm2py.cli.command import CommandParser
 from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import as_argument, read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.flow_clusters import Connected, connect
 from mm2py.output import Write, write_out
 from mm2py.status.bodies import StatusBody, json_of

@@ -9,7 +9,7 @@ translates any offset exactly, in both directions. docs/client.md has a consumer
 
 from mm2py.client.mirror_client import MirrorClient, RemoteOffset
 from mm2py.client.topic_reader import MissingTopic, ReadDenied
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.offsets.answers import Answer, AnswerKind
 from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy, ReplicationPolicy

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from mm2py.client.ledger_records import LedgerRecords
 from mm2py.client.topic_paths import replication_hops, source_clusters
 from mm2py.client.topic_reader import MissingTopic, ReadDenied, read_to_end, stop
-from mm2py.connector import ClusterAlias, TopicName
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.offsets.answers import Answer
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records import checkpoint

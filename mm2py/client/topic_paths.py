@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.topics.names import ReplicationPolicy
 
 

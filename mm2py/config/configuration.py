@@ -42,8 +42,8 @@ from mm2py.config.properties import Properties, PropertyEntry, read_properties
 from mm2py.config.resolution import resolve_references
 from mm2py.config.row import Key, Status
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.secret import may_hold_secret, setting_within, shown_key, without
 
 _SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id"})

@@ -25,8 +25,8 @@ from mm2py.config.references import holds_reference
 from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
-from mm2py.connector import Flow
 from mm2py.errors import ConfigError
+from mm2py.flow import Flow
 from mm2py.secret import (
     CLIENT_NAMES,
     VALUE_SHOWN_MAX,

@@ -43,8 +43,8 @@ from mm2py.config.settings import (
     HeartbeatSettings,
     OffsetSyncSettings,
 )
-from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.kafka.security.settings import Security
 from mm2py.secret import shown_key
 from mm2py.topics.filters import CopyMode, CopyModes, GroupFilter, TopicFilter

@@ -19,7 +19,7 @@ from mm2py.config.row import AT_TOP_AND_TARGET, BY_WORKER, Key, Section, Status,
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.security.tls import read_tls
 from mm2py.config.settings import Election, GroupSettings, ZooKeeperSettings
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.kafka.security.settings import TlsSettings
 from mm2py.secret import Secret
 from mm2py.topics.replicas import AtMost

@@ -34,7 +34,7 @@ from mm2py.config.tables import (
     WORKER,
     WORKER_FAMILIES,
 )
-from mm2py.connector import ARROW, ClusterAlias, Flow
+from mm2py.flow import ARROW, ClusterAlias, Flow
 from mm2py.secret import CLIENT_NAMES, may_show_unknown_key, shown_key, shown_unknown_key
 
 LINES_MAX = 20

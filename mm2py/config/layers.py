@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mm2py.config.kinds import BadValue
 from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key
-from mm2py.connector import ARROW, Flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ARROW, Flow
 from mm2py.secret import CLIENT_NAMES, shown_key, shown_value
 
 if TYPE_CHECKING:

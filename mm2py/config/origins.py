@@ -10,7 +10,7 @@ from mm2py.config import keys, tables
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.layers import FlowLayers, Layer, flow_layers
 from mm2py.config.properties import PropertyEntry
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.records.connector_config import FlowConfig
 from mm2py.secret import shown_key
 

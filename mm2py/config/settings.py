@@ -8,8 +8,8 @@ from typing import Literal
 
 from mm2py.config.kinds import HostPort
 from mm2py.config.rest import RestSettings
-from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias, Flow, TopicName
 from mm2py.kafka.security.settings import PLAINTEXT, Security, TlsSettings
 from mm2py.records.gap_record import SourcePolicy, TargetPolicy
 from mm2py.secret import Secret

@@ -20,18 +20,18 @@ from typing import Any, Final
 from mm2py.clock import Clock
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, Kind, TopicName
 from mm2py.connector_offsets.offsets_body import Offsets, OffsetsInvalid, read_offsets
 from mm2py.copying.positions import PositionStore, operators_position, read_positions
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow, Kind, TopicName
 from mm2py.group.membership import GroupState
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter, find_or_make
 from mm2py.kafka.list_offsets import LATEST, find_offsets
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py.secret import shown_name

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeGuard
 
-from mm2py.connector import PARTITION_MOST, ClusterAlias, Kind
 from mm2py.errors import Mm2Error
+from mm2py.flow import PARTITION_MOST, ClusterAlias, Kind
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.source_offset import OFFSET_MOST, StoredPosition
 

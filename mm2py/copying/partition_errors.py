@@ -13,8 +13,8 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-from mm2py.connector import Flow
 from mm2py.copying.events import Need
+from mm2py.flow import Flow
 from mm2py.kafka import error_codes
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE, TOPIC_CHANGED, name_of
 from mm2py.kafka.errors import Reaction, reaction_to

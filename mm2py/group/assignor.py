@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 
 
 class Ordered(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mm2py.connector import Flow, Kind
+from mm2py.flow import Flow, Kind
 from mm2py.group.assignor import Piece, assign, steady_load
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import GroupState

@@ -22,8 +22,9 @@ from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.compiled_core import CHOICE
 from mm2py.config.settings import FlowSettings, GroupSettings
-from mm2py.connector import ConnectorName, Flow, Kind, Side
+from mm2py.connector import Side
 from mm2py.errors import Mm2Error
+from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.election.backends import make_backend
 from mm2py.group.leader_loop import GroupContext
@@ -31,9 +32,9 @@ from mm2py.group.member import Member
 from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.cluster import reach
 from mm2py.kafka.errors import Backoff, KafkaError
-from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import find_producer_expiry_ms
+from mm2py.kafka.write_gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import Joined, MemberId, TaskName, shortened
 from mm2py.topics.names import ledger_topic

@@ -17,8 +17,8 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow, Kind
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow, Kind
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
 from mm2py.group.membership import GroupState, KnownMember

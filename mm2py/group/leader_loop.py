@@ -20,9 +20,9 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import GroupSettings
-from mm2py.connector import Flow
 from mm2py.copying.recovery import fence_and_prove
 from mm2py.errors import Mm2Error, for_each
+from mm2py.flow import Flow
 from mm2py.group.decisions import Action, Append, FenceMember, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.election.candidate import Candidate
@@ -30,9 +30,9 @@ from mm2py.group.member_handle import MemberHandle
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, BrokerRefused
-from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, NotFenceable, PreviousProducer
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.records.control_record import (
     Claim,
     ControlRecord,

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.group.control_log import ControlLog, open_with_history
 from mm2py.group.election.backend import ElectionBackend
 from mm2py.group.election.candidate import Candidate
@@ -51,8 +51,8 @@ from mm2py.group.membership import GroupState
 from mm2py.group.ownership import Ownership
 from mm2py.group.refusal import GroupRefused, refusal
 from mm2py.group.state_snapshot import read_snapshot
-from mm2py.kafka.gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.write_gate import Gate, GatedBrokers, IncarnationEnded
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import (
     Beat,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.group.membership import GroupState
-from mm2py.kafka.gate import Gate, GatedBrokers
 from mm2py.kafka.port import Brokers
+from mm2py.kafka.write_gate import Gate, GatedBrokers
 from mm2py.records.control_record import ControlRecord, MemberId, NotStarted, TaskName
 from mm2py.records.link_use import LinkUse
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mm2py.connector import Flow, Kind
+from mm2py.flow import Flow, Kind
 from mm2py.group.revocations import Owned, Revocations
 from mm2py.group.topic_claims import TopicClaims
 from mm2py.records.control_record import (

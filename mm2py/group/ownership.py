@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from mm2py.connector import Flow, Kind
+from mm2py.flow import Flow, Kind
 from mm2py.group.member_handle import MemberHandle
 from mm2py.group.membership import GroupState
 from mm2py.kafka.list_offsets import chunks

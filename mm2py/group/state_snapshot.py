@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mm2py import __version__
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.group.membership import GroupState, KnownMember
 from mm2py.group.revocations import Revocations
 from mm2py.group.topic_claims import TopicClaims

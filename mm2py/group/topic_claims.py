@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.records.control_record import TopicClaim
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.metrics.windows import Window
 
 

@@ -5,7 +5,7 @@ Counterpart: MM2's MirrorCheckpointTask.
 
 from __future__ import annotations
 
-from mm2py.connector import Flow, TopicName
+from mm2py.flow import Flow, TopicName
 from mm2py.topics.names import ReplicationPolicy
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk
 

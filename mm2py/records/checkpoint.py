@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.records.batch import NewRecord
 from mm2py.records.java_struct import PARTITION, FieldReader, encode_text
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from mm2py import __version__
-from mm2py.connector import Flow, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow, parse_flow
 from mm2py.records.control_record import (
     Assigned,
     Beat,

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
-from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.flow import Flow, Kind, parse_flow
 from mm2py.records.link_use import LinkUse
 
 MOST_TASKS: Final = 1_000_000

@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.batch import NewRecord
 from mm2py.records.java_struct import FieldReader, encode_text
 

@@ -28,8 +28,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from mm2py.connector import PARTITION_MOST, TopicName
 from mm2py.errors import Mm2Error
+from mm2py.flow import PARTITION_MOST, TopicName
 from mm2py.offsets.run_codec import (
     OFFSET_MOST,
     CorruptRuns,

@@ -18,9 +18,9 @@ from typing import Final
 from mm2py import __version__
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName
 from mm2py.copying.reading.internal_table import each_record
 from mm2py.errors import Mm2Error
+from mm2py.flow import TopicName
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata, until_answered
 from mm2py.kafka.error_codes import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.records.backfill_record import Holds
 from mm2py.records.operator_request import RUNNING, RestartConnector, Target, TargetState
 

@@ -22,8 +22,8 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
 from mm2py.errors import Mm2Error, for_each
+from mm2py.flow import Flow
 from mm2py.group.group_look import GroupLook, GroupLooks
 from mm2py.group.leader_loop import EvictedWriters
 from mm2py.kafka.cluster import WAITING_REPORT_S, fetch_metadata, until_answered

@@ -19,12 +19,12 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import ENABLED, FlowProperties, StoredConfigUnusable, is_enabled
 from mm2py.config.settings import Configuration, FlowSettings, HeartbeatSettings
-from mm2py.connector import Flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import Flow
 from mm2py.group.member import Member
 from mm2py.group.membership import GroupState
 from mm2py.kafka.cluster import WAITING_REPORT_S
-from mm2py.kafka.gate import IncarnationEnded
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.logs import CONNECT_LEVELS, set_level
 from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import DecidedBy, FlowConfig

@@ -21,9 +21,9 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
 from mm2py.copying.reading.internal_table import read_table
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError, Reaction

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import DEAD_AFTER_MS, Backfill, BackfillState
 from mm2py.records.source_offset import StoredPosition

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.history_record import HistoryEntry, HistoryKind, SettingChange
 from mm2py.status.consumer_groups import ConsumerGroupReport

@@ -16,8 +16,8 @@ from typing import Final, Protocol, runtime_checkable
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
-from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import Mm2Error
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import MISSING_S, ControlLogMissing
 from mm2py.group.membership import GroupState

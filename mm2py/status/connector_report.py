@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mm2py.connector import ConnectorName, Flow, Kind
+from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId

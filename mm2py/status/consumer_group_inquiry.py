@@ -10,9 +10,9 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.config.settings import CheckpointSettings, FlowSettings
-from mm2py.connector import TopicName
 from mm2py.copying.reading.internal_table import each_record
 from mm2py.copying.reading.offset_tables import CheckpointTable
+from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups, refused_groups
 from mm2py.kafka.errors import BrokerRefused

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from mm2py.config.flow_properties import FlowProperties
 from mm2py.config.origins import SettingOrigin
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import Backfill

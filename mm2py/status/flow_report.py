@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from mm2py.config.flow_properties import ENABLED, is_enabled
-from mm2py.connector import Flow, Kind
+from mm2py.flow import Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import Author, with_reason

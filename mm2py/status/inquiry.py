@@ -18,9 +18,9 @@ from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import ClusterSettings, FlowSettings
-from mm2py.connector import ClusterAlias, Flow, Kind
 from mm2py.copying.gap_log import GapTable
 from mm2py.copying.positions import PositionTable
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.shared_settings.running_mm2 import Mm2IsRunning, look_for_mm2
 from mm2py.status.cluster_inquiry import InquirySide
 from mm2py.status.facts import FlowFacts, GroupFacts

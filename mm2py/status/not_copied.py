@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
-from mm2py.connector import Flow
 from mm2py.copying.partition_errors import BLOCKED_PAUSE_S, refusal_remedy
+from mm2py.flow import Flow
 from mm2py.records.partition_ranges import numbers
 from mm2py.records.standstill import Cause
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mm2py.command_lines import FILE, for_group, with_file
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable

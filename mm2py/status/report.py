@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Final
 
 from mm2py.command_lines import for_group
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from mm2py.connector import ClusterAlias, TopicName
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import ReplicationPolicy, remote_name_problem
 

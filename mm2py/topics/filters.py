@@ -29,8 +29,8 @@ from typing import Final
 
 import regex
 
-from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.names import ReplicationPolicy, is_own_topic
 
 MAX_DEPTH: Final = 50

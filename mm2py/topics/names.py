@@ -22,8 +22,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
-from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow, TopicName
 
 POLICY_CLASS_KEY = "replication.policy.class"
 SEPARATOR_KEY = "replication.policy.separator"

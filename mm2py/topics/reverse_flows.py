@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from mm2py.connector import ClusterAlias, Flow, TopicName
+from mm2py.flow import ClusterAlias, Flow, TopicName
 from mm2py.topics.filters import PatternTooSlow, TopicFilter, is_cycle
 from mm2py.topics.names import ReplicationPolicy
 

@@ -23,8 +23,8 @@ from mm2py.clock import Clock
 from mm2py.config.flow_part import FlowPart
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import ConnectorName, Flow, Kind
 from mm2py.errors import Mm2Error
+from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
 from mm2py.group.member import Member
@@ -32,7 +32,7 @@ from mm2py.group.ownership import Ownership
 from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.gate import IncarnationEnded
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.records.backfill_record import Holds
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import NotStarted, Released, TaskName

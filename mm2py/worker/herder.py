@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus
+from mm2py.connector import Connector, FlowStatus, PathStatus
 from mm2py.errors import Mm2Error
+from mm2py.flow import ClusterAlias, ConnectorName, Flow, Kind
 from mm2py.group.group import Group
 from mm2py.kafka.errors import Backoff
 from mm2py.worker.facts import WorkerFacts, health_of

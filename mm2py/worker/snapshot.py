@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mm2py import __version__
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.group import Group
-from mm2py.metrics.snapshot import (
+from mm2py.metrics.worker_numbers import (
     CHECKPOINT_ROWS,
     ConnectorSnapshot,
     FlowSnapshot,

@@ -18,7 +18,7 @@ from typing import Final
 from mm2py.clock import Clock, SystemClock
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.metrics.counters import Metrics
-from mm2py.metrics.snapshot import ProcessSnapshot
+from mm2py.metrics.worker_numbers import ProcessSnapshot
 
 LOOKED_AT_EVERY_S: Final = 0.25
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mm2py.config.flow_properties import is_enabled, meaning
-from mm2py.connector import ConnectorName, Kind, TopicName
+from mm2py.flow import ConnectorName, Kind, TopicName
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.records.partition_ranges import numbers

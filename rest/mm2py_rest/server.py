@@ -27,9 +27,9 @@ from mm2py.clock import Clock, SystemClock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.rest import RestSettings, ServerTls
 from mm2py.config.settings import Configuration
-from mm2py.connector import ClusterAlias, Flow
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.event_loop import loop_factory
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.inherited_sockets import read_sockets
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.logs import LogFormat, make_logger
@@ -38,10 +38,10 @@ from mm2py.records.audit_record import AuditRecord
 from mm2py.status.cluster_inquiry import Patience
 from mm2py.status.inquiry import Inquiry
 from mm2py_rest.access import listening
+from mm2py_rest.access.admission import RequestGate
 from mm2py_rest.access.audit import Audit
 from mm2py_rest.access.authentication import Authentication
 from mm2py_rest.access.crowd import limits_of
-from mm2py_rest.access.gate import RequestGate
 from mm2py_rest.access.listening import CLOSING_MOST_S, Server, make_server
 from mm2py_rest.access.local_token import LocalToken
 from mm2py_rest.access.users import UsersFile, UsersUnusable

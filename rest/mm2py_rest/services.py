@@ -11,8 +11,8 @@ from fastapi import Depends, Request
 
 from mm2py.clock import Clock
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ConnectorName, Flow, Kind, parse_flow
 from mm2py.secret import shown_name
 from mm2py_rest.clusters.answers import SharedAnswer
 from mm2py_rest.clusters.live import LiveReport, View

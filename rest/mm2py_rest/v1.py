@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Properties
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py_rest.clusters.answers import Answers
 from mm2py_rest.clusters.questions import FlowQuestions
 from mm2py_rest.events.feed import EventFeed

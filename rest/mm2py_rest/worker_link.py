@@ -9,7 +9,7 @@ import pickle
 import socket
 from typing import Any, Final
 
-from mm2py.metrics.snapshot import WorkerSnapshot, assembled
+from mm2py.metrics.worker_numbers import WorkerSnapshot, assembled
 from mm2py.worker.facts import FACTS, HEAD, LOG_LEVEL, SNAPSHOT, Frame, WorkerFacts
 
 ANSWER_MOST_S: Final = 5.0

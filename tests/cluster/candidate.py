@@ -14,7 +14,7 @@ import structlog
 from mm2py.clock import SystemClock
 from mm2py.config.kinds import ensemble
 from mm2py.config.settings import GroupSettings, ZooKeeperSettings
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.group.election.zookeeper.election import ZooKeeperElection
 from mm2py.kafka.security.settings import TlsSettings
 from mm2py.secret import Secret

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.offsets.answers import Answer, AnswerKind
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.records.ledger_record import decode

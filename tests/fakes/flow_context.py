@@ -7,9 +7,10 @@ import random
 from collections.abc import Mapping
 from typing import Any, cast
 
-from mm2py.connector import ClusterAlias, Side
+from mm2py.connector import Side
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.flow import ClusterAlias
 from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.logs import make_logger
 from mm2py.metrics.counters import Metrics

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.member import Member
 from mm2py.group.membership import GroupState
 from mm2py.group.ownership import Ownership

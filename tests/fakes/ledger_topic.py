@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.partition_ledger import TopicId
 from mm2py.offsets.runs import Entry
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk, encode

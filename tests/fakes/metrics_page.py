@@ -6,7 +6,7 @@ import pickle
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mm2py.metrics.snapshot import WorkerSnapshot, assembled
+from mm2py.metrics.worker_numbers import WorkerSnapshot, assembled
 from mm2py.worker.herder import Herder
 from mm2py.worker.snapshot import snapshot_parts
 from mm2py_rest.metrics.page import render

@@ -15,15 +15,15 @@ from starlette.testclient import TestClient
 
 from mm2py.config.rest import Exposure
 from mm2py.logs import make_logger
-from mm2py.metrics.snapshot import WorkerSnapshot
+from mm2py.metrics.worker_numbers import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
+from mm2py_rest.access.admission import App, RequestGate
 from mm2py_rest.access.audit import Audit
 from mm2py_rest.access.authentication import Authentication
-from mm2py_rest.access.gate import App, RequestGate
 from mm2py_rest.access.local_token import LocalToken
 from mm2py_rest.access.users import UsersFile
 from mm2py_rest.app import make_app

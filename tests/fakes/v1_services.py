@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from mm2py.clock import SystemClock
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.group.membership import GroupState
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.control_record import (

@@ -12,7 +12,8 @@ from mm2py.copying.events import CopySettings, PositionStored
 from mm2py.copying.planning.steps import MERGE_SMALL, Outgoing, TargetRules
 from mm2py.copying.positions import Position
 from mm2py.kafka.port import ProducerIdentity
-from mm2py.metrics.snapshot import (
+from mm2py.metrics.windows import Window, WindowState
+from mm2py.metrics.worker_numbers import (
     CheckpointSnapshot,
     ConnectorSnapshot,
     FlowSnapshot,
@@ -21,7 +22,6 @@ from mm2py.metrics.snapshot import (
     ProcessSnapshot,
     WorkerSnapshot,
 )
-from mm2py.metrics.windows import Window, WindowState
 from mm2py.records.link_use import LinkUse
 from mm2py.records.source_offset import StoredPosition
 from mm2py_connectors.source.task.measures import Departed, partition_rows

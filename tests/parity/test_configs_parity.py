@@ -18,7 +18,7 @@ from deploy.local.jvm import JavaServer
 from deploy.local.kafka import KafkaCluster
 from mm2py.cli.apply import connect_target
 from mm2py.config.configuration import SettingsFile, read_settings_file
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.records.connector_config import CONNECTORS, ConfigRecords, DecidedBy, encode_connectors
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.shared_settings.flow_config import counting

@@ -14,7 +14,7 @@ from deploy.local.broker_settings import render_properties
 from deploy.local.jars import jar_directory
 from deploy.local.jvm import JavaServer
 from deploy.local.kafka import KafkaCluster, start_clusters
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.heartbeat import Heartbeat, decode, encode
 from tests.cluster.kafka_client import read, topic_names
 from tests.cluster.running import PATIENCE, Mm2py, Value, one_way_properties, wait_until

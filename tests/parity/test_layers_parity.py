@@ -13,7 +13,7 @@ import pytest
 from mm2py.config import layers
 from mm2py.config.properties import parse_properties
 from mm2py.config.tables import ADMIN, CONNECTOR, CONSUMER, PRODUCER, WORKER
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 
 FILES = 150
 SEED = int(os.environ.get("MM2PY_SEED", "20240502"))

@@ -15,7 +15,7 @@ from deploy.local.broker_settings import render_properties
 from deploy.local.jars import jar_directory
 from deploy.local.jvm import JavaServer
 from deploy.local.kafka import KafkaCluster
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.sync_store import SyncStore
 from mm2py.records import checkpoint, offset_sync
 from mm2py.records.batch import NewRecord

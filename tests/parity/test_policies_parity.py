@@ -12,8 +12,8 @@ import pytest
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 
-from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics import filters, topic_configs
 from mm2py.topics.filters import NotTranslatable, TopicFilter, WhyNot, compile_java, should_replicate
 from mm2py.topics.names import ReplicationPolicy, is_own_topic, make_policy

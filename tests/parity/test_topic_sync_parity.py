@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from mm2py.connector import ClusterAlias, TopicName
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.acls import ANY_TOPIC, AclLeftOut, AclPlan, Operation, Pattern, Permission, TopicAcl, plan_acls
 from mm2py.topics.filters import TopicFilter, should_replicate
 from mm2py.topics.names import remote_name_problem

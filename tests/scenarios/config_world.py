@@ -13,7 +13,7 @@ from typing import Any
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Properties, PropertyEntry
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, parse_flow
+from mm2py.flow import Flow, parse_flow
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.producer.incarnation import Incarnation

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
 
 from mm2py.config.settings import GroupSettings
-from mm2py.connector import ClusterAlias, Flow, Side, parse_flow
+from mm2py.connector import Side
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.group.control_topic import CHANNEL
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.group import Group
@@ -20,9 +21,9 @@ from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.errors import BrokerUnreachable
-from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, Brokers, ProducerIdentity
 from mm2py.kafka.producer.incarnation import OwnProducer
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.logs import make_logger
 from mm2py.records.control_codec import NewerFormat, decode
 from mm2py.records.control_record import ControlRecord, Joined, MemberId

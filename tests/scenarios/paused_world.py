@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import Restart, TargetState
 from mm2py.shared_settings.config_log import ConfigTable

@@ -16,8 +16,9 @@ from kio.static.protocol import Payload
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import ClusterAlias, Flow, Kind, Side
+from mm2py.connector import Side
 from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.ledger import EntryOutOfOrder
 from mm2py.offsets.partition_ledger import PartitionLedger

@@ -15,7 +15,7 @@ from pathlib import Path
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger
 from mm2py.metrics.counters import Metrics

@@ -16,16 +16,16 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mm2py.connector import Kind
 from mm2py.errors import Mm2Error
+from mm2py.flow import Kind
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.member import Member
 from mm2py.group.membership import GroupState
 from mm2py.group.refusal import GroupRefused
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, ProducerIdentity, TopicProduce
 from mm2py.kafka.producer.incarnation import OwnProducer
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.records.batch import NewRecord, build_batch, stamp
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Assigned, Entry, Evicted, Fenced, MemberId, Snapshot, Writes

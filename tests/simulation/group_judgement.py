@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from mm2py.connector import Kind, parse_flow
+from mm2py.flow import Kind, parse_flow
 from mm2py.group.membership import GroupState
 from mm2py.records.control_codec import decode
 from mm2py.records.control_record import Entry, MemberId, Writes

@@ -13,9 +13,10 @@ from typing import Any
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import ClusterAlias, Flow, Side
+from mm2py.connector import Side
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.copying.states import Reconciling
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.group.group import Group
 from mm2py.group.member import Member
 from mm2py.kafka.cluster import fetch_metadata

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.backfill.copy_job import ATTEMPTS_A_RUN
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, Side
+from mm2py.connector import Side
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.partition_errors import refusal_remedy
 from mm2py.copying.planning.steps import DigestTally
@@ -27,12 +27,13 @@ from mm2py.copying.positions import PositionBudget, read_positions
 from mm2py.copying.reading.limits import MemoryBudget
 from mm2py.copying.states import Stopped
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.kafka.cluster import fetch_metadata, until_answered
 from mm2py.kafka.errors import KafkaError
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.port import TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, find_producer_expiry_ms, parse
 from mm2py.kafka.producer.incarnation import Incarnation, IncarnationFenced
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import ID_CHARS, Range
 from mm2py.records.source_offset import StoredPosition

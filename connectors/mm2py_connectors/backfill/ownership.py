@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.control_record import NotStarted, TopicClaim

@@ -20,18 +20,18 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import CheckpointSettings, FlowSettings
-from mm2py.connector import TopicName
 from mm2py.copying.reading.flow_offsets import FlowOffsets
 from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.copying.reading.offset_tables import CheckpointTable, OffsetSyncTable
+from mm2py.flow import TopicName
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.consumer_groups import Commit, Commits, ListedGroup, committed_offsets, list_groups
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, TopicPartition
-from mm2py.metrics.snapshot import CHECKPOINT_ROWS, ROWS_A_PART, CheckpointSnapshot, ConnectorPart, Rows
 from mm2py.metrics.windows import Window
+from mm2py.metrics.worker_numbers import CHECKPOINT_ROWS, ROWS_A_PART, CheckpointSnapshot, ConnectorPart, Rows
 from mm2py.offsets.answers import AnswerKind
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.offsets.group_sync import CONSUMERS, IDLE

@@ -16,14 +16,15 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow, PathStatus
+from mm2py.connector import PathStatus
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.kafka.cluster import TopicMetadata, fetch_metadata
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
-from mm2py.metrics.snapshot import PathSnapshot
+from mm2py.metrics.worker_numbers import PathSnapshot
 from mm2py.records.batch import MAGIC, decoded, read_header, read_sound_header, records_in, split
 from mm2py.records.compression import LIGHT_WORK_BYTES, RECORD_WORK_BYTES, WHOLE_BUDGET
 from mm2py.records.heartbeat import Heartbeat, decode

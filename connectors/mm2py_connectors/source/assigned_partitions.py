@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.positions import PositionTable
 from mm2py.copying.states import Drained, Reconciling, Storing
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION

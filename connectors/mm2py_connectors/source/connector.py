@@ -25,7 +25,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
-from mm2py.metrics.snapshot import DEPARTED, ConnectorPart, FlowSnapshot, in_parts
+from mm2py.metrics.worker_numbers import DEPARTED, ConnectorPart, FlowSnapshot, in_parts
 from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
 from mm2py.records.standstill import Cause

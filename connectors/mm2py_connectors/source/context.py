@@ -16,11 +16,12 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Flow, Side
+from mm2py.connector import Side
 from mm2py.copying.events import CopySettings
 from mm2py.copying.gaps import decide
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.flow import Flow
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import WAITING_REPORT_S, now_and_then, until_answered

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow, Side
+from mm2py.connector import Side
 from mm2py.errors import FirstErrorGroup
+from mm2py.flow import Flow
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka.cluster import WAITING_REPORT_S, reach
 from mm2py.kafka.errors import KafkaError

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from mm2py.command_lines import FILE, OTHER_FILE
-from mm2py.connector import Flow, Kind
+from mm2py.flow import Flow, Kind
 
 DOCS = "docs/offsets.md, 'Going on behind what is there'"
 

@@ -18,10 +18,10 @@ from contextlib import suppress
 from typing import Final
 
 from mm2py.config.settings import OffsetSyncSettings
-from mm2py.connector import TopicName
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.partition_errors import BLOCKED_PAUSE_S
 from mm2py.errors import FirstErrorGroup
+from mm2py.flow import TopicName
 from mm2py.kafka import internal_topic
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from mm2py.command_lines import FILE, OTHER_FILE
-from mm2py.connector import Flow
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py_connectors.source.going_on import DOCS, behind_what_is_there, file_that_knows, requests
 
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from mm2py.config.keys import STATUS_REPLICATION_FACTOR
-from mm2py.connector import TopicName
 from mm2py.copying.gap_log import GapLog
 from mm2py.copying.reading.internal_table import DamagedTopic
 from mm2py.errors import Mm2Error
+from mm2py.flow import TopicName
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from mm2py.connector import PARTITION_MOST, Flow, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import PARTITION_MOST, Flow, parse_flow
 
 EARLIEST: Final = -2
 LATEST: Final = -1

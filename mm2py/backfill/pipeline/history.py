@@ -18,15 +18,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from mm2py.backfill.flow_survey import BackfillSurvey
 from mm2py.backfill.frames.columns import CHUNK_BYTES, RECORD_COLUMNS, RecordChunk
 from mm2py.backfill.frames.connecting import connected, open_cluster, settings_of
 from mm2py.backfill.frames.options import ClusterSide, TopicPlace
 from mm2py.backfill.frames.range_reader import RangeReader
 from mm2py.backfill.frames.ranges import LogRange
-from mm2py.backfill.survey import BackfillSurvey
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import parse_flow
 from mm2py.copying.reading.limits import RateLimit
+from mm2py.flow import parse_flow
 from mm2py.kafka.cluster import Cluster
 
 FORMAT: Final = "mm2py-history"

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from mm2py.backfill.verifying.both_sides import VerifySurvey
 from mm2py.backfill.verifying.finding import Difference, DifferenceKind, ShownRecord, first_difference, unmatched_copy
 from mm2py.backfill.verifying.job import DifferingKeys
 from mm2py.backfill.verifying.planning import PartitionPlan, Why, numbered, plan_partition, sampled
@@ -17,7 +18,6 @@ from mm2py.backfill.verifying.progress import told_of
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
 from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification
-from mm2py.backfill.verifying.survey import VerifySurvey
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error

@@ -21,7 +21,7 @@ from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key, Status
 from mm2py.config.security import jaas, keys
 from mm2py.config.security.tls import read_tls
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.kafka.security.sasl import HASHES, extension_problem
 from mm2py.kafka.security.settings import (
     PLAINTEXT,

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from mm2py.connector import TopicName
 from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.copying.reading.offset_tables import FollowedTopic
+from mm2py.flow import TopicName
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.port import Brokers, TopicPartition
 from mm2py.offsets.ledger import EntryOutOfOrder

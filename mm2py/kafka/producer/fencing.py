@@ -38,10 +38,10 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError, Reaction, reaction_to
-from mm2py.kafka.gate import DEFAULT_PRODUCER_EXPIRY_MS
 from mm2py.kafka.list_offsets import by_leader, chunks
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.kafka.producer import transactions
+from mm2py.kafka.write_gate import DEFAULT_PRODUCER_EXPIRY_MS
 
 FENCES_AT_ONCE: Final = 16
 """How many producers are fenced at a time: each takes some round trips, and there may be thousands."""

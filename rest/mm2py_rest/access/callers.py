@@ -9,7 +9,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 
 
 class Role(IntEnum):

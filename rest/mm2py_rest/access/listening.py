@@ -27,9 +27,9 @@ from mm2py.kafka.errors import KeyMaterialUnusable
 from mm2py.kafka.security.key_material import Identity
 from mm2py.kafka.security.settings import TlsSettings
 from mm2py.kafka.security.tls import Tls, make_server_context
+from mm2py_rest.access.admission import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
 from mm2py_rest.access.callers import network_of
 from mm2py_rest.access.crowd import Crowd, Limits
-from mm2py_rest.access.gate import CERTIFICATE_KEY, HEAD_MAX_BYTES, App
 from mm2py_rest.errors import error_body
 from mm2py_rest.uniform import Send
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import parse_flow
 from mm2py_rest.access.callers import Role, User
 from mm2py_rest.access.hashes import BadHash, PasswordHash, parse_password_hash, parse_token_hash
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from mm2py.config.settings import ClusterSettings, FlowSettings
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.flow_clusters import Connected, connect
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mm2py.clock import Clock
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.report import Report, report_of
 

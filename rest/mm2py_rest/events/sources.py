@@ -15,9 +15,9 @@ from dataclasses import asdict
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
-from mm2py.connector import Flow
 from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.errors import Mm2Error
+from mm2py.flow import Flow
 from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import ControlLogMissing
 from mm2py.group.membership import GroupState

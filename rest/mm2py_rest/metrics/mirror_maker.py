@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from mm2py.metrics.snapshot import SOURCE_CONNECTOR, CheckpointRow, ConnectorSnapshot
 from mm2py.metrics.windows import Stats, stats
+from mm2py.metrics.worker_numbers import SOURCE_CONNECTOR, CheckpointRow, ConnectorSnapshot
 from mm2py_rest.metrics.metric import AnyMetric, Metric, Series, of_flows, of_partitions, of_worker
 from mm2py_rest.metrics.values import FlowValues, PartitionValues, Values, is_rebalancing
 

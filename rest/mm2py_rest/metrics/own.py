@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from mm2py.metrics.snapshot import GroupSnapshot
 from mm2py.metrics.windows import Stats, stats
+from mm2py.metrics.worker_numbers import GroupSnapshot
 from mm2py_rest.metrics.metric import AnyMetric, Metric, Series, Summary, Sums, of_flows, of_partitions, of_worker
 from mm2py_rest.metrics.values import FlowValues, PartitionValues, TopicValues, Values
 

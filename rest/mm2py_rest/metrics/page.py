@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from mm2py.metrics.snapshot import WorkerSnapshot
+from mm2py.metrics.worker_numbers import WorkerSnapshot
 from mm2py_rest.metrics import mirror_maker, own
 from mm2py_rest.metrics.metric import AnyMetric, Summary
 from mm2py_rest.metrics.values import Values, values_of

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from mm2py.metrics.snapshot import (
+from mm2py.metrics.windows import Stats, rate, stats
+from mm2py.metrics.worker_numbers import (
     SOURCE_CONNECTOR,
     ConnectorSnapshot,
     DepartedRow,
@@ -20,7 +21,6 @@ from mm2py.metrics.snapshot import (
     PartitionRow,
     WorkerSnapshot,
 )
-from mm2py.metrics.windows import Stats, rate, stats
 from mm2py.status.not_copied import FAILED
 
 ALL: Final = "all"

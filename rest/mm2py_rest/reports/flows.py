@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.records.control_record import MemberId
 from mm2py.status.bodies import JsonBody

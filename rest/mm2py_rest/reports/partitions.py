@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.group.membership import GroupState
 from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap

@@ -23,7 +23,7 @@ from mm2py.config.layers import FlowLayers, flow_layers
 from mm2py.config.origins import CLIENTS, clients_of, entry_of
 from mm2py.config.properties import PropertyEntry
 from mm2py.config.row import Key, Status
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.secret import HIDDEN, Secret, is_hidden, may_be_address
 from mm2py.status.bodies import JsonBody

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Response
 
 from mm2py.config.flow_properties import FlowProperties, new_name
-from mm2py.connector import ConnectorName, Kind
+from mm2py.flow import ConnectorName, Kind
 from mm2py.records.author import Author
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.operator_request import TargetState

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from mm2py.connector import ConnectorName
+from mm2py.flow import ConnectorName
 from mm2py.records.author import Author
 from mm2py.records.operator_request import RestartConnector, TargetState
 from mm2py_rest.access.roles import OPERATOR, READER, Asker

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
-from mm2py.connector import Kind
 from mm2py.connector_offsets.offsets_body import body_of
+from mm2py.flow import Kind
 from mm2py_rest.access.roles import OPERATOR, READER
 from mm2py_rest.models import Message
 from mm2py_rest.routes.connectors import NOT_FOUND

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from mm2py import __version__
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.secret import shown_name
 from mm2py_rest.access.roles import ADMIN, ANY_READER
 from mm2py_rest.errors import RestError

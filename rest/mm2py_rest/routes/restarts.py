@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.records.operator_request import RestartPartitions
 from mm2py.secret import shown_name
 from mm2py_rest.access.roles import OPERATOR, Asker

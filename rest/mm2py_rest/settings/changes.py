@@ -18,10 +18,10 @@ from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import ENABLED, StoredConfigUnusable
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import until_answered
-from mm2py.kafka.gate import gated_alone
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
 from mm2py.records.connector_config import DecidedBy, FlowConfig

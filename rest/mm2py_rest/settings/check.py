@@ -16,8 +16,8 @@ from mm2py.config import keys, tables
 from mm2py.config.flow_properties import contradicted, new_name, stored_keys
 from mm2py.config.kinds import BadValue, boolean, strings
 from mm2py.config.row import Key, Status
-from mm2py.connector import Flow, Kind
 from mm2py.errors import ConfigError
+from mm2py.flow import Flow, Kind
 from mm2py.secret import HIDDEN, is_hidden, may_be_address, may_hold_secret, setting_within, shown_key
 from mm2py.topics.filters import PatternList
 from mm2py_rest.models import ConfigInfo, ConfigKey, ConfigsReport, ConfigValue

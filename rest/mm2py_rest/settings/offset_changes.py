@@ -9,8 +9,8 @@ from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, GroupSettings
-from mm2py.connector import Kind
 from mm2py.connector_offsets.altering import Clusters, ConnectorOffsets
+from mm2py.flow import Kind
 from mm2py.flow_clusters import Connected
 from mm2py.shared_settings.config_log import ConfigTable
 from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide

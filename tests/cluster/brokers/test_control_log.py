@@ -16,7 +16,7 @@ from confluent_kafka.admin import AclOperation, AlterConfigOpType, ConfigEntry, 
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.group.control_log import ControlLog, ControlLogLost, ControlLogUnusable
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.transport import wire

@@ -14,7 +14,7 @@ import pytest
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.login import host_name, login_name
 from mm2py.records.control_record import Beat
 from tests.cluster.copies import make_topic

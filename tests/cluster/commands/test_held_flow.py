@@ -14,13 +14,13 @@ from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import SettingsFile, flow_of, read_settings_file
-from mm2py.connector import Kind
 from mm2py.connector_offsets.altering import Clusters, ConnectorOffsets, StillRunning
 from mm2py.connector_offsets.offsets_body import body_of
 from mm2py.copying.positions import read_positions
+from mm2py.flow import Kind
 from mm2py.flow_clusters import connect
 from mm2py.kafka.cluster import fetch_metadata
-from mm2py.kafka.gate import gated_alone
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.records.operator_request import RestartConnector, TargetState
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.status.cluster_inquiry import GroupInquiry, InquirySide

@@ -18,7 +18,7 @@ from itertools import pairwise
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.connector import Kind, parse_flow
+from mm2py.flow import Kind, parse_flow
 from mm2py.records.control_codec import encode
 from mm2py.records.control_record import Beat, Claim, Evicted, Fenced, Joined, Left, MemberId, TaskName
 from tests.checker.load import Load

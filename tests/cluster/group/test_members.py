@@ -15,15 +15,16 @@ import pytest
 from deploy.local.kafka import KafkaCluster
 from mm2py.clock import SystemClock
 from mm2py.config.settings import GroupSettings
-from mm2py.connector import ClusterAlias, Side, parse_flow
+from mm2py.connector import Side
+from mm2py.flow import ClusterAlias, parse_flow
 from mm2py.group.election.backend import LogElection
 from mm2py.group.group import Group
 from mm2py.group.leader_loop import GroupContext
 from mm2py.group.member import Member
 from mm2py.group.ownership import Ownership
 from mm2py.kafka.cluster import Cluster
-from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.producer.incarnation import OwnProducer
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.logs import make_logger
 from mm2py.records.control_record import MemberId
 from tests.cluster import kafka_client, running

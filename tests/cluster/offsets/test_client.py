@@ -34,7 +34,7 @@ from mm2py.client import (
     ReplicationPolicy,
 )
 from mm2py.client.topic_reader import read_to_end
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records import checkpoint, ledger_record

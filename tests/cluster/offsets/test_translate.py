@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.runs import Run
 from mm2py.records import ledger_record, offset_sync
 from mm2py.records.batch import NewRecord

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.local.kafka import KafkaCluster
-from mm2py.backfill.survey import AlreadyCopied
+from mm2py.backfill.flow_survey import AlreadyCopied
 from mm2py.cli import backfill
 from mm2py.errors import ConfigError
 from tests.cluster.copies import make_topic, new_topic, now_ms

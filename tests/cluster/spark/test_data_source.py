@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.kafka import KafkaCluster
 from mm2py.backfill import PUSHDOWN, register
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.runs import Run
 from mm2py.records import ledger_record
 from mm2py.records.batch import read_records

@@ -14,7 +14,7 @@ import pytest
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from mm2py.cli import verify
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.runs import Run
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.compression import Codec

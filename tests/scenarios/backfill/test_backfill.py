@@ -17,7 +17,7 @@ from mm2py.connector import Side
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import BrokerId, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId
-from mm2py.metrics.snapshot import FlowSnapshot
+from mm2py.metrics.worker_numbers import FlowSnapshot
 from mm2py.records.backfill_record import Backfill, BackfillState, Holds, Range, backfill_key, process_of
 from mm2py.records.connector_config import FLOW_KEY, DecidedBy
 from mm2py.shared_settings.config_log import ConfigLog, SettingsWritten

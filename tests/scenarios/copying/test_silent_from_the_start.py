@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.kafka.port import Brokers
-from mm2py.metrics.snapshot import FlowSnapshot
+from mm2py.metrics.worker_numbers import FlowSnapshot
 from mm2py.records.partition_ranges import ranges
 from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.inquiry import Inquiry

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mm2py.config.settings import ClusterSettings, HeartbeatSettings
-from mm2py.connector import ClusterAlias, Connector, PathStatus, parse_flow
+from mm2py.connector import Connector, PathStatus
+from mm2py.flow import ClusterAlias, parse_flow
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest
 from mm2py.records.heartbeat import Heartbeat, decode, encode
 from mm2py_connectors.heartbeat.connector import HeartbeatConnector

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.copying.test_unhealthy_sources import Condition, Scene, healthy, silent, slow, unreachable
 from tests.scenarios.settings.test_settings_followed import apply

@@ -12,8 +12,8 @@ import pytest
 
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.properties import Properties, PropertyEntry
-from mm2py.connector import ClusterAlias, Kind
 from mm2py.copying.positions import operators_position
+from mm2py.flow import ClusterAlias, Kind
 from mm2py.kafka.error_codes import LEADER_NOT_AVAILABLE, TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import BrokerId, Brokers, FetchRequest

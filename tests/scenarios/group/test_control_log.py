@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.group.control_log import (
     FIRST_WINDOW_RECORDS,
     QUIET_S,

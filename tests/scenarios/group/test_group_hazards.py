@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mm2py.connector import ConnectorName, Kind, parse_flow
+from mm2py.flow import ConnectorName, Kind, parse_flow
 from mm2py.group.member import MEMBER_DRAIN_S
 from mm2py.kafka.port import ProduceRequest, TopicPartition
 from mm2py.records import control_codec

@@ -9,7 +9,8 @@ import re
 import pytest
 
 from mm2py.config.settings import GroupSettings
-from mm2py.connector import ClusterAlias, Kind, Side, parse_flow
+from mm2py.connector import Side
+from mm2py.flow import ClusterAlias, Kind, parse_flow
 from mm2py.group.group import Group
 from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.errors import BrokerUnreachable

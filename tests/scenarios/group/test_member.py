@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from mm2py.connector import Kind, parse_flow
+from mm2py.flow import Kind, parse_flow
 from mm2py.group.control_log import ControlLogLost
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.member import MEMBER_DRAIN_S, MemberEvicted
 from mm2py.group.member_state import Suspended
 from mm2py.group.refusal import GroupRefused
-from mm2py.kafka.gate import IncarnationEnded
 from mm2py.kafka.port import BrokerId, PartitionProduce, ProduceRequest, TopicProduce
 from mm2py.kafka.producer.incarnation import OwnProducer
+from mm2py.kafka.write_gate import IncarnationEnded
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import (

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.flow import Flow, Kind, parse_flow
 from mm2py.records.control_record import Evicted, TaskName
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.worker.connector_schedule import UndividedSchedule

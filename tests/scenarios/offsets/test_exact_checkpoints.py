@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pytest
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records import offset_sync
 from mm2py.records.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ import random
 from mm2py.cli.command import as_workers_run
 from mm2py.config.configuration import flow_of
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.flow_clusters import Connected
 from mm2py.offsets.runs import Run
 from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry

@@ -17,7 +17,7 @@ from mm2py.errors import ConfigError
 from mm2py.kafka.port import BrokerId, Brokers, ProduceRequest
 from mm2py.offsets.answers import BEFORE_LEDGER, AnswerKind
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
-from mm2py.rebuilding.survey import PartitionSelection, RebuildOutcome, RebuildReport
+from mm2py.rebuilding.short_ledgers import PartitionSelection, RebuildOutcome, RebuildReport
 from mm2py.records.source_offset import SourcePartition, StoredPosition, encode_key, encode_value
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
@@ -332,8 +332,8 @@ class Silent(Brokers):
 async def test_stopped_between_two_chunks_it_has_written_nothing_wrong_and_a_second_run_completes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mm2py.rebuilding.rebuild.RECORDS_AT_ONCE", 1)
-    monkeypatch.setattr("mm2py.rebuilding.rebuild.RebuiltLedger", partial(RebuiltLedger, chunk_entries=2))
+    monkeypatch.setattr("mm2py.rebuilding.ledger_rebuild.RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr("mm2py.rebuilding.ledger_rebuild.RebuiltLedger", partial(RebuiltLedger, chunk_entries=2))
     world = World(11, extra=COMMITTED)
     await copied(world)
     world.source.create_topic("other", 1)

@@ -13,7 +13,7 @@ import pytest
 
 from mm2py.cli import groups
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.port import BrokerId
 from mm2py.offsets.runs import Run

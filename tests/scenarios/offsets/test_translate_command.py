@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from mm2py.cli.translate import parse_arguments
-from mm2py.connector import TopicName
 from mm2py.errors import ConfigError
+from mm2py.flow import TopicName
 from mm2py.offsets.runs import Hole, HoleCause, Run
 from mm2py.records.batch import NewRecord
 from mm2py.records.gap_record import Done, Gap, GapKind, encode_value

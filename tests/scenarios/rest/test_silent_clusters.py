@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.status.cluster_inquiry import PROBE_S, InquirySide, Patience
 from mm2py_rest.clusters.live import FRESH_S, PATIENCE_S, View
 from tests.scenarios.rest.rest_world import Rest, rest_of

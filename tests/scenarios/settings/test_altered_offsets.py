@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import Kind
 from mm2py.connector_offsets.altering import (
     RESET,
     Clusters,
@@ -19,6 +18,7 @@ from mm2py.connector_offsets.altering import (
 )
 from mm2py.connector_offsets.offsets_body import OffsetsInvalid, body_of
 from mm2py.copying.positions import read_positions
+from mm2py.flow import Kind
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ProduceRequest
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.kafka.port import ProduceRequest
 from mm2py.records.operator_request import TargetState
 from tests.fakes.metrics_page import Page, page_of

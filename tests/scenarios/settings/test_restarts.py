@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mm2py.connector import Kind
 from mm2py.copying.states import Waiting
+from mm2py.flow import Kind
 from mm2py.records.operator_request import RestartConnector, RestartPartitions, TargetState
 from tests.scenarios.paused_world import FOLLOWED_S, copied, held, restart, resumed, under_load
 from tests.scenarios.process import Process

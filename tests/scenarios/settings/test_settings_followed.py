@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import Flow
+from mm2py.flow import Flow
 from mm2py.kafka.errors import BrokerUnreachable
 from mm2py.kafka.port import FetchRequest
 from mm2py.records.connector_config import FLOW_KEY, DecidedBy, FlowConfig

@@ -15,7 +15,7 @@ from mm2py.cli.status import parse_arguments, show
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.settings import ClusterSettings
-from mm2py.connector import ClusterAlias, Flow, Kind, parse_flow
+from mm2py.flow import ClusterAlias, Flow, Kind, parse_flow
 from mm2py.flow_clusters import Connected
 from mm2py.group.control_log import ControlLog
 from mm2py.group.membership import GroupState

@@ -8,8 +8,8 @@ import pytest
 
 from mm2py.backfill.hold import NotHeld, outlives_failed_start, refuse_held, refuse_living_driver
 from mm2py.cli.backfill import _complete, driver_name, nothing_new, parse_arguments, slots_of, where_of, with_attempts
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import parse_flow
 from mm2py.records.backfill_record import Backfill, BackfillState, Range
 
 

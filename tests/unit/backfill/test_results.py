@@ -11,8 +11,8 @@ import pytest
 from mm2py.backfill.results import NotKept, check_folder, counted, counted_by_ledger, folder_of, keep
 from mm2py.cli.backfill import parse_arguments
 from mm2py.cli.backfill_printout import result_text
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import parse_flow
 from mm2py.kafka.error_codes import TOPIC_AUTHORIZATION_FAILED
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.offsets.ledger import Ledger

@@ -10,7 +10,7 @@ from bench.measure import Reading
 from bench.owners import assigned_since
 from bench.runs import Run
 from bench.workloads import UNCOMPRESSED
-from mm2py.connector import Kind, parse_flow
+from mm2py.flow import Kind, parse_flow
 from mm2py.records.control_record import (
     Assigned,
     Beat,

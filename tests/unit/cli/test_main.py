@@ -17,8 +17,8 @@ import pytest
 from mm2py.cli import main as cli
 from mm2py.cli.commands import COMMANDS, CommandRow, find
 from mm2py.cli.main import main, parse_arguments, recopies_of
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import parse_flow
 from mm2py.output import LineFile
 
 GOOD = """\

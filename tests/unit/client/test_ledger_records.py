@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.client.ledger_records import LedgerRecords
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.answers import Answer, AnswerKind
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Run

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.client.topic_paths import replication_hops, source_clusters
-from mm2py.connector import ClusterAlias, TopicName
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy
 
 ALIASES = st.lists(st.text("abcXYZ12", min_size=1, max_size=4), min_size=1, max_size=5, unique=True)

@@ -28,7 +28,7 @@ from mm2py.config.row import Status
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.secret import CLIENT_NAMES, may_hold_secret
 
 FLOW = parse_flow("A->B")

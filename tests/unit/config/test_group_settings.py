@@ -9,8 +9,8 @@ import pytest
 
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import Configuration, GroupSettings, ZooKeeperSettings
-from mm2py.connector import ClusterAlias
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias
 from mm2py.secret import Secret
 
 ONE_FLOW = (

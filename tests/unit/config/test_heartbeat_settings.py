@@ -9,8 +9,8 @@ import pytest
 
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import ClusterSettings, Configuration, HeartbeatSettings
-from mm2py.connector import ClusterAlias, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, parse_flow
 
 THREE = "clusters=A,B,C\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nC.bootstrap.servers=c:1\n"
 ONE_FLOW = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"

@@ -14,7 +14,7 @@ from mm2py.config.layers import (
     worker_config,
 )
 from mm2py.config.properties import PropertyEntry, parse_properties
-from mm2py.connector import ClusterAlias, Flow
+from mm2py.flow import ClusterAlias, Flow
 
 A_TO_B = Flow(ClusterAlias("A"), ClusterAlias("B"))
 

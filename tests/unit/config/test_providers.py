@@ -14,8 +14,8 @@ from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.flow_properties import StoredConfigUnusable, properties_of_connector
 from mm2py.config.references import Unresolved, resolve
 from mm2py.config.settings import Configuration, FlowSettings
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import parse_flow
 from mm2py.kafka.security.settings import PasswordCredential
 from mm2py.secret import HIDDEN
 

@@ -18,8 +18,8 @@ from mm2py.config.configuration import load_configuration
 from mm2py.config.row import Status
 from mm2py.config.security.keys import SECURITY
 from mm2py.config.settings import Configuration
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import parse_flow
 from mm2py.kafka.security.settings import (
     KeyStore,
     PasswordCredential,

@@ -18,8 +18,8 @@ from mm2py.config.inventory import nearest, take_inventory
 from mm2py.config.properties import parse_properties
 from mm2py.config.row import Status
 from mm2py.config.settings import CheckpointSettings, Configuration, FlowSettings, GroupSyncSettings, OffsetSyncSettings
-from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.topics.filters import GroupFilter
 from mm2py.topics.replicas import AtMost
 

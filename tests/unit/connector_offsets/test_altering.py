@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mm2py.connector import Flow, parse_flow
 from mm2py.connector_offsets.altering import why_running
+from mm2py.flow import Flow, parse_flow
 from mm2py.group.membership import GroupState
 from mm2py.records.control_record import (
     Beat,

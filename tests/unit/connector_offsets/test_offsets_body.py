@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import ClusterAlias, Kind
 from mm2py.connector_offsets.offsets_body import OffsetsInvalid, body_of, read_offsets
+from mm2py.flow import ClusterAlias, Kind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 
 A = ClusterAlias("A")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mm2py.config.settings import SourcePolicy
-from mm2py.connector import parse_flow
 from mm2py.copying.gaps import decide
+from mm2py.flow import parse_flow
 from mm2py.metrics.counters import Metrics
 from mm2py.records.gap_record import Done, GapKind
 

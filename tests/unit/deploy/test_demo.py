@@ -9,7 +9,8 @@ import pytest
 from deploy.local.demo import STILL_S, CaughtUp, parse_seconds
 from deploy.local.demo_table import RATE_WINDOW_S, Rates, problems_of, rows_of
 from deploy.local.demo_verdict import conclude
-from mm2py.connector import FlowStatus, TopicStatus, parse_flow
+from mm2py.connector import FlowStatus, TopicStatus
+from mm2py.flow import parse_flow
 from tests.checker.check import Report, TopicReport
 from tests.checker.dumped import Dumped
 from tests.checker.judge import judge_partition

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import Flow, parse_flow
+from mm2py.flow import Flow, parse_flow
 from mm2py.group.assignor import IDLE_BYTES_PER_S, TOLERATED_CHANGE, Piece, assign, steady_load
 
 A_TO_B, C_TO_B = parse_flow("A->B"), parse_flow("C->B")

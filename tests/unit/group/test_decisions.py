@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.decisions import PART_BYTES_MOST, Action, Append, FenceMember, Planned, Situation, decide
 from mm2py.group.election.backend import CandidateState
 from mm2py.group.membership import GroupState

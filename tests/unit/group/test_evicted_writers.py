@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from mm2py.connector import Flow, parse_flow
+from mm2py.flow import Flow, parse_flow
 from mm2py.group.leader_loop import EvictedWriters, FenceOutcome
 from mm2py.kafka.messages import AddPartitionsToTxnRequest, ListOffsetsRequest
 from mm2py.kafka.port import BrokerId, Brokers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from mm2py.connector import Kind, parse_flow
+from mm2py.flow import Kind, parse_flow
 from mm2py.group.control_log import Opening
 from mm2py.group.group_look import GroupLook, GroupLooks, has_begun, runners, unfenced_writers
 from mm2py.group.membership import GroupState, KnownMember

@@ -9,8 +9,8 @@ from typing import get_args
 
 import pytest
 
-from mm2py.connector import parse_flow
 from mm2py.errors import Mm2Error
+from mm2py.flow import parse_flow
 from mm2py.group.member_state import (
     Active,
     DrainExpired,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.group.membership import OUTAGES_MOST, REMEMBERED_MS, STEP_MOST_MS, GroupState
 from mm2py.group.revocations import Owned
 from mm2py.group.state_snapshot import read_snapshot, snapshot_text

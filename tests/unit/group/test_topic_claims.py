@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import Flow, Kind, parse_flow
+from mm2py.flow import Flow, Kind, parse_flow
 from mm2py.group.state_snapshot import read_snapshot, snapshot_text
 from mm2py.group.topic_claims import TopicClaims
 from mm2py.records.control_codec import read_topic_claims, topic_claim_fields

@@ -7,7 +7,8 @@ import tracemalloc
 
 import pytest
 
-from mm2py.connector import PathStatus, parse_flow
+from mm2py.connector import PathStatus
+from mm2py.flow import parse_flow
 from mm2py.kafka.port import FetchedPartition
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.compression import Codec

@@ -20,7 +20,7 @@ from kio.static.primitive import i32
 from mm2py.cli.main import make_herder
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import read_settings_file
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.kafka import messages
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.errors import BrokerUnreachable, KafkaError, RequestTimedOut

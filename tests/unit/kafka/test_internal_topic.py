@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.kafka import messages
 from mm2py.kafka.error_codes import INVALID_REPLICATION_FACTOR, LEADER_NOT_AVAILABLE
 from mm2py.kafka.errors import BrokerRefused

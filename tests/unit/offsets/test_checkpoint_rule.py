@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.connector import ClusterAlias, TopicName, parse_flow
+from mm2py.flow import ClusterAlias, TopicName, parse_flow
 from mm2py.kafka.port import TopicPartition
 from mm2py.offsets.checkpoint_rule import is_more_recent, remote_topic_of
 from mm2py.topics.names import DefaultReplicationPolicy, IdentityReplicationPolicy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
 from mm2py.offsets.ledger import Ledger
 from mm2py.offsets.own_ledger import CHUNK_ENTRIES, ENTRIES_AT_ONCE, WAITING_MOST, LedgerOf, OwnLedger

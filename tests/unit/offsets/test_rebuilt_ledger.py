@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.answers import BEFORE_LEDGER, NOT_YET, Answer, AnswerKind
 from mm2py.offsets.own_ledger import LedgerOf
 from mm2py.offsets.partition_ledger import PartitionLedger

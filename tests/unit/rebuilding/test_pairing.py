@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import TopicName
 from mm2py.copying.planning.steps import Dropped, Outgoing, Step
+from mm2py.flow import TopicName
 from mm2py.offsets.own_ledger import LedgerOf
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
 from mm2py.offsets.runs import Run

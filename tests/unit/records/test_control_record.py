@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py import __version__
-from mm2py.connector import ClusterAlias, Flow, Kind
+from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.records import control_codec
 from mm2py.records.control_codec import MalformedControlRecord, NewerFormat, decode, encode
 from mm2py.records.control_record import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import ClusterAlias, Flow, parse_flow
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.records.heartbeat import Heartbeat, decode, encode
 from mm2py.records.java_struct import MalformedRecord
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.offsets.run_codec import OFFSET_MOST, CorruptRuns
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 from mm2py.records.java_struct import MalformedRecord

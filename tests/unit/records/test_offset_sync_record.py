@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.records.java_struct import MalformedRecord
 from mm2py.records.offset_sync import OffsetSync, decode, encode
 

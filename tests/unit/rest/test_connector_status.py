@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import ConnectorName, Kind
+from mm2py.flow import ConnectorName, Kind
 from mm2py.records.control_record import Assigned, Beat, Claim, NotStarted
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.report import report_of

@@ -20,8 +20,8 @@ from mm2py.config.rest import ServerTls
 from mm2py.kafka.security.settings import KeyStore, TlsSettings, TrustStore
 from mm2py.logs import make_logger
 from mm2py_rest.access import listening
+from mm2py_rest.access.admission import HEAD_MAX_BYTES
 from mm2py_rest.access.crowd import Limits
-from mm2py_rest.access.gate import HEAD_MAX_BYTES
 from mm2py_rest.access.listening import Server, make_server
 from mm2py_rest.server import DESCRIPTORS_MOST, most_descriptors
 from tests.fakes.rest_services import guarded

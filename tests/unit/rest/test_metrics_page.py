@@ -10,7 +10,7 @@ import pytest
 
 from mm2py.copying import states
 from mm2py.copying.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
-from mm2py.metrics.snapshot import (
+from mm2py.metrics.worker_numbers import (
     ConnectorSnapshot,
     FlowSnapshot,
     GroupSnapshot,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.connector import Kind, parse_flow
+from mm2py.flow import Kind, parse_flow
 from mm2py_rest.settings.check import check, connector_properties, validated
 
 FLOW = parse_flow("A->B")

@@ -22,7 +22,7 @@ from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
 from mm2py_rest.events.feed import STREAMS_MOST, EventFeed
-from mm2py_rest.reports.pages import LIMIT_MOST
+from mm2py_rest.reports.cursors import LIMIT_MOST
 from mm2py_rest.routes.v1.asking import EXAMPLES
 from tests.fakes.v1_services import (
     CONFLICT,

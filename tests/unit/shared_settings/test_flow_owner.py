@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.group.group_look import GroupLook
 from mm2py.records.owner_record import Owner
 from mm2py.shared_settings.flow_owner import Free, OwnerUnknown, RunByGroup, other_groups, verdict

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mm2py.config.flow_properties import StoredConfigUnusable
-from mm2py.connector import Kind
+from mm2py.flow import Kind
 from mm2py.moments import time_text
 from mm2py.records.connector_config import (
     FLOW_KEY,

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from mm2py.connector import Kind, parse_flow
 from mm2py.connector_offsets.offsets_body import read_offsets
 from mm2py.errors import Mm2Error
+from mm2py.flow import Kind, parse_flow
 from mm2py_connectors.source.going_on import requests
 from mm2py_connectors.source.refusals import CopyUncertain, Recreated, TargetNotEmpty, WouldComeBack
 

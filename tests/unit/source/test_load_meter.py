@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from mm2py.connector import parse_flow
 from mm2py.copying.planning.steps import Tally
 from mm2py.copying.states import COPYING, Reconciling, State, Storing
+from mm2py.flow import parse_flow
 from mm2py.group.assignor import Piece, assign, steady_load
 from mm2py.group.member import LOADS_EVERY_S, _differs
 from mm2py.kafka.port import TopicPartition

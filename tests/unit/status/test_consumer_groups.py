@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mm2py.cli.groups import text_of
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.kafka.consumer_groups import Commit, ListedGroup
 from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Hole, HoleCause, Run

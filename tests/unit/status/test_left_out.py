@@ -9,7 +9,7 @@ import pytest
 from mm2py.cli.groups import _why_filtered
 from mm2py.config.configuration import SettingsFile, read_settings_file
 from mm2py.config.origins import SettingOrigin, origin_of, origins_of_filters
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.status.left_out import why_left_out
 from mm2py.topics.filters import PatternList, TopicFilter

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mm2py.connector import parse_flow
 from mm2py.copying.partition_errors import ProduceReaction, produce_error
+from mm2py.flow import parse_flow
 from mm2py.kafka.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     INVALID_RECORD,

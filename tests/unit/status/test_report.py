@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mm2py.cli.status import parse_arguments
-from mm2py.connector import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.group.membership import GroupState
 from mm2py.records.author import UNKNOWN
 from mm2py.records.backfill_record import Backfill, BackfillState, Range

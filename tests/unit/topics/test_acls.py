@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.kafka.admin import CHUNK_MOST, CHUNK_MOST_BYTES, in_chunks
 from mm2py.topics.acls import (
     AclLeftOut,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import ClusterAlias
+from mm2py.flow import ClusterAlias
 from mm2py.topics import names
 from mm2py.topics.names import DefaultReplicationPolicy
 

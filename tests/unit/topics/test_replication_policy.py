@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mm2py.connector import ClusterAlias, TopicName
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.names import (
     DefaultReplicationPolicy,
     IdentityReplicationPolicy,

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.topics.filters import TopicFilter
 from mm2py.topics.names import make_policy
 from mm2py.topics.reverse_flows import NameOrigin, ReverseFlow, Verdict, origin_of, sources_of, verdict_on

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import ClusterAlias, Flow, parse_flow
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.topics.names import IdentityReplicationPolicy, rings
 
 

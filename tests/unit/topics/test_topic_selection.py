@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.connector import ClusterAlias, Flow, TopicName
+from mm2py.flow import ClusterAlias, Flow, TopicName
 from mm2py.topics.filters import TopicFilter, is_cycle, should_replicate
 from mm2py.topics.names import (
     DefaultReplicationPolicy,

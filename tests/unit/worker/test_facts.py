@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mm2py.connector import FlowStatus, parse_flow
+from mm2py.connector import FlowStatus
+from mm2py.flow import parse_flow
 from mm2py.worker.facts import Health, health_of
 
 

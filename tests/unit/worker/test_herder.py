@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from mm2py.connector import ClusterAlias, Connector, ConnectorName, Flow, FlowStatus, Kind, PathStatus, parse_flow
+from mm2py.connector import Connector, FlowStatus, PathStatus
 from mm2py.errors import Mm2Error
+from mm2py.flow import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.logs import make_logger
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.worker.facts import Health

@@ -9,10 +9,11 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mm2py.connector import ConnectorName, Kind, parse_flow
 from mm2py.errors import ConfigError, Mm2Error
+from mm2py.flow import ConnectorName, Kind, parse_flow
 from mm2py.logs import make_logger
-from mm2py.metrics.snapshot import (
+from mm2py.metrics.windows import stats
+from mm2py.metrics.worker_numbers import (
     CHECKPOINT_ROWS,
     DEPARTED,
     PARTITIONS,
@@ -26,7 +27,6 @@ from mm2py.metrics.snapshot import (
     assembled,
     in_parts,
 )
-from mm2py.metrics.windows import stats
 from mm2py.worker.herder import ConnectorPlan, Herder, RunningConnector
 from mm2py.worker.snapshot import snapshot_parts
 from mm2py.worker.vitals import LOOKED_AT_EVERY_S, Vitals

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from mm2py.connector import TopicName
+from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, hidden_among
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason

@@ -16,9 +16,9 @@ from mm2py.config import keys
 from mm2py.config.flow_properties import FlowProperties, is_enabled
 from mm2py.config.kinds import BadValue
 from mm2py.config.row import Key
-from mm2py.connector import ClusterAlias, Flow, TopicName
 from mm2py.copying.positions import PositionTable
 from mm2py.errors import ConfigError, Mm2Error, for_each
+from mm2py.flow import ClusterAlias, Flow, TopicName
 from mm2py.group.group_look import GroupLooks
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata
 from mm2py.kafka.errors import BrokerRefused, KafkaError, Reaction

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
-from mm2py.connector import TopicName
 from mm2py.copying.positions import read_positions
 from mm2py.errors import FirstErrorGroup
+from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity

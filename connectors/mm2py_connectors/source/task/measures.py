@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mm2py.copying.copied_partition import CopiedPartition
-from mm2py.metrics.snapshot import PARTITIONS, ROWS_A_PART, PlainRow, Rows
+from mm2py.metrics.worker_numbers import PARTITIONS, ROWS_A_PART, PlainRow, Rows
 
 
 def partition_parts(partitions: Sequence[CopiedPartition], now_s: float) -> Iterator[Rows]:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Path, Query
 from fastapi.responses import Response
 
-from mm2py.connector import ClusterAlias, Flow, parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import ClusterAlias, Flow, parse_flow
 from mm2py.group.membership import GroupState
 from mm2py.secret import shown_name
 from mm2py.status.bodies import JsonBody
@@ -20,9 +20,9 @@ from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport
 from mm2py_rest.clusters.live import View
 from mm2py_rest.errors import RestError
+from mm2py_rest.reports.cursors import CURSOR_MOST, LIMIT, LIMIT_MOST, PagePart
 from mm2py_rest.reports.flows import state_of
 from mm2py_rest.reports.lag import Looks
-from mm2py_rest.reports.pages import CURSOR_MOST, LIMIT, LIMIT_MOST, PagePart
 from mm2py_rest.reports.topics import TopicCopy, topic_copies
 from mm2py_rest.services import Services, Shared
 

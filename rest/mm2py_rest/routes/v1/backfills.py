@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from mm2py.status.backfill_report import BackfillReport, all_backfill_reports
 from mm2py_rest.access.roles import ANY_READER, Who
-from mm2py_rest.reports.pages import Page, page_of
+from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.routes.v1.asking import ERRORS, Paged, answer, example_of
 from mm2py_rest.services import Shared
 

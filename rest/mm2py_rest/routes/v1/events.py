@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from mm2py.connector import parse_flow
 from mm2py.errors import ConfigError
+from mm2py.flow import parse_flow
 from mm2py_rest.access.roles import READER, READS
 from mm2py_rest.errors import RestError
 from mm2py_rest.events.event import CURSOR_MOST, Event, read, read_since

@@ -11,8 +11,8 @@ from mm2py.status.bodies import JsonBody
 from mm2py.status.flow_report import FlowReport
 from mm2py_rest.access.roles import ANY_READER, READER, Who
 from mm2py_rest.errors import RestError
+from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.reports.flows import FlowBody, flow_body, refused_bodies
-from mm2py_rest.reports.pages import Page, page_of
 from mm2py_rest.reports.partitions import PartitionCopy, partition_copies
 from mm2py_rest.reports.topics import TopicCopy
 from mm2py_rest.routes.v1.asking import ERRORS, FlowPath, Paged, answer, ask, asked_of, example_of, topics_of

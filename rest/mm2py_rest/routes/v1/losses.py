@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from mm2py.status.bodies import GapBody
 from mm2py_rest.access.roles import READER
-from mm2py_rest.reports.pages import Page, page_of
+from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.reports.quarantine import QuarantinedRecord, key_of
 from mm2py_rest.routes.v1.asking import (
     ERRORS,

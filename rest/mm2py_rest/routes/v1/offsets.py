@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mm2py.connector import PARTITION_MOST
+from mm2py.flow import PARTITION_MOST
 from mm2py.offsets.run_codec import OFFSET_MOST
 from mm2py.status.bodies import GroupsBody, TranslateBody
 from mm2py.status.exit_codes import exit_of_groups, exit_of_offsets
 from mm2py.status.offset_inquiry import Question
 from mm2py_rest.access.roles import READER
-from mm2py_rest.reports.pages import cut
+from mm2py_rest.reports.cursors import cut
 from mm2py_rest.routes.v1.asking import (
     ERRORS,
     FlowPath,

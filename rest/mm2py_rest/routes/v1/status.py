@@ -7,8 +7,8 @@ from fastapi import APIRouter, Response
 from mm2py.status.bodies import StatusBody
 from mm2py.status.exit_codes import exit_of_report
 from mm2py_rest.access.roles import READER
+from mm2py_rest.reports.cursors import Page, page_of
 from mm2py_rest.reports.flows import ClusterBody, WorkerBody, cluster_bodies, worker_bodies
-from mm2py_rest.reports.pages import Page, page_of
 from mm2py_rest.routes.v1.asking import ERRORS, Paged, answer, example_of
 from mm2py_rest.services import Shared
 

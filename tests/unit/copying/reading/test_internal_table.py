@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from mm2py.connector import TopicName
 from mm2py.copying.planning.steps import DAMAGED_READS_MAX
 from mm2py.copying.reading import offset_tables
 from mm2py.copying.reading.internal_table import RECORDS_AT_ONCE, DamagedTopic, read_table
 from mm2py.copying.reading.offset_tables import OffsetSyncTable
+from mm2py.flow import TopicName
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import Brokers
 from mm2py.logs import make_logger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from mm2py.connector import parse_flow
+from mm2py.flow import parse_flow
 from mm2py.logs import make_logger
 from mm2py_connectors.source.notices import LINE_MOST_CHARS, OWN_LINES_MOST, Notices, RefusedTopics, in_lines
 from mm2py_connectors.source.refusals import TargetNotEmpty

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from mm2py.kafka import messages
-from mm2py.kafka.gate import LIMIT_LEAST_S, READS, Gate, GatedBrokers, IncarnationEnded, gated_alone
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, FetchRequest, PartitionProduce, ProduceRequest, TopicProduce
+from mm2py.kafka.write_gate import LIMIT_LEAST_S, READS, Gate, GatedBrokers, IncarnationEnded, gated_alone
 from mm2py.records.batch import NewRecord, build_batch
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.virtual_time import DozingClock, VirtualClock

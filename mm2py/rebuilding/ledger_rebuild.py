@@ -10,19 +10,19 @@ from typing import Any, Final, Protocol, TypeVar
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import ClusterAlias
 from mm2py.copying.planning.steps import Step
 from mm2py.copying.reading.limits import RateLimit
 from mm2py.copying.reading.log_reader import LogReader, PlannedStretch
+from mm2py.flow import ClusterAlias
 from mm2py.kafka import internal_topic
 from mm2py.kafka.cluster import fetch_metadata, until_answered
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
-from mm2py.kafka.gate import gated_alone
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import Brokers, FetchedPartition
+from mm2py.kafka.write_gate import gated_alone
 from mm2py.offsets.rebuilt_ledger import RebuiltLedger
 from mm2py.rebuilding.pairing import ComparedLog, NotRebuildable, Pairing
-from mm2py.rebuilding.survey import MissingPart
+from mm2py.rebuilding.short_ledgers import MissingPart
 from mm2py.records.batch import NewRecord
 from mm2py.records.source_offset import SourcePartition, partition_for
 from mm2py.topics.names import InternalTopic, ledger_topic

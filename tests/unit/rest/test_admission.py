@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 
 from mm2py.config.rest import Exposure
-from mm2py_rest.access import gate as gate_module
-from mm2py_rest.access.gate import BODY_MAX_BYTES
+from mm2py_rest.access import admission
+from mm2py_rest.access.admission import BODY_MAX_BYTES
 from mm2py_rest.access.hosts import is_own_host, is_own_page
 from tests.fakes.rest_services import Guarded, guarded
 
@@ -242,7 +242,7 @@ def test_a_body_that_tells_its_length_twice_is_refused(worker: Guarded) -> None:
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """B31."""
-    monkeypatch.setattr(gate_module, "BODY_MOST_S", 0.01)
+    monkeypatch.setattr(admission, "BODY_MOST_S", 0.01)
 
     async def never() -> AsyncIterator[bytes]:
         await asyncio.Event().wait()

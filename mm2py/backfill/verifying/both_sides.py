@@ -15,12 +15,12 @@ from mm2py.backfill.verifying.ranges import Interval
 from mm2py.backfill.verifying.reading import CHANNEL, Sides
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName
 from mm2py.copying.gap_log import GapTable
 from mm2py.copying.reading.internal_table import each_record
 from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.copying.reading.log_reader import LogReader, LogStretch
 from mm2py.errors import ConfigError
+from mm2py.flow import TopicName
 from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION

@@ -11,10 +11,10 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
-from mm2py.connector import TopicName
 from mm2py.copying.positions import read_positions
 from mm2py.copying.reading.ledger_table import LedgerTable
 from mm2py.errors import ConfigError
+from mm2py.flow import TopicName
 from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
