@@ -4,6 +4,7 @@ How to run it, and what is measured: docs/benchmarks.md.
 
     python -m bench --workload uncompressed --records 300000 --mirrors mm2py
 
-``workloads`` says what is copied, ``filling`` writes it, ``mirrors`` starts each mirror, ``measure`` and ``paced``
-watch one run, ``rounds`` runs all of them, ``summary`` and ``goals`` judge, ``report`` and ``chart`` show.
+``workloads`` defines the source topics, ``filling`` writes them, ``mirrors`` starts each mirror, ``measure`` and
+``paced`` watch one run, ``rounds`` runs all of them, ``summary`` judges them by the goals, ``report`` and ``chart``
+show the results.
 """

@@ -31,7 +31,7 @@ ROUNDS: Final = 3
 
 
 class Arguments(argparse.Namespace):
-    """What the command line says."""
+    """The arguments of the command line."""
 
     workload: list[str] | None
     mirrors: list[str] | None

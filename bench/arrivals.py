@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 
 class Arrivals:
-    """Reads partitions, and records when each got a record that is newer than all before it."""
+    """Reads partitions, and notes when each got a record that is newer than all earlier ones."""
 
     def __init__(self, cluster: KafkaCluster, places: Sequence[Place]) -> None:
         self._consumer = Consumer(
@@ -40,7 +40,7 @@ class Arrivals:
         self._thread.start()
 
     def times_s(self) -> dict[Place, list[float]]:
-        """Return when (``time.monotonic``) newer records came."""
+        """Return by partition when (``time.monotonic``) newer records came."""
         with self._lock:
             return {place: list(times) for place, times in self._times_s.items()}
 
@@ -72,8 +72,9 @@ class Arrivals:
 def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
     """Return the longest time between two arrivals that overlaps a window. Pure.
 
-    A gap that ended in the window counts whole; one that lasted counts to the window's end; one that ended before the
-    window does not count. Before the first arrival nothing is known, so the time until then is no gap.
+    A gap that ended in the window counts whole. A gap that had not ended counts to the window's end. A gap that ended
+    before the window does not count. Before the first arrival nothing is known, so the time until then is no gap. If
+    nothing arrived before the window's end, the whole window is the gap.
     """
     first, last = bisect_left(times_s, begin_s), bisect_left(times_s, end_s)
     points = [*times_s[max(0, first - 1) : last], end_s]

@@ -1,8 +1,8 @@
 """What hostile inputs cost a worker, its REST process and a command: ``python -m bench.attacks``; docs/benchmarks.md.
 
-Each attack meets a new worker, whose healthy flow copies a few hundred records a second meanwhile. Measured are the
+Each attack has a new worker, whose healthy flow copies a few hundred records a second meanwhile. Measured are the
 longest stretch of processor time for which an event loop did nothing else (``bench/watched``), the peak memory of each
-process, and how many records of the healthy flow came to the target while they were written.
+process, and how many records of the healthy flow were on the target while they were written.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.fakes.hostile_batches import batch_of_one_byte_members, batch_of_tiny
 
 WATCHED: Final = str(Path(__file__).parent / "watched")
 ATTACK_S: Final = 20.0
-"""For how long a worker is watched from the attack on: what an attack sets off is over long before."""
+"""How long a worker is watched after the begin of an attack. The effects of an attack end long before."""
 COPIED_S: Final = 60.0
 TINY: Final = 1_000_000
-"""Records of a batch: a few less than what mm2py takes."""
+"""Records of a batch: a few less than mm2py accepts."""
 MB: Final = 1_000_000
 MEASURES: Final[Mapping[str, str]] = {
     "worker_pause_ms": "ms",
@@ -59,18 +59,18 @@ class Scene:
     source: KafkaCluster
     target: KafkaCluster
     ports: Mapping[str, int]
-    """Of servers that are no brokers, by kind."""
+    """Ports of servers that are no brokers, by kind."""
     alias: str = field(default_factory=lambda: new_name("A").replace("-", ""))
     victim: str = field(default_factory=lambda: new_name("victim"))
     """A topic of the source with log-append time, which the flow copies."""
     rest: Asked | None = None
     control_log: str = ""
-    """On the target, of the worker's group."""
+    """The control log of the worker's group, on the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """``settings`` are of the worker's file; ``strike`` runs once it copies."""
+    """One attack. ``settings`` are added to the worker's file; ``strike`` runs once the worker copies."""
 
     name: str
     strike: Callable[[Scene], None] = lambda _: None
@@ -106,7 +106,7 @@ def _control_log(scene: Scene) -> None:
 
 
 _HEARTBEATS: Final[Mapping[str, Value]] = {"emit.heartbeats.enabled": True, "emit.heartbeats.interval.seconds": 1}
-"""With them a worker reads the topic of its source, to prove the path."""
+"""With these settings a worker reads the heartbeats of its source, to prove the path."""
 
 
 def _tiny_heartbeats(scene: Scene) -> None:
@@ -152,7 +152,7 @@ def report(runs: Sequence[Run], facts: Facts) -> str:
 
 
 class Watch:
-    """What the watched processes wrote."""
+    """The measurements that the watched processes wrote."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -187,11 +187,11 @@ def _status(file: Path, watch: Watch) -> tuple[float, float]:
 
 
 def measure(attack: Attack, source: KafkaCluster, target: KafkaCluster) -> dict[str, float]:
-    """Carry one attack out, and return what it cost."""
+    """Carry out one attack, and return what it cost."""
     topic = new_name("healthy")
     create_topic(source, topic)
     if "heartbeats" not in topic_names(source):
-        create_topic(source, "heartbeats")  # compacted, as mm2py makes it, it would take no record without a key
+        create_topic(source, "heartbeats")  # mm2py's would be compacted, and refuse records without a key
     with strangers() as ports, tempfile.TemporaryDirectory() as folder:
         scene, watch = Scene(source, target, ports), Watch(Path(folder))
         create_topic(
@@ -240,7 +240,7 @@ def measure(attack: Attack, source: KafkaCluster, target: KafkaCluster) -> dict[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry all attacks out and print what they cost. The exit code is 1 if a process ended by one."""
+    """Carry out all attacks and print what they cost. The exit code is 1 if an attack ended a process."""
     parser = argparse.ArgumentParser(prog="python -m bench.attacks", description="What hostile inputs cost.")
     add_arguments(parser, "attacks")
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""What a backfill copies beside a live worker: ``python -m bench.backfill``; see docs/benchmarks.md.
+"""The speed of a backfill compared with a live worker: ``python -m bench.backfill``; see docs/benchmarks.md.
 
-The same topic, copied by one worker, and by ``mm2py backfill`` with one, two and four tasks at once, in turns.
-What counts is the time from the first record on the target to the last: Spark's start, and the five seconds in which
-workers notice the backfill, are told apart. The CPU is that of all processes, the JVM of Spark included.
+The same topic is copied by one worker, and by ``mm2py backfill`` with one, two and four tasks at once, in turns.
+The time from the first record on the target to the last is measured. Spark's start, and the five seconds in which
+workers notice the backfill, are reported separately. The CPU is that of all processes, including Spark's JVM.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ROUNDS: Final = 3
 RECORDS: Final = 6_000_000
 WARM_RECORDS: Final = 100_000
 RATE_LEAST: Final = 0.8
-"""Goal: records a second of ``local[2]`` beside the live worker."""
+"""Goal: records a second of ``local[2]``, as a part of the live worker's."""
 SPARKS_OWN_RECORDS_PER_S: Final = 41_500
 """Spark's own connector from topic to topic, recorded once on a machine of this kind: Spark 4.0, records of 1 KB."""
 SPARKS_OWN_TIMES: Final = 3.0
 
 
 def options_of(kind: str, workload: Workload) -> Options:
-    """Return how a kind is started."""
+    """Return the options with which a kind is started."""
     if kind == LIVE:
         return Options()
     arguments = ("{flow}", "--topics", workload.topic, "--master", kind, "--parquet", "none")

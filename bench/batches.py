@@ -1,7 +1,7 @@
-"""The batches that fill a source topic: built once, dated for each use. Pure but for the seed.
+"""The batches that fill a source topic: built once, dated for each use. Pure except for the seed.
 
-Values are JSON texts as an application might write them, cut to size. Zstandard compresses them to about a third, which
-the bench states beside its figures; random bytes would favour a mirror that does not decompress.
+Values are JSON texts as an application might write them, cut to size. Zstandard compresses them to about a third; the
+bench reports the ratio with its figures. Random bytes would favour a mirror that does not decompress.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mm2py.records.batch import CHECKED_FROM, CRC_AT, NewRecord, build_batch
 TEMPLATES: Final = 24
 """The number of different batches that a topic repeats."""
 UNEVEN_QUARTERS: Final = (1, 2, 4, 9)
-"""How long the values of an uneven batch are, in quarters of those of an even one."""
+"""Lengths of the values of uneven batches, in quarters of the length in an even batch."""
 _SOME_TEXT: Final = (
     "accepted account address amount basket billing carrier city country courier currency customer delivered "
     "discount email express gift invoice item january label march member note open order paid parcel phone price "
@@ -52,7 +52,7 @@ def json_text(rng: random.Random, size: int) -> bytes:
 
 @functools.cache
 def templates(shape: Shape, *, seed: int = 1, count: int = TEMPLATES) -> tuple[bytearray, ...]:
-    """Return different batches of that shape, all records at time 0; they are shared and must not be changed."""
+    """Return different batches of this shape, all records at time 0; they are shared and must not be changed."""
     rng = random.Random(seed)
     sizes = [shape.value_bytes] * count
     if shape.is_uneven:
@@ -75,7 +75,7 @@ def dated(template: bytearray, at_ms: int) -> bytearray:
 
 
 def compression_ratio(shape: Shape) -> float:
-    """Return how many times smaller the codec makes these batches; 1 without one."""
+    """Return how many times smaller the codec makes these batches; 1 without a codec."""
     packed = sum(map(len, templates(shape, count=4)))
     plain = sum(map(len, templates(Shape(shape.value_bytes, shape.records_per_batch), count=4)))
     return plain / packed

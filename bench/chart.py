@@ -1,4 +1,4 @@
-"""Bar charts as SVG, drawn without a plotting library, since they have a few panels of bars only. Pure."""
+"""Bar charts as SVG, drawn without a plotting library, because they only have a few panels of bars. Pure."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 See docs/benchmarks.md.
 
-A worker copies topics between two brokers and emits checkpoints every second. Groups commit from outside, as
-``kafka-consumer-groups.sh --reset-offsets`` does. A consumer of the checkpoints topic notes when each checkpoint
+A worker copies topics between two brokers and emits checkpoints every second. Commits of groups come from outside, as
+from ``kafka-consumer-groups.sh --reset-offsets``. A consumer of the checkpoints topic notes when each checkpoint
 arrives. Rounds are timed in the bench's own process, with the same connector on the same brokers.
 """
 
@@ -46,7 +46,7 @@ from tests.cluster.running import Mm2py, Value, one_way_properties
 TOPICS: Final = 10
 TOPIC_PARTITIONS: Final = 100
 RECORDS: Final = 1_000
-"""Of each partition."""
+"""In each partition."""
 GROUPS: Final = 1_000
 COMMITS: Final = 5
 """Of each group."""
@@ -185,7 +185,7 @@ class Writer:
             self._producer.flush(ANSWER_S)
 
     def write_one(self, topic: str, partition: int) -> int:
-        """Return the offset behind it."""
+        """Write a record and return the offset after it."""
         offsets: list[int | None] = []
         self._producer.produce(
             topic, b"x" * 100, partition=partition, on_delivery=lambda _, message: offsets.append(message.offset())
@@ -201,7 +201,7 @@ def latencies_s(
     """Let one group after the other commit, and return how long each commit waited for its checkpoint.
 
     Args:
-        next_offset: what the group commits in that partition.
+        next_offset: returns the offset that the group commits in that partition.
     """
     sent_s: dict[tuple[Place, int], float] = {}
     begun_s = time.monotonic()
@@ -223,7 +223,7 @@ def latencies_s(
 
 
 class Worker:
-    """The CPU time and memory of a worker while something else happens."""
+    """The CPU time and memory of a worker, from the creation of this object on."""
 
     def __init__(self, process: Mm2py) -> None:
         self._pid = process.pid
@@ -244,7 +244,7 @@ def quiet_cpu_percent(process: Mm2py) -> float:
 
 
 def settings_of(properties: Mapping[str, Value]) -> FlowSettings:
-    """Return what a worker reads from a file with these properties."""
+    """Return the settings that a worker reads from a file with these properties."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "mm2.properties")
         path.write_text(render_properties(properties))
@@ -256,7 +256,7 @@ async def rounds(properties: Mapping[str, Value], groups: Groups, offset: int) -
     """Run rounds of the connector in this process; no worker runs meanwhile.
 
     Args:
-        offset: what all groups commit between two rounds; the last record before it is copied.
+        offset: the offset that all groups commit between two rounds; the last record before it is copied.
     Returns:
         Seconds, and CPU seconds of this process.
     """
@@ -289,7 +289,7 @@ async def rounds(properties: Mapping[str, Value], groups: Groups, offset: int) -
         await measure("moved_round_s")
         await asyncio.sleep(LOOK_EVERY_S)
         await measure("quiet_round_s")
-        connector._due_s = connector._clock.monotonic() + 3600  # only the states of groups are looked at
+        connector._due_s = connector._clock.monotonic() + 3600  # only the states of groups are read
         connector._idle_until_s.clear()
         await measure("look_s")
     finally:
@@ -329,7 +329,7 @@ def run_once(source: KafkaCluster, target: KafkaCluster) -> dict[str, float]:
         with Mm2py(properties) as process:
             first_s, last_s = checkpoints.wait_for_all(commits)
             measures |= {"warm_first_s": first_s - begun_s, "warm_s": last_s - begun_s}
-            time.sleep(QUIET_S)  # groups that became idle are asked for more often at first
+            time.sleep(QUIET_S)  # the worker asks more often at first about groups that became idle
             measures["quiet_cpu_percent"] = quiet_cpu_percent(process)
             worker = Worker(process)
             offsets = dict.fromkeys(commits, RECORDS // 2 + 1)
@@ -412,7 +412,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, log: RunLog) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print what checkpoints cost. The exit code is 1 if one did not come."""
+    """Measure, and print what checkpoints cost. The exit code is 1 if a checkpoint did not come."""
     parser = argparse.ArgumentParser(prog="python -m bench.checkpoints", description="What checkpoints cost.")
     add_arguments(parser, "checkpoints")
     return carry_out("checkpoints", parser.parse_args(arguments), run_all, report)

@@ -1,10 +1,10 @@
 """What checkpoints of a very large flow cost: ``python -m bench.checkpoints_model``; see docs/benchmarks.md.
 
-The checkpoint connector works between two broker models of ``tests/fakes``, in virtual time. CPU time is real: all of
-the process, less what the models take. Replies pass through kio as bytes, so that decoding them counts. Every answer is
-compared with where the copies really are.
+The checkpoint connector works between two broker models of ``tests/fakes``, in virtual time. CPU time is real: that of
+the process, minus that of the models. Replies pass through kio as bytes, so that decoding them counts. Every answer is
+compared with the real places of the copies.
 
-Memory is measured in a run of its own, as ``tracemalloc`` slows everything down.
+Memory is measured in a separate run, because ``tracemalloc`` slows everything down.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.scenarios.world import World
 
 PARTITIONS: Final = 50_000
 LONG_PARTITIONS: Final = 100
-"""So many of them are transactional, and have many runs."""
+"""How many of them are transactional and have many runs."""
 RUNS: Final = 100_000
 GROUPS: Final = 10_000
 COMMITS: Final = 5
@@ -76,7 +76,7 @@ PHASES: Final[Mapping[str, tuple[str, float | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large the flow is."""
+    """The size of the flow."""
 
     partitions: int = PARTITIONS
     long_partitions: int = LONG_PARTITIONS
@@ -89,7 +89,7 @@ class Size:
 
 
 class TimedCluster(ClusterModel):
-    """A broker model that knows what CPU time it took."""
+    """A broker model that measures its CPU time."""
 
     spent_s = 0.0
 
@@ -107,7 +107,7 @@ class TimedCluster(ClusterModel):
 
 
 class Wire:
-    """What stands between the connector and a model: requests and replies are encoded and decoded as by ``Cluster``."""
+    """Sends the connector's requests to a model. It encodes and decodes requests and replies as ``Cluster`` does."""
 
     def __init__(self, cluster: TimedCluster) -> None:
         self._cluster = cluster
@@ -123,7 +123,7 @@ class Wire:
 
 
 class Scene:
-    """A flow that copies, as its clusters know it; the first partitions are the transactional ones."""
+    """The clusters of a flow that copies; the first partitions are the transactional ones."""
 
     def __init__(self, seed: int, size: Size) -> None:
         self.size = size
@@ -168,7 +168,7 @@ class Scene:
         self._commit_all()
 
     def wrong(self, checkpoints: Mapping[tuple[str, TopicPartition], Any]) -> list[object]:
-        """Return what is not as it should be: each commit needs a checkpoint at the copy of its record."""
+        """Return the commits whose checkpoint is missing or not at the copy of their record."""
         wrong: list[object] = []
         for (group, (topic, partition)), copied in self._commits.items():
             one = checkpoints.get((group, (f"A.{topic}", partition)))
@@ -210,7 +210,7 @@ class Scene:
         self._append(Record(key=one.key, value=one.value) for one in (encode(chunk, 0) for chunk in chunks))
 
     def _append(self, records: Iterator[Record], *, to: int | None = None) -> None:
-        """Append to the ledger topic: to one partition of it, or to that of each source partition."""
+        """Append to the ledger topic: to one of its partitions, or to all in turn."""
         batches: dict[int, list[Record]] = {}
         for number, record in enumerate(records):
             batches.setdefault((number if to is None else to) % LEDGER_PARTITIONS, []).append(record)
@@ -229,7 +229,7 @@ class Scene:
             self.source.append(SYNCS, 0, records[first : first + BATCH_RECORDS])
 
     def _commit_all(self) -> None:
-        """Every group commits in the same partitions, somewhere ahead of before; some group in each long one."""
+        """Let every group commit in the same partitions as before, further on; each long partition has a group."""
         rng = random.Random(1)
         for number in range(self.size.groups):
             places = {rng.randrange(self.size.partitions) for _ in range(COMMITS - 1)}
@@ -247,7 +247,7 @@ class Scene:
 
 
 def _runs(first: int, behind: int) -> Iterator[Stretch]:
-    """Yield runs of ten records, each behind a marker."""
+    """Yield runs of ten records, with a marker between two runs."""
     return (Stretch(at * (RUN_RECORDS + 1), at * RUN_RECORDS, RUN_RECORDS) for at in range(first, behind))
 
 
@@ -259,7 +259,7 @@ def _long_chunks(runs: int) -> Iterator[LedgerChunk]:
 
 
 class Watch:
-    """Adds up what the connector takes: all CPU of the process, less that of the models."""
+    """Measures the CPU time of the connector: that of the process, minus that of the models."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -276,7 +276,7 @@ class Watch:
 
 
 async def start(connector: CheckpointConnector) -> None:
-    """Read all that the first round needs. The connector does this at the beginning of that round."""
+    """Read everything that the first round needs. The connector does this at the beginning of that round."""
     connector._writer = await connector._make_writer()
     await connector._offsets.follow(())
     await connector._checkpoints.follow()
@@ -328,7 +328,7 @@ async def measure(seed: int, size: Size) -> dict[str, float]:
 
 
 async def measure_memory(seed: int, size: Size) -> dict[str, float]:
-    """Return the megabytes that the connector keeps: when it has read, after its first round, and after another."""
+    """Return the megabytes that the connector keeps: after reading, after its first round, and after the next one."""
     scene = Scene(seed, size)
     gc.collect()
     tracemalloc.start()
@@ -341,7 +341,7 @@ async def measure_memory(seed: int, size: Size) -> dict[str, float]:
         measures["first_round_mb"] = _kept_mb()
         check(scene, connector)
         await asyncio.sleep(FIRST_AFTER_S)
-        tracemalloc.stop()  # what the models get now is not ours
+        tracemalloc.stop()  # the models' new records do not count
         scene.move()
         tracemalloc.start()
         before_mb = measures["first_round_mb"]

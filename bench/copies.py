@@ -1,4 +1,4 @@
-"""Whether a copy holds what its source holds: the last records of each partition are compared field by field."""
+"""Checks a copy: compares the last records of each partition with those of its source, field by field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def differing_partitions(source: Side, topic: str, target: Side, remote_topic: s
 
 
 def last_records(side: Side, topic: str, partitions: int) -> Records:
-    """Return offset, timestamp, key, value and headers of the last records of each partition, as far as they come."""
+    """Return offset, timestamp, key, value and headers of each partition's last records that arrive in time."""
     consumer = Consumer({"bootstrap.servers": side.bootstrap, "group.id": "compare", "log_level": 0})
     try:
         places = [TopicPartition(topic, number) for number in range(partitions)]

@@ -24,7 +24,7 @@ class Encryption:
 
     @classmethod
     def beside_plain_text(cls, directory: Path) -> Self:
-        """Write certificates into ``directory``; the plain listener stays the first."""
+        """Return TLS as a second listener, after the plain one. Writes certificates into ``directory``."""
         authority = Authority("bench authority")
         trusted = write_private(directory / "ca.pem", authority.pem())
         return cls(

@@ -1,4 +1,4 @@
-"""How long partitions stand still when their worker is killed: ``python -m bench.failover``; see docs/benchmarks.md.
+"""How long partitions are not copied when their worker is killed: ``python -m bench.failover``; see docs/benchmarks.md.
 
 Three workers share a topic that gets a few records a second in each partition. Repeatedly one of the three, the leader
 or another, is killed with SIGKILL, at any moment between two of its heartbeats. Measured is the time until each of its
@@ -76,7 +76,7 @@ def kill_one(group: Group, watch: Watch, chance: random.Random) -> dict[str, flo
 
 
 def verdicts(runs: Sequence[Run]) -> list[tuple[str, float, float, bool]]:
-    """Return (percentile, found, goal, whether it is held) for each goal. Pure."""
+    """Return (percentile, result, goal, whether it is reached) for each goal. Pure."""
     took_s = [run.measures["last_s"] for run in runs if run.measures]
     found = [(share, percentile(took_s, share), SESSION_S + more_s) for share, more_s in GOALS_S.items() if took_s]
     return [(f"p{share * 100:g}", at_s, goal_s, at_s <= goal_s) for share, at_s, goal_s in found]

@@ -2,8 +2,8 @@
 
 MirrorMaker 2 runs in dedicated mode with its internal REST server, which several processes need, once with its default
 ``scheduled.rebalance.max.delay.ms`` of five minutes and once with 0. One of the two workers is killed with SIGKILL, and
-the other is left alone until all partitions have a record that was written after the kill; then a new worker replaces
-the dead one. The partitions of the dead worker are found in the same way for all: those that stood still.
+no worker is started until all partitions have a record that was written after the kill; then a new worker replaces the
+dead one. The partitions of the dead worker are found in the same way for all mirrors: those with a pause in their copy.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ WORKERS: Final = 2
 GROUP: Final = "mm2py"
 """The group of workers whose file names none."""
 TASKS: Final = 4
-"""Of MirrorMaker 2: with its default of 1, one of two workers copies nothing."""
+"""``tasks.max`` of MirrorMaker 2: with its default of 1, one of two workers copies nothing."""
 STOOD_STILL_S: Final = 1.0
-"""A partition without a new record for so long after the kill belonged to the dead worker: no mirror reassigns sooner,
-and each copies its own partitions within milliseconds.
+"""A partition without a new record for this long after the kill belonged to the dead worker: no mirror reassigns
+sooner, and each copies its own partitions within milliseconds.
 """
 READY_S: Final = 420.0
 """MirrorMaker 2 may delay a rebalance for five minutes, also when a worker joins."""
@@ -55,7 +55,7 @@ _SOURCE: Final = "MirrorSourceConnector-"
 
 @dataclass(frozen=True, slots=True)
 class MirrorSetup:
-    """One mirror with its settings, and how often it is killed."""
+    """One mirror with its settings, and the number of kills."""
 
     name: str
     mirror: str
@@ -77,7 +77,7 @@ SETUPS: Final = (
 
 
 def mm2_settings(setup: MirrorSetup, rest_port: int) -> dict[str, str]:
-    """Return the properties of a worker beside those of the fault campaign. Pure."""
+    """Return the properties of a worker that are added to those of the fault campaign. Pure."""
     return {
         "tasks.max": str(TASKS),
         "dedicated.mode.enable.internal.rest": "true",
@@ -87,7 +87,7 @@ def mm2_settings(setup: MirrorSetup, rest_port: int) -> dict[str, str]:
 
 
 def source_tasks(log_text: str, flow: str) -> list[str]:
-    """Return the tasks that copy records which a worker of MirrorMaker 2 was assigned last, by its log. Pure."""
+    """Return the tasks that copy records in the last assignment of a worker of MirrorMaker 2, by its log. Pure."""
     given: list[str] = []
     for line in log_text.splitlines():
         found = _ASSIGNED.search(line)
@@ -100,13 +100,13 @@ def source_tasks(log_text: str, flow: str) -> list[str]:
 
 
 def tasks_are_assigned(tasks: Sequence[Sequence[str]], count: int) -> bool:
-    """Return whether each worker has a task and each task one worker. Pure."""
+    """Return whether each worker has a task, and each task has exactly one worker. Pure."""
     held = Counter(task for each in tasks for task in each)
     return all(tasks) and len(held) == count and set(held.values()) == {1}
 
 
 def stood_still(seen_s: Mapping[int, float], killed_s: float) -> dict[int, float]:
-    """Return how long each partition of the dead worker stood still. Pure.
+    """Return how long each partition of the dead worker was not copied. Pure.
 
     Args:
         seen_s: when each partition had its first record that was written after the kill.
@@ -129,7 +129,7 @@ class Pair:
         self._leases: list[PortLease] = []
 
     def start_another(self) -> None:
-        """Start one more worker, with a port of its own."""
+        """Start one more worker, with its own port."""
         (lease,) = lease_ports(1)
         self._leases.append(lease)
         plan = Plan(
@@ -147,10 +147,10 @@ class Pair:
         return [worker for worker in self.workers if worker.alive]
 
     def wait_until_assigned(self) -> None:
-        """Wait until both copy some of the partitions.
+        """Wait until both workers copy some of the partitions.
 
         Raises:
-            AssertionError: that took longer than ``READY_S``, or one of them ended.
+            AssertionError: this took longer than ``READY_S``, or a worker ended.
         """
         if self.setup.mirror == MM2PY:
             wait_until(self._partitions_are_assigned, "both workers have partitions", deadline_s=READY_S)
@@ -198,10 +198,10 @@ def _pair(setup: MirrorSetup, source: KafkaCluster, target: KafkaCluster) -> Ite
 
 
 def kill_one(pair: Pair, watch: Watch, chance: random.Random) -> dict[str, float]:
-    """Kill one of the two, and return how long its partitions stood still.
+    """Kill one of the two workers, and return how long its partitions were not copied.
 
     Raises:
-        AssertionError: not all were copied again in time.
+        AssertionError: not all partitions were copied again in time.
     """
     pair.wait_until_assigned()
     watch.begin(int(time.time() * 1000))
@@ -262,7 +262,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, kills: Mapping[str, int]
 def _run_some(
     setup: MirrorSetup, source: KafkaCluster, target: KafkaCluster, numbers: Sequence[int], log: RunLog
 ) -> None:
-    """Kill so often, or until one kill is not recovered from: then the state of the pair is unknown."""
+    """Kill once for each number. Stop at a kill without recovery, because then the state of the pair is unknown."""
     with _pair(setup, source, target) as (pair, watch):
         for number in numbers:
             try:

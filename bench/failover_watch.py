@@ -16,7 +16,7 @@ DEADLINE_S: Final = 60.0
 
 
 class Watch:
-    """Reads a remote topic, and records when a partition got its first record that was written after a given moment."""
+    """Reads a remote topic, and notes when a partition got its first record that was written after a given moment."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self._consumer = Consumer(
@@ -41,7 +41,7 @@ class Watch:
             self._since_ms, self._seen = since_ms, {}
 
     def seen(self, partitions: Collection[int]) -> dict[int, float]:
-        """Return when (``time.time``) each of these partitions had such a record, without those that have none yet."""
+        """Return when (``time.time``) each of these partitions had such a record, without partitions that have none."""
         with self._lock:
             return {number: self._seen[number] for number in partitions if number in self._seen}
 

@@ -1,7 +1,7 @@
 """The cases of the fault campaign: what happens to mirror and brokers, in which order, by which seed.
 
-The numbers are those of the list of faults that mm2py is tested against: F02 clean stops, F06 kills while it starts and
-just after it wrote, F07 a process that is frozen and wakes, F14 to F16 brokers that are killed, then ten kills under
+The numbers are those of the list of faults that mm2py is tested against: F02 clean stops, F06 kills during the start
+and just after a write, F07 a process that is frozen and wakes, F14 to F16 brokers that are killed, then ten kills under
 load, and two ways in which a source loses or replaces records while the mirror is down.
 """
 
@@ -38,7 +38,7 @@ FROZEN_S: Final = 25.0
 """Longer than MirrorMaker 2's session of 10 s, and shorter than its transactions' minute."""
 BEFORE_RECORDS: Final = 2_000
 WHILE_DOWN_RECORDS: Final = 3_000
-"""Records written to each topic before the mirror is down, and then."""
+"""Records written to each topic before the mirror is down, and while it is down."""
 GAP_RECOVER_S: Final = 40.0
 """How long copying may take to resume after a gap; a mirror may rightly refuse to."""
 SETTLE_S: Final = 3.0
@@ -48,7 +48,7 @@ GROUPS: Final = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The result of a case: the checker's report, and of a gap its width and how the log reported it."""
+    """The result of a case: the checker's report, and for a gap its width and how the log reported it."""
 
     report: Report
     gap_records: int = 0
@@ -75,7 +75,7 @@ def clean_stops(scene: Scene) -> Judged:
             scene.pause(0.5, 2)
             fault_s = time.monotonic()
             code = scene.worker.stop()
-            marks = scene.marks()  # it may have copied the records written so far while it stopped
+            marks = scene.marks()  # the worker may have copied earlier records while it stopped
             scene.note(f"stopped in {time.monotonic() - fault_s:.1f} s, exit code {code}")
             scene.worker.start()
             scene.await_recovery(f"clean stop {number + 1}", marks, fault_s)
@@ -83,7 +83,7 @@ def clean_stops(scene: Scene) -> Judged:
 
 
 def kills_at_start(scene: Scene) -> Judged:
-    """F06: killed three times while it starts, after a part of its own start time, then twice just after it wrote."""
+    """F06: killed three times during its start, after a random part of its duration; then twice just after a write."""
     with scene.under_load():
         scene.start_and_warm_up()
         marks, fault_s = _kill(scene)
@@ -128,7 +128,7 @@ def frozen(scene: Scene) -> Judged:
 
 
 def taken_over(scene: Scene) -> Judged:
-    """F07: as above, and a second process is started at once. The first wakes when the second copies."""
+    """F07: as ``frozen``, and a second process is started at once. The first process wakes when the second copies."""
     with scene.under_load():
         scene.start_and_warm_up()
         fault_s = time.monotonic()
@@ -165,14 +165,14 @@ def _finished(scene: Scene) -> Judged:
 
 
 def broker_kills(scene: Scene, *, side: str) -> Judged:
-    """F14, F15: twice the broker that leads most is killed; it returns once all partitions are copied again."""
+    """F14, F15: twice the broker that leads most partitions is killed. It restarts when all are copied again."""
     on_source = side == "source"
     topics = list(scene.remotes) if on_source else list(scene.remotes.values())
     return _kill_brokers(scene, topics, lambda: busiest(_cluster(scene, on_source), topics), on_source=on_source)
 
 
 def coordinator_kills(scene: Scene) -> Judged:
-    """F16: as F15, with the broker that coordinates the mirror's transactional id; without one, its group."""
+    """F16: as F15, with the broker that coordinates the mirror's transactional id, or its group if it has no id."""
     return _kill_brokers(scene, list(scene.remotes.values()), lambda: _coordinator(scene), on_source=False)
 
 
@@ -291,7 +291,7 @@ def deleted_records(scene: Scene) -> Judged:
 def recreated_topic(scene: Scene, *, longer: bool) -> Judged:
     """F53: the topics are deleted while the mirror is down, and recreated with other records.
 
-    ``longer``: with more records than the positions, so that these are valid offsets of the new topics.
+    ``longer``: with more records than the positions, so that the positions are valid offsets of the new topics.
     """
     _copy_and_stop(scene)
     target_starts = scene.target_ends()
@@ -311,10 +311,10 @@ def recreated_topic(scene: Scene, *, longer: bool) -> Judged:
 
 
 def _copy_and_stop(scene: Scene) -> None:
-    """Let the worker copy some records of each topic completely, and stop in order.
+    """Let the worker copy some records of each topic completely, and stop it with SIGTERM.
 
     Raises:
-        NotSeen: it does not.
+        NotSeen: the worker did not copy all of them.
     """
     scene.write(BEFORE_RECORDS)
     scene.worker.start()
@@ -325,7 +325,7 @@ def _copy_and_stop(scene: Scene) -> None:
 
 
 def _start_again(scene: Scene, what: str) -> int:
-    """Start the worker with some load, and return the size of its log before; to copy nothing may be right here."""
+    """Start the worker with some load, and return the earlier size of its log. Here it may be right to copy nothing."""
     since = scene.worker.log_size()
     marks, fault_s = scene.marks(), time.monotonic()
     scene.worker.start()
@@ -342,7 +342,7 @@ def _copied(scene: Scene, goal: int) -> bool:
 
 
 def _least(reports: Sequence[Reported]) -> Reported:
-    """Return the least report of any topic, with the lines of all."""
+    """Return the weakest report of all topics, with the lines of all."""
     level = max((report.level for report in reports), key=(WARNED, MENTIONED, SILENT).index)
     return Reported(level, [line for report in reports for line in report.lines])
 

@@ -1,7 +1,8 @@
-"""The mirrors of the fault campaign: how each is started, and its process, which dies and comes back.
+"""The mirrors of the fault campaign: how each is started, and its process, which dies and is started again.
 
-All three read the same file, with the defaults of each; only the numbers of replicas are set, as clusters of this size
-need. MirrorMaker 2 gets the flags of its own start script, and for exactly-once what its documentation asks for.
+All three read the same file, with their own defaults; only the numbers of replicas are set, because clusters of this
+size need that. MirrorMaker 2 gets the flags of its own start script, and for exactly-once the settings that its
+documentation asks for.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ STOP_S: Final = 75.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One flow of one case. Its aliases are new, so that no run finds what another left."""
+    """One flow of one case. Its aliases are new, so that no run finds topics or positions of another."""
 
     mirror: str
     serial: str
     source: str
-    """The address of the source cluster, as ``target`` that of the target."""
+    """The address of the source cluster; ``target`` is that of the target cluster."""
     target: str
     topics: Sequence[str]
     source_replicas: int
@@ -64,7 +65,7 @@ class Plan:
 
 
 def properties(plan: Plan, *, rest_port: int) -> dict[str, str]:
-    """Return the file; at ``rest_port`` the workers of an exactly-once MirrorMaker 2 reach each other."""
+    """Return the properties. The workers of an exactly-once MirrorMaker 2 reach each other at ``rest_port``."""
     source, target = plan.source_alias, plan.target_alias
     file = {
         "clusters": f"{source}, {target}",
@@ -107,7 +108,7 @@ def command(plan: Plan, path: Path) -> list[str]:
 
 
 class Worker:
-    """One worker: one process at a time, and one log of all of them."""
+    """One worker: one process at a time, and one log for all its processes."""
 
     def __init__(self, plan: Plan, directory: Path, *, rest_port: int, name: str = "worker") -> None:
         self.log_path = directory / f"{name}.log"
@@ -119,7 +120,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; a frozen one does."""
+        """Whether the process runs; a frozen process counts as running."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -127,7 +128,7 @@ class Worker:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start the process; returns at once. A running one is left alone."""
+        """Start the process unless it runs; returns at once."""
         if self.alive:
             return
         with self.log_path.open("ab") as log:
@@ -148,7 +149,7 @@ class Worker:
             )
 
     def stop(self) -> int | None:
-        """SIGTERM and wait; SIGKILL when that takes too long. Returns the exit code."""
+        """Send SIGTERM and wait; send SIGKILL after ``STOP_S``. Returns the exit code."""
         if self._process is not None and self.alive:
             self._process.terminate()
             try:
@@ -158,24 +159,24 @@ class Worker:
         return self.exit_code
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone. Not running is no error."""
+        """Send SIGKILL, and wait until the process has ended. It need not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay open, and it does nothing."""
+        """Send SIGSTOP: the process does nothing, and its connections stay open."""
         self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT: it continues as if no time had passed."""
+        """Send SIGCONT: the process continues as if no time had passed."""
         self._send(signal.SIGCONT)
 
     def log_size(self) -> int:
         return self.log_path.stat().st_size if self.log_path.exists() else 0
 
     def log_text(self, since: int = 0) -> str:
-        """Return what it logged after its log had that many bytes."""
+        """Return the log from byte ``since`` on."""
         with self.log_path.open("rb") as log:
             log.seek(since)
             return log.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The outcome of a fault case for one mirror: counts, recovery times, what its log said of a gap; the table. Pure."""
+"""The outcome of a fault case for one mirror: counts, recovery times, gaps in its log; and the table of all. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _RECREATED: Final = re.compile(r"anew|recreat|topic id", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """After one fault: seconds to the first record written after it that a consumer of the copy saw.
+    """Seconds from a fault until a consumer of the copy saw the first record that was written after it.
 
-    ``all_s`` is the same for the slowest partition. None: it did not come in time.
+    ``all_s`` is the same for the slowest partition. None: no such record came in time.
     """
 
     fault: str
@@ -37,7 +37,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Whether the log told an operator of missing records, with the lines that did."""
+    """Whether the log reports missing records to an operator, and the lines that do."""
 
     level: str
     lines: Sequence[str] = ()
@@ -49,9 +49,9 @@ class Counts:
 
     records: int
     lost: int
-    """Not in the copy, though later ones of the partition are."""
+    """Records that are not in the copy, though later ones of the partition are."""
     not_copied: int
-    """Not in the copy, and no later one is: copying stopped before them."""
+    """Records that are not in the copy, and no later one is: copying stopped before them."""
     repeated: int
     rewinds: int
     reordered: int
@@ -86,17 +86,17 @@ class Outcome:
     counts: Counts | None = None
     recoveries: Sequence[Recovery] = ()
     seen_twice: int | None = None
-    """Duplicates as a consumer of the copy counted them by the payloads, independently of the checker."""
+    """Duplicates that a consumer of the copy counted by the payloads, independently of the checker."""
     gap_records: int = 0
-    """Records that were deleted before they could be copied; of recreated topics those that are not in the copy."""
+    """Records that were deleted before they could be copied; for recreated topics those that are not in the copy."""
     reported: Reported | None = None
     restarts_by_hand: int = 0
-    """How often it stopped copying and had to be restarted by hand."""
+    """How often the mirror stopped copying and had to be restarted by hand."""
     seconds: float = 0.0
     load_average: float = 0.0
-    """Of the machine, when the case started."""
+    """The machine's, when the case started."""
     findings: Sequence[str] = ()
-    """The first breaches that the checker found, if any."""
+    """The first breaches that the checker found."""
     course: Sequence[tuple[float, str]] = ()
     """Actions and observations, in seconds since the case started."""
     failed: str | None = None
@@ -134,18 +134,18 @@ class Kept:
         return cls(Outcome(**fields), content["conditions"])
 
 
-# What a log says of a gap
+# What a log reports of a gap
 
 
 def gap_report(log_text: str, topic: str, gaps: Mapping[int, tuple[int, int]]) -> Reported:
-    """Say whether a log names missing records.
+    """Return whether a log names missing records.
 
     Args:
         topic: the source topic.
-        gaps: for each partition the offsets that are missing: the first, and the one after the last.
+        gaps: for each partition the missing offsets: the first, and the one after the last.
     Returns:
-        ``WARNED``: for each gap a warning or an error names topic and first or last offset. ``MENTIONED``: the
-        offsets of each stand beside the topic's name on lines below a warning. ``SILENT``: neither.
+        ``WARNED``: for each gap a warning or an error names topic and first or last offset. ``MENTIONED``: lines of a
+        lower level name the topic and the offsets of each gap. ``SILENT``: neither.
     """
     lines = _lines_naming(log_text, topic)
     level, kept = WARNED, []
@@ -166,7 +166,7 @@ def gap_report(log_text: str, topic: str, gaps: Mapping[int, tuple[int, int]]) -
 
 
 def recreation_report(log_text: str, topic: str) -> Reported:
-    """Say whether a log reports that a source topic was recreated."""
+    """Return whether a log reports that a source topic was recreated."""
     told = [line for line in _lines_naming(log_text, topic) if _RECREATED.search(line)]
     loud = [line for line in told if _is_loud(line)]
     return Reported(WARNED if loud else MENTIONED if told else SILENT, _shortened(loud or told))
@@ -177,7 +177,7 @@ def _lines_naming(log_text: str, topic: str) -> list[str]:
 
 
 def _named(topic: str) -> str:
-    """Return a pattern for the topic itself, which matches no remote topic, nor a topic whose name ends so."""
+    """Return a pattern that matches the topic, but no remote topic, and no topic whose name ends with this name."""
     return rf"(?<![\w.-]){re.escape(topic)}"
 
 

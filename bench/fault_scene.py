@@ -1,7 +1,7 @@
 """The scene of one case: two clusters, two topics under load, one mirror, a consumer of the copies.
 
-A case (``bench.fault_cases``) says what happens when; this module does it. Each wait has a deadline: a mirror that
-stops copying is restarted by hand, which is recorded, and the case continues.
+A case (``bench.fault_cases``) defines what happens and when; this module does it. Each wait has a deadline: a mirror
+that stops copying is restarted by hand, which is recorded, and the case continues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.checker.traffic import Traffic
 
 PARTITIONS: Final = 4
 AGES_MS: Final[Mapping[str, int]] = {"young": 0, "old": 30 * 86_400_000}
-"""Brokers forget the producers of old records at once; those of new ones they remember for a day."""
+"""Ages of the records by topic. Brokers forget the producers of old records at once, those of new ones after a day."""
 KEEP: Final = {"retention.ms": "-1"}
 WARM_RECORDS: Final = 2_000
 START_S: Final = 90.0
@@ -41,14 +41,14 @@ FIRST, SECOND = 0, 1
 
 
 class NotSeen(Exception):
-    """Something that a case needs did not come in time."""
+    """Something that a case needs did not happen in time."""
 
 
 def wait_for(condition: Callable[[], bool], what: str, *, deadline_s: float) -> None:
-    """Check repeatedly until it is true.
+    """Check repeatedly until the condition is true.
 
     Raises:
-        NotSeen: it never was.
+        NotSeen: it did not become true in time.
     """
     end_s = time.monotonic() + deadline_s
     while not condition():
@@ -66,7 +66,7 @@ class Clusters:
 
 
 class Scene:
-    """All that a case acts on; ends all its processes and threads with its ``with`` block."""
+    """Everything that a case acts on. All its processes and threads end with its ``with`` block."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Scene:
 
     @contextmanager
     def under_load(self) -> Iterator[None]:
-        """Write to both topics until the block ends, for a limited time."""
+        """Write to both topics until the block ends."""
         with ExitStack() as running:
             for load in self.loads:
                 running.enter_context(load.in_background())
@@ -180,7 +180,7 @@ class Scene:
         self.note(f"load ends after {sum(load.acknowledged for load in self.loads)} records")
 
     def write(self, records: int) -> None:
-        """Write so many records to each topic, at the usual rate."""
+        """Write this many records to each topic, at the usual rate."""
         for load in self.loads:
             load.run(records=records)
 
@@ -193,7 +193,7 @@ class Scene:
         """Start the worker, and wait until every partition is copied.
 
         Raises:
-            NotSeen: it does not copy.
+            NotSeen: the worker does not copy.
         """
         self.worker.start()
         self.note("worker starts")
@@ -217,8 +217,8 @@ class Scene:
         """Wait until each partition has a copy of a record written after the marks.
 
         Args:
-            counts: whether it stands in the table.
-            by_hand: whether the mirror is started again by hand when it does not come.
+            counts: whether the recovery counts in the table.
+            by_hand: whether the mirror is restarted by hand if it does not recover.
         """
         end_s = time.monotonic() + deadline_s
         while (felt := recovery(fault, fault_s, self.tail.firsts_s(marks))).all_s is None:
@@ -232,7 +232,7 @@ class Scene:
             self.restart_by_hand()
 
     def restart_by_hand(self) -> None:
-        """Do what an operator does who sees that nothing is copied."""
+        """Restart the mirror, as an operator does who sees that nothing is copied."""
         self.restarts_by_hand += 1
         ended = [worker.exit_code for worker in self.workers if worker.exit_code is not None]
         self.note(f"started again by hand; ended by themselves: {ended}")
@@ -249,7 +249,7 @@ class Scene:
         time.sleep(self.chance.uniform(least_s, most_s))
 
     def await_all(self, *, deadline_s: float = RECOVER_S) -> bool:
-        """Wait until the copy has every record; False if that does not come."""
+        """Wait until the copy has every record. Returns False if it does not in time."""
         goal = sum(load.acknowledged for load in self.loads)
         with suppress(NotSeen):
             wait_for(lambda: self.tail.distinct() >= goal, "all copied", deadline_s=deadline_s)
@@ -257,7 +257,7 @@ class Scene:
         return self.tail.distinct() >= goal
 
     def finish(self) -> None:
-        """Wait for the rest of the copy, with one restart by hand, and stop the mirror in order."""
+        """Wait for the rest of the copy, with one restart by hand if needed, and stop the mirror with SIGTERM."""
         if not self.await_all():
             self.restart_by_hand()
             self.await_all()
@@ -306,7 +306,7 @@ def admin_of(cluster: KafkaCluster) -> AdminClient:
 
 
 def bounds(cluster: KafkaCluster, topics: Sequence[str]) -> dict[tuple[str, int], Bounds]:
-    """Return the starts and ends of the topics' logs, without missing ones."""
+    """Return the starts and ends of the topics' logs."""
     with Reader(cluster.bootstrap, read_committed=False) as reader:
         return {
             (topic, number): bound
@@ -323,7 +323,7 @@ def leaders(admin: AdminClient, topics: Sequence[str]) -> list[int]:
 
 
 def busiest(cluster: KafkaCluster, topics: Sequence[str]) -> Broker:
-    """Return the broker that leads the most partitions of the topics, of equals the one with the lowest id."""
+    """Return the broker that leads the most partitions of the topics; of several, the one with the lowest id."""
     led = leaders(admin_of(cluster), topics)
     return cluster.broker(max(sorted(set(led)), key=led.count))
 
@@ -332,7 +332,7 @@ def await_in_sync(cluster: KafkaCluster, topics: Sequence[str]) -> None:
     """Wait until every replica of the topics has caught up: then the next broker may stop.
 
     Raises:
-        NotSeen: one does not.
+        NotSeen: a replica does not.
     """
     admin = admin_of(cluster)
 

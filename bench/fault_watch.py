@@ -1,7 +1,7 @@
-"""A consumer of the copies while they are made: it records which record came when, and how often.
+"""A consumer of the copies while they are made: it notes when and how often each record came.
 
-It recognises committed records by their payloads (``tests.checker.traffic``), so it knows nothing of offsets, and
-counts duplicates and missing records in another way than the checker does.
+It recognises committed records by their payloads (``tests.checker.traffic``) and does not use offsets. So it counts
+duplicates and missing records in another way than the checker does.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LOOK_S: Final = 0.2
 ANSWER_S: Final = 5.0
 
 Marks = Mapping[str, int]
-"""For each source topic the sequence of the next record; later records have at least that one."""
+"""For each source topic the sequence of the next record; later records have this sequence or a higher one."""
 
 
 class Course:
-    """When the highest sequence so far came, in one partition of a copy."""
+    """When each new highest sequence came, in one partition of a copy."""
 
     def __init__(self) -> None:
         self._times_s: list[float] = []
@@ -44,7 +44,7 @@ class Course:
             self._sequences.append(sequence)
 
     def reached(self, sequence: int) -> float | None:
-        """Return when the first record of this sequence or a later one came; None if none did."""
+        """Return when the first record of this sequence or a higher one came; None if none came."""
         at = bisect_left(self._sequences, sequence)
         return self._times_s[at] if at < len(self._times_s) else None
 
@@ -53,7 +53,7 @@ def recovery(fault: str, fault_s: float, firsts_s: list[float | None]) -> Recove
     """Return the recovery times after a fault.
 
     Args:
-        firsts_s: for each partition when the first record came that was written after the fault.
+        firsts_s: for each partition, when the first record that was written after the fault came.
     """
     came = [each - fault_s for each in firsts_s if each is not None]
     return Recovery(
@@ -68,7 +68,7 @@ class Tail:
 
     Args:
         topics: source topic to remote topic.
-        producer: the number in the payloads that count; others are skipped.
+        producer: the number in the payloads that are counted; others are skipped.
     """
 
     def __init__(self, bootstrap: str, topics: Mapping[str, str], partitions: int, *, producer: int = 0) -> None:
@@ -123,7 +123,7 @@ class Tail:
             return sum(seen.total() - len(seen) for seen in self._seen.values())
 
     def firsts_s(self, marks: Marks) -> list[float | None]:
-        """Return for each partition when the first record came that was written after these marks."""
+        """Return for each partition when the first record that was written after these marks came."""
         with self._lock:
             return [course.reached(marks[topic]) for (topic, _), course in self._courses.items()]
 

@@ -1,7 +1,7 @@
 """``make faults-beside-mm2``: the same faults for mm2py and for MirrorMaker 2, default and exactly-once, as a table.
 
-Each case is a flow of its own, with new topics and new aliases, and the same seed for each mirror. The outcome of a
-case is written to a file as it ends, so that an interrupted campaign can resume with ``--resume``.
+Each case has its own flow, with new topics and new aliases, and the same seed for each mirror. The outcome of a case is
+written to a file when it ends, so that an interrupted campaign can continue with ``--resume``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NOTES: Final = (
 
 
 class Arguments(argparse.Namespace):
-    """What the command line says."""
+    """The arguments of the command line."""
 
     cases: list[str]
     mirrors: list[str]
@@ -105,7 +105,7 @@ def path_of(work: Path, case: str, mirror: str) -> Path:
 
 
 def kept_outcomes(work: Path, conditions: Mapping[str, Any]) -> dict[tuple[str, str], Kept]:
-    """Return the stored outcomes of these conditions, by case and mirror; unreadable files are left out."""
+    """Return the stored outcomes with these conditions, by case and mirror; unreadable files are left out."""
     found = {}
     for path in sorted(work.glob("*.json")):
         try:
@@ -120,7 +120,7 @@ def kept_outcomes(work: Path, conditions: Mapping[str, Any]) -> dict[tuple[str, 
 def left_of(
     cases: Sequence[str], mirrors: Sequence[str], kept: Mapping[tuple[str, str], Kept]
 ) -> dict[tuple[int, int], list[tuple[str, str]]]:
-    """Return the cases still to run, by the size of the clusters: all mirrors of a case before the next case."""
+    """Return the cases that must still run, by the size of the clusters: all mirrors of a case before the next case."""
     left: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for case in cases:
         todo = [(case, mirror) for mirror in mirrors if (case, mirror) not in kept or kept[case, mirror].outcome.failed]
@@ -136,7 +136,7 @@ def missing_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def run_case(clusters: Clusters, case: str, mirror: str, options: Arguments) -> Outcome:
-    """Run one case; a failure of the case is its outcome."""
+    """Run one case and return its outcome, also if the case fails."""
     begun_s = time.monotonic()
     directory = options.work / "logs" / f"{case}.{mirror}"
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Fills a source topic with batches of exactly the wanted shape, and reads some back to be sure.
+"""Fills a source topic with batches of exactly the wanted shape, and reads some back to check them.
 
-Ordinary clients decide by themselves where a batch ends, so batches are built here and sent as they are, without a
-producer id. One connection with several requests in flight: the broker handles them in order.
+Ordinary clients decide by themselves where a batch ends. So batches are built here and sent unchanged, without a
+producer id. One connection has several requests in flight: the broker handles them in order.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def append(side: Side, workload: Workload, rows: int) -> None:
 async def warm_up(side: Side, workload: Workload) -> None:
     """Warm up a target's broker: write as many records as ``workload.records`` to it, and delete them.
 
-    Otherwise the first mirror would meet a broker that still interprets its code.
+    Otherwise the broker's JVM would still interpret its code when the first mirror starts.
     """
     warm = replace(workload, topic=f"warm-{workload.topic}")
     await side.create(warm.topic, warm.partitions)

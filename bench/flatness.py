@@ -1,7 +1,7 @@
 """Whether a long run stays flat: memory by its trend, descriptors, threads and tasks by their median counts. Pure.
 
 The first tenth of a run is warm-up and is left out. Memory varies without growing, so its slope is judged with its
-uncertainty: it has failed when it is above the limit by more than twice its standard error.
+uncertainty: the run fails if the slope is above the limit by more than twice its standard error.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def trend(samples: Sequence[tuple[float, float]]) -> Trend:
 
 
 def judge(samples: Sequence[Sample], *, most_mb_per_hour: float) -> list[Finding]:
-    """Judge a run. Too few samples to judge is a finding that is not flat."""
+    """Judge a run. If there are too few samples, the finding is not flat."""
     kept = after_warm_up(samples)
     if len(kept) < FEWEST_SAMPLES:
         return [Finding(flat=False, text=f"{len(kept)} samples after the warm-up are too few to judge")]
@@ -95,10 +95,10 @@ def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _judge_count(name: str, values: Sequence[int]) -> Finding:
-    """The second half may not be higher than the first, except by one or two percent.
+    """Compare the halves of a run: the second may not be higher than the first, except by one or by two percent.
 
-    Medians are compared, and the highest values shown: the number of pending requests varies by chance, and with it the
-    highest of a hundred samples. A leak lifts the median.
+    Medians are compared, and the highest values shown. The number of pending requests varies by chance, and with it the
+    highest of a hundred samples. A leak raises the median.
     """
     half = len(values) // 2
     first, second = sorted(values[:half])[half // 2], sorted(values[half:])[(len(values) - half) // 2]

@@ -1,9 +1,9 @@
-"""``make group-failover``: what consumer groups skip and read again when they go on in the copy, beside MirrorMaker 2.
+"""``make group-failover``: what consumer groups skip and read again in the copies of mm2py and of MirrorMaker 2.
 
-Both mirrors copy the same topics at the same time, each under aliases of its own, with
+Both mirrors copy the same topics at the same time, each under its own aliases, with
 ``sync.group.offsets.enabled=true``. Twenty groups stop on the source at random offsets. When no mirror commits anything
-more on the target, each group goes on there, in the copy of one mirror and then in that of the other. What it reads is
-compared with what it has read on the source, record by record.
+more on the target, each group continues there, in the copy of one mirror and then in that of the other. The records
+that it reads are compared with those it has read on the source.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ WORKLOAD: Final = "group-failover"
 GROUPS: Final = 20
 RECORDS: Final = 6_000
 PORTIONS: Final = 40
-"""The records are written in so many portions, with a pause between them."""
+"""The records are written in this many portions, with a pause between them."""
 PAUSE_S: Final = 0.5
 SEED: Final = 7
 START_S: Final = 180.0
 COPIED_S: Final = 120.0
 STILL_S: Final = 20.0
-"""A mirror that has committed nothing for so long is done. Both have intervals of a second."""
+"""A mirror that has committed nothing for this long has finished. Both have intervals of a second."""
 STILL_DEADLINE_S: Final = 240.0
 
 
 def settings_of(stem: str) -> dict[str, str]:
-    """Return the properties that both mirrors have beside those of the fault campaign. Pure."""
+    """Return the properties of both mirrors that are added to those of the fault campaign. Pure."""
     return {
         "{source}.consumer.isolation.level": "read_committed",
         "emit.heartbeats.enabled": "false",
@@ -106,7 +106,7 @@ def wait_for_copies(mirror: Mirror, topics: DrillTopics, deadline_s: float) -> N
     """Wait until a mirror has copied all records, each once.
 
     Raises:
-        AssertionError: it has not.
+        AssertionError: the mirror has ended, or has not copied all records in time.
     """
     flow = mirror.flow
     report = check_copy(
@@ -145,9 +145,9 @@ def wait_until_still(mirrors: Sequence[Mirror]) -> dict[str, float]:
 
 
 def fail_over(mirror: Mirror, topics: DrillTopics, stood: Sequence[Stood]) -> list[dict[str, float]]:
-    """Let all groups go on in a mirror's copy, and return what each met: in all, and in each kind of topic.
+    """Let all groups continue in a mirror's copy, and return the counts of each, in total and for each kind of topic.
 
-    Of a partition without a commit a group reads all again: ``auto.offset.reset`` is ``earliest``.
+    In a partition without a commit a group reads everything again: ``auto.offset.reset`` is ``earliest``.
     """
     kinds = {"plain": topics.plain, "transactions": topics.transactions, "compacted": topics.cleaned}
     pairs = mirror.flow.pairs()

@@ -1,9 +1,9 @@
 """What the ledger costs an owner for each copied record: ``python -m bench.ledger_cost``; see docs/benchmarks.md.
 
-No broker takes part. Acknowledged batches go into ``NewRuns``, and ``LedgerKeeper`` makes of them the encoded records
-of the ledger topic, as in a worker: offset syncs look every half second, chunks are written every second. CPU seconds
-per million records are measured from ``NewRuns.add`` to the encoded chunk. What the offset syncs take from the same
-runs is measured beside it.
+There is no broker. Acknowledged batches go into ``NewRuns``, and ``LedgerKeeper`` makes the encoded records of the
+ledger topic from them, as in a worker: offset syncs are checked every half second, chunks are written every second. CPU
+seconds per million records are measured from ``NewRuns.add`` to the encoded chunk. The cost of the offset syncs from
+the same runs is measured separately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tests.fakes.flow_context import make_context
 PARTITIONS: Final = 12
 RECORDS: Final = 1_000_000
 PER_SECOND: Final = 100_000
-"""Of all partitions together."""
+"""Records a second, all partitions together."""
 LOOKS_A_SECOND: Final = 2
 ROUNDS: Final = 7
 TRANSACTION_RECORDS: Final = 10
@@ -56,7 +56,7 @@ GOAL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is copied."""
+    """The shape of the copied batches."""
 
     title: str
     batch_records: int
@@ -77,7 +77,7 @@ Batch = tuple[int, int, int, tuple[tuple[int, int], ...]]
 
 
 class LedgerTopic:
-    """Takes the place of the ledger topic's writer, and counts."""
+    """Replaces the ledger topic's writer, and counts records and bytes."""
 
     topic = "mm2-ledger.A.internal"
     times_recreated = 0
@@ -108,16 +108,16 @@ class Owner:
         self.syncs: deque[tuple[int, int]] = deque(maxlen=SLOTS)
 
     def tell(self, part: CopiedPartition, event: Event, /) -> None:
-        """The batches are told to the copier by ``next_batches`` alone."""
+        """Do nothing: only ``next_batches`` changes the copier."""
 
     def sent(self, part: CopiedPartition, /) -> None:
-        """Nothing is sent."""
+        """Do nothing: nothing is sent."""
 
     def read_elsewhere(self, part: CopiedPartition, /) -> None:
-        """Nothing is read."""
+        """Do nothing: nothing is read."""
 
     def next_batches(self, records: int) -> list[Batch]:
-        """Return the next batches, at least so many records."""
+        """Return the next batches, with at least this many records."""
         found: list[Batch] = []
         at, size = self.part.copier.position, self._shape.batch_records
         source, target = at.source_offset, at.target_offset or 0
@@ -155,10 +155,10 @@ class Owner:
 
 
 async def measure(shape: Shape, records: int) -> dict[str, float]:
-    """Copy so many records, in as many seconds of log time as they take. Returns CPU seconds and counts of it all."""
+    """Copy this many records at ``PER_SECOND``. Returns CPU seconds and counts per million records."""
 
     async def make_topic() -> None:
-        """It is always there."""
+        """Do nothing: the topic always exists."""
 
     topic = LedgerTopic()
     keeper = LedgerKeeper(make_context(), PARTITIONS, cast("TopicWriter", topic), make_topic)

@@ -18,7 +18,7 @@ PACKAGES = ("uvloop", "kio", "crc32c", "cramjam", "aiokafka", "confluent-kafka")
 
 
 def hardware() -> dict[str, str | int | float]:
-    """Return what the machine is, and how busy it is already."""
+    """Return the CPU, the memory and the kernel of the machine, and its load before the bench."""
     return {
         "cpu": _field("/proc/cpuinfo", "model name"),
         "cores": os.cpu_count() or 0,

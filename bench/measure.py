@@ -1,8 +1,8 @@
-"""One run of a copy workload: a mirror starts cold on a full topic and is watched until the last record is there.
+"""One run of a copy workload: a mirror starts cold on a full topic and is watched until the last record is copied.
 
-The ends of the remote topic's partitions are read every 25 ms by one small request. CPU time and memory are those that
-the kernel counted for the mirror's processes. They are read when the first and when the last record was seen, so what
-the mirror does afterwards does not count.
+One small request reads the ends of the remote topic's partitions every 25 ms. CPU time and memory are those that the
+kernel counted for the mirror's processes. They are read when the first and when the last record was seen, so later work
+of the mirror does not count.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FEW_PARTITIONS: Final = 100
 """With more partitions each check costs more, so checks are rarer."""
 DEADLINE_S: Final = 300.0
 CRASHED: Final = ".crashed"
-"""What mm2py logs where a defect of its own ended a flow."""
+"""Part of the event that mm2py logs when its own defect ended a flow."""
 Tls = Mapping[str, str]
 
 
 class RunFailed(Exception):
-    """A mirror did not finish; the message says how far it came."""
+    """A mirror did not finish; the message says how much was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Reading:
     source_cpu_s: float
     target_cpu_s: float
     ours_cpu_s: float
-    """Of the bench and all its processes: mirror, brokers, readers, writers."""
+    """CPU of the bench and all its processes: mirror, brokers, readers, writers."""
     machine_busy_s: float
 
 
@@ -87,7 +87,7 @@ def copy_measures(
         "other_cpu_percent": other_cpu_percent(before, last),
     }
     steady_s, steady_records = last.at_s - first.at_s, last.copied - first.copied
-    if steady_s > 0 and steady_records > 0:  # otherwise all came within one check, and there is nothing to measure
+    if steady_s > 0 and steady_records > 0:  # otherwise all came within one check: nothing to measure
         rate = steady_records / steady_s
         per_record_s = (last.mirror_cpu_s - first.mirror_cpu_s) / steady_records
         measures |= {
@@ -100,7 +100,7 @@ def copy_measures(
 
 
 def other_cpu_percent(before: Reading, after: Reading) -> float:
-    """Return the load beside mirror, brokers and bench, in percent of a core. Pure."""
+    """Return the CPU use of all other programs (not mirror, brokers and bench), in percent of a core. Pure."""
     others_s = (after.machine_busy_s - after.ours_cpu_s) - (before.machine_busy_s - before.ours_cpu_s)
     return max(0.0, others_s) / (after.at_s - before.at_s) * 100
 
@@ -114,12 +114,12 @@ async def wait_for_copies(
     deadline_s: float,
     note: Callable[[int], None] = lambda copied: None,
 ) -> tuple[Reading, Reading]:
-    """Watch until so many records are on the target; return the readings at the first and at the last.
+    """Watch until this many records are on the target; return the readings at the first and at the last.
 
     Args:
-        note: is told after each check how many were there.
+        note: is called after each check with the number of records there.
     Raises:
-        RunFailed: the mirror ended, was too slow, or copied more than there is.
+        RunFailed: the mirror ended, was too slow, or copied more records than the source has.
     """
     partitions = range(launch.workload.partitions)
     end_s = time.monotonic() + deadline_s
@@ -144,7 +144,7 @@ async def wait_for_copies(
 
 
 async def check_copy(sides: Sides, launch: Launch, mirror: Running) -> None:
-    """Raises RunFailed: the copy differs from the source, or a flow of mm2py crashed meanwhile."""
+    """Check the copy. Raises: RunFailed, it differs from the source, or a flow of mm2py crashed meanwhile."""
     workload = launch.workload
     ends = await sides.target.ends(launch.remote_topic, range(workload.partitions))
     if set(ends.values()) != {workload.records // workload.partitions}:
@@ -159,7 +159,7 @@ async def check_copy(sides: Sides, launch: Launch, mirror: Running) -> None:
 
 
 async def measure_copy(sides: Sides, launch: Launch, tls: Tls, *, number: int, deadline_s: float = DEADLINE_S) -> Run:
-    """Run one mirror over one copy workload, and leave the clusters as they were."""
+    """Run one mirror over one copy workload. The caller deletes the mirror's topics."""
     workload = launch.workload
     measures: dict[str, float] = {}
     failed = not_measured = None

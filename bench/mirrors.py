@@ -1,9 +1,9 @@
 """The mirrors: how each one is started. One properties file serves mm2py and MirrorMaker 2.
 
-The file names the clusters and the topic, asks for one replica, and disables offset syncs and checkpoints: what
-is measured is the copying, and no mirror shall do more than another. Everything else has its default, heartbeats
-included. MirrorMaker 2 gets the flags of its own start script. The cost of the start counts for each mirror, so mm2py
-runs as installed: a new interpreter, ``python -m mm2py FILE``.
+The file names the clusters and the topic, asks for one replica, and disables offset syncs and checkpoints: only copying
+is measured, and no mirror shall do more than another. All other settings have their defaults, also heartbeats.
+MirrorMaker 2 gets the flags of its own start script. The cost of the start counts for each mirror, so mm2py runs as
+installed: a new interpreter, ``python -m mm2py FILE``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ MM2PY: Final = "mm2py"
 MM2_1: Final = "mm2-1"
 MM2_4: Final = "mm2-4"
 MM2_TUNED: Final = "mm2-tuned"
-"""For a long link, as its community recommends: many tasks, large buffers and fetches. Only ``bench.wan`` runs it."""
+"""MM2 tuned for a long link, as its community recommends: many tasks, large buffers and fetches. Only ``bench.wan``
+runs it."""
 FRANZ_GO: Final = "franz-go"
 MM2: Final = (MM2_1, MM2_4)
 TITLES: Final[Mapping[str, str]] = {
@@ -54,7 +55,7 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line changes about a mirror."""
+    """Changes of a mirror by the command line."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further properties of mm2py; ``{flow}`` in a key stands for the flow."""
@@ -63,7 +64,7 @@ class Options:
     module: tuple[str, ...] = ("mm2py",)
     """The module that ``python -m`` runs for mm2py, with arguments before the file."""
     arguments: tuple[str, ...] = ()
-    """Behind the file; ``{flow}`` stands for the flow."""
+    """Arguments after the file; ``{flow}`` stands for the flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +93,8 @@ def properties(launch: Launch, addresses: tuple[str, str], tls: Mapping[str, str
     """Return the file for mm2py or MirrorMaker 2.
 
     Args:
-        addresses: of the source and the target cluster.
-        tls: ``ssl.*`` of either side, without the alias; empty for plain text.
+        addresses: addresses of the source and the target cluster.
+        tls: properties of TLS for both sides, without the alias; empty for plain text.
     """
     source, target = launch.source_alias, launch.target_alias
     flow = f"{source}->{target}"
@@ -151,7 +152,7 @@ class Running:
         return tail(self._log_path, max_bytes=LOG_BYTES_SHOWN)
 
     def stop(self, *, timeout_s: float = 60.0) -> None:
-        """SIGTERM, and wait; SIGKILL after the time-out."""
+        """Send SIGTERM and wait; send SIGKILL after the time-out."""
         self._process.terminate()
         try:
             self._process.wait(timeout_s)
@@ -160,10 +161,10 @@ class Running:
 
 
 def command_of(launch: Launch, sides: Sides, directory: Path, tls: Mapping[str, str]) -> list[str]:
-    """Return the command line, after writing the file that it names.
+    """Write the properties file, and return the command line that reads it.
 
     Raises:
-        NotMeasured: it cannot be run here.
+        NotMeasured: the mirror cannot be run here.
     """
     if launch.mirror == FRANZ_GO:
         return _franz_go(launch, sides, tls)
@@ -209,10 +210,10 @@ async def prepare(launch: Launch, sides: Sides) -> None:
 
 @contextmanager
 def running(launch: Launch, sides: Sides, tls: Mapping[str, str]) -> Iterator[Running]:
-    """Start a mirror cold; at the end of the block it is killed, or stopped in order to write its profile.
+    """Start a mirror cold. At the end of the block it is killed, or stopped with SIGTERM if it must write its profile.
 
     Raises:
-        NotMeasured: it cannot be run here.
+        NotMeasured: the mirror cannot be run here.
     """
     directory = guard().new_directory(f"bench-{launch.mirror}")
     try:
@@ -242,11 +243,11 @@ def running(launch: Launch, sides: Sides, tls: Mapping[str, str]) -> Iterator[Ru
 
 
 def _inherited() -> dict[str, str]:
-    """Return our environment, but compiled modules are kept, as where mm2py is installed for use."""
+    """Return this process's environment without PYTHONDONTWRITEBYTECODE: an installed mm2py has compiled modules."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 _OWN_VARIABLES: Final = {
-    # kio and structlog import hypothesis and rich where they are installed, as for tests: 0.2 s at each start.
+    # kio and structlog import hypothesis and rich if these are installed, as for tests: 0.2 s at each start.
     "PYTHONPATH": os.pathsep.join([str(ROOT / "bench" / "not_installed"), python_path(ROOT)]),
 }

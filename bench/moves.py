@@ -1,8 +1,8 @@
-"""How long partitions stand still in a planned move: ``python -m bench.moves``; see docs/benchmarks.md.
+"""How long partitions are not copied in a planned move: ``python -m bench.moves``; see docs/benchmarks.md.
 
-Two workers share a topic that gets a few records a second in each partition. Repeatedly a third one joins, and then one
-of the three, the leader or another, is stopped with SIGTERM. Measured is the longest time without a newer record on the
-target: of partitions that moved, of those that stayed, and of all in a quiet time before.
+Two workers share a topic that gets a few records a second in each partition. Repeatedly a third worker joins, and then
+one of the three, the leader or another, is stopped with SIGTERM. Measured is the longest time without a newer record on
+the target: for partitions that moved, for those that stayed, and for all in a quiet time before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOVES: Final = 20
 WORKERS: Final = 3
 PARTITIONS: Final = 24
 GOAL_S: Final = 1.0
-"""The goal: a planned move pauses no partition for so long."""
+"""The goal: a planned move pauses no partition for this long."""
 QUIET_S: Final = 5.0
 AFTER_S: Final = 2.0
 """How long pauses are measured after all partitions have their owners."""
@@ -44,7 +44,7 @@ ROWS: Final[Mapping[str, str]] = {
 }
 
 Owners = Mapping[int, str]
-"""By partition."""
+"""Owners by partition."""
 
 
 def move_measures(
@@ -54,12 +54,12 @@ def move_measures(
     before: Owners,
     after: Owners,
 ) -> dict[str, float]:
-    """Return the longest gap of each partition around a move, and in as quiet a time before it. Pure.
+    """Return the longest gap of each partition around a move, and in a quiet time before it. Pure.
 
     Args:
-        times_s: of each partition, when newer records arrived.
+        times_s: for each partition, when newer records arrived.
         writer_s: when the writer wrote to all of them.
-        window: from the order to move, until all had stood for a while where they belong.
+        window: from the order to move, until all had been with their new owners for a while.
     """
     begun_s, _ = window
     measures = {"writer": longest_gap_s(writer_s, *window)}
@@ -115,7 +115,7 @@ class Scene:
 
         Args:
             workers: the number of workers that own partitions afterwards.
-        Raises: AssertionError: the partitions are not assigned so ``DEADLINE_S`` later.
+        Raises: AssertionError: the partitions are not assigned to this many workers ``DEADLINE_S`` later.
         """
         time.sleep(QUIET_S)
         before = self._owners()
@@ -167,7 +167,7 @@ def run_all(source: KafkaCluster, target: KafkaCluster, moves: int, log: RunLog)
 
 
 def _left(moves: int, log: RunLog) -> Iterator[int]:
-    """A join without its stop, left by an interrupted bench, is repeated."""
+    """Return the numbers of the moves to make. A join without its stop, left by an interrupted bench, is repeated."""
     return (
         number for number in range(moves) if not all(log.has((kind, "mm2py", number), PARTITIONS) for kind in KINDS)
     )
@@ -182,7 +182,7 @@ def _keep(log: RunLog, kind: str, number: int, measures: dict[str, float]) -> No
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Let workers join and stop, and print the cost. The exit code is 1 if one move failed; goals may be missed."""
+    """Let workers join and stop, and print the cost. The exit code is 1 if a move failed; goals may be missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.moves", description="What a planned move costs.")
     parser.add_argument("--moves", type=int, default=MOVES, help=f"of each kind, by default {MOVES}")
     add_arguments(parser, "moves")

@@ -1,8 +1,8 @@
 """Whether a new topic among 1,000 delays the others: ``python -m bench.new_topic``; see docs/benchmarks.md.
 
-Three workers share 1,000 topics of one partition, a sample of which gets records all the time. Ten new topics are
+Three workers share 1,000 topics of one partition; a sample of them gets records all the time. Ten new topics are
 created, one after the other. For each partition of the sample the longest time without a newer record on the target is
-measured twice: in a window that starts with the creation, and in an equally long quiet one before it.
+measured twice: in a window that starts with the creation, and in an equally long quiet window before it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def gap_measures(
     """Return how a creation affected the others. Pure.
 
     Args:
-        times_s: of each partition, when newer records arrived.
+        times_s: for each partition, when newer records arrived.
         writer_s: when the writer wrote to all of them.
     """
     windows = {"quiet": (created_s - window_s, created_s), "around": (created_s, created_s + window_s)}
@@ -105,12 +105,12 @@ def create(cluster: KafkaCluster, topics: Sequence[str]) -> None:
 async def create_and_wait(
     source: KafkaCluster, target: KafkaCluster, topic: str, deadline_s: float
 ) -> tuple[float, float, float]:
-    """Create a topic with one record in it, and wait until that is on the target.
+    """Create a topic with one record, and wait until the record is on the target.
 
     Returns:
-        When (``time.monotonic``) it was requested, when it was there, when its record was on the target.
+        When (``time.monotonic``) the topic was requested, when it existed, when its record was on the target.
     Raises:
-        TimeoutError: it took longer.
+        TimeoutError: it took longer than ``deadline_s``.
     """
     side = Side(target)
     producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 0, "log_level": 0})
@@ -187,7 +187,7 @@ def _left(count: int, topics: int, log: RunLog) -> Iterator[int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Create topics and print how that affected the others. The exit code is 1 if one was not copied in time."""
+    """Create topics and print how this affected the others. The exit code is 1 if one was not copied in time."""
     parser = argparse.ArgumentParser(prog="python -m bench.new_topic", description="A new topic among many.")
     parser.add_argument("--topics", type=int, default=TOPICS)
     parser.add_argument("--sample", type=int, default=SAMPLE, help="how many of them get records")

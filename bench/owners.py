@@ -9,7 +9,7 @@ from mm2py.records.control_record import Entry, TaskName
 
 
 def owners_of(view: GroupState, topic: str) -> dict[TaskName, str]:
-    """Return the owner of each partition that has one."""
+    """Return the owner of each partition that has an owner."""
     return {
         share: str(owned.member)
         for share, owned in view.owners.items()
@@ -18,7 +18,7 @@ def owners_of(view: GroupState, topic: str) -> dict[TaskName, str]:
 
 
 def is_assigned(view: GroupState, topic: str, *, partitions: int, workers: int) -> bool:
-    """Return whether exactly so many workers own so many partitions of the topic, and none waits for a release."""
+    """Return whether exactly ``workers`` own all ``partitions`` of the topic, and none waits for a release."""
     owners = owners_of(view, topic)
     return (
         len(owners) == partitions
@@ -30,10 +30,10 @@ def is_assigned(view: GroupState, topic: str, *, partitions: int, workers: int) 
 
 
 def assigned_since(entries: Iterable[Entry], topic: str, *, partitions: int, workers: int) -> tuple[int | None, int]:
-    """Return when (log time, ms) the topic was first assigned to so many workers, and the moves after that.
+    """Return when (log time, ms) the topic was first assigned to this many workers, and the moves after that.
 
     Returns:
-        The time, None if that never was, and how often a partition got another owner from then on.
+        The time, None if it never was, and how often a partition got another owner from then on.
     """
     view, moves = GroupState(), 0
     at_ms: int | None = None

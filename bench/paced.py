@@ -1,8 +1,8 @@
-"""One run of a paced workload: the latency of records behind a warm mirror, and its resources meanwhile.
+"""One run of a paced workload: the latency of records through a warm mirror, and its resources meanwhile.
 
-The mirror first copies the records in the topic, which warms it up. Then records are written at a steady pace; one
-reader reads the remote topic and one the source topic, whose latency is the least possible for the other. The first
-seconds are left out.
+The mirror first copies the records in the topic, which warms it up. Then records are written at a steady pace. One
+reader reads the remote topic, another the source topic: its latency is the lower limit for the first. The first seconds
+are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.sides import Side, Sides
 from bench.workloads import Pace, Workload
 
 LATE_S: Final = 30.0
-"""How long after the last record was written it may still arrive."""
+"""How long after the last write records may still arrive."""
 LINE_BYTES: Final = 64 << 20
 READY_S: Final = 60.0
 
@@ -37,7 +37,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def latencies_ms(seen: Sequence[tuple[int, int]], from_ns: int) -> list[float]:
-    """Return the latencies of the records that were sent from then on."""
+    """Return the latencies of the records that were sent at ``from_ns`` or later."""
     return [latency_ns / 1e6 for sent_ns, latency_ns in seen if sent_ns >= from_ns]
 
 
@@ -80,7 +80,7 @@ async def measure_paced(sides: Sides, launch: Launch, tls: Tls, *, number: int, 
 async def rehearse(sides: Sides, workload: Workload) -> None:
     """Warm up both brokers for a pace: write and read at it for a while, on topics that are deleted again.
 
-    They are JVMs: in the first seconds at a pace they compile, and the first mirror would pay for it.
+    Brokers are JVMs: in the first seconds at a pace they compile, and the first mirror would pay for it.
     """
     assert workload.pace is not None
     pace, topic = workload.pace, f"rehearsal-{workload.topic}"

@@ -16,7 +16,7 @@ Facts = Mapping[str, object]
 
 
 def facts_of(commit: str, machine: Mapping[str, object]) -> Facts:
-    """Return date, machine and versions of the measurement; ``machine`` is read before a bench, not after."""
+    """Return date, commit, machine and versions of a bench; the caller reads ``machine`` before the bench."""
     return {"date": today(), "commit": commit, "machine": machine, "versions": versions()}
 
 

@@ -1,7 +1,7 @@
-"""The two ends of a latency measurement, each a process of its own: a writer at a steady pace, and a reader.
+"""The two ends of a latency measurement, each in its own process: a writer at a steady pace, and a reader.
 
-Records carry the monotonic time of their sending, which all processes of a machine share. Both ends are librdkafka
-without waits: ``linger.ms=0``, unless another is given, and a read that is answered with the first byte.
+Records contain the monotonic time of their sending, which all processes of a machine share. Both ends use librdkafka
+without waits: ``linger.ms=0``, unless another value is given, and reads that are answered with the first byte.
 
     python -m bench.probes write BOOTSTRAP TOPIC PARTITIONS PER_SECOND SECONDS BYTES [LINGER_MS]
     python -m bench.probes read BOOTSTRAP TOPIC PARTITIONS RECORDS LONGEST_S
@@ -54,7 +54,7 @@ def write(
 
 
 def read(bootstrap: str, topic: str, partitions: int, *, records: int, longest_s: float) -> int:
-    """Read new records of the first ``partitions``, until there were so many."""
+    """Read new records of the first ``partitions``, until there were ``records`` different ones."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, "log_level": 0}
     )
@@ -62,9 +62,9 @@ def read(bootstrap: str, topic: str, partitions: int, *, records: int, longest_s
     for place in places:
         place.offset = consumer.get_watermark_offsets(place, timeout=ANSWER_S)[1]
     consumer.assign(places)
-    consumer.poll(0.5)  # reads are pending before anything is written
+    consumer.poll(0.5)  # so that reads are pending before anything is written
     print("ready", flush=True)
-    seen: dict[int, int] = {}  # by the time of sending: of a duplicate the first one counts
+    seen: dict[int, int] = {}  # by the time of sending; of duplicates the first counts
     end_s = time.monotonic() + longest_s
     while len(seen) < records and time.monotonic() < end_s:
         message = consumer.poll(0.5)

@@ -8,7 +8,7 @@ from typing import Final
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _UTIME, _STIME, _CUTIME, _CSTIME = 11, 12, 13, 14
-"""Fields of ``/proc/PID/stat`` after the name, which may hold anything."""
+"""Fields of ``/proc/PID/stat`` after the name, which may contain any character."""
 _IDLE, _IOWAIT = 3, 4
 
 
@@ -27,7 +27,7 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds, user and system, of a process with its descendants, those that ended included."""
+    """Return the CPU seconds, user and system, of a process with its descendants, including ended ones."""
     return sum(map(_own_cpu_s, tree(pid)))
 
 
@@ -65,7 +65,7 @@ def open_files(pid: int) -> int:
 
 
 def threads(pid: int) -> int:
-    """Return how many threads a process has."""
+    """Return the number of threads of a process."""
     return _status_kib(pid, "Threads")
 
 

@@ -46,7 +46,7 @@ def report(runs: Sequence[Run], facts: Mapping[str, Mapping[str, object]], notes
 
 
 def goals_table(summary: Summary) -> list[str]:
-    """Return one row for each goal: the goal, the result, held or missed."""
+    """Return one row for each goal: the goal, the result, whether it is reached."""
     rows = [
         (
             WORKLOADS[verdict.goal.workload].title,
@@ -99,7 +99,7 @@ def workload_table(summary: Summary, workload: str) -> list[str]:
 
 
 def tls_table(summary: Summary) -> list[str]:
-    """Return the results of each mirror with TLS on both sides, beside the same records in plain text."""
+    """Return the results of each mirror with TLS on both sides, next to those of the same records in plain text."""
     rows = []
     for mirror in MIRRORS:
         row = [TITLES[mirror]]

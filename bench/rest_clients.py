@@ -1,14 +1,14 @@
-"""Clients of a worker's REST: 50 that ask for the flows, and 20 that read events. A process of its own.
+"""Clients of a worker's REST: 50 that ask for the flows, and 20 that read events. They run in a separate process.
 
     python -m bench.rest_clients CLIENTS STREAMS EVERY_S
 
-It waits for a line with the port. One asks first: that answer waits until the REST process has started and has looked
-at the clusters. A line ``on`` has them all ask, a line ``off`` ends that. When standard input closes, it prints JSON:
-the latency of the first answer and of the others in ms, the answers that were no 200, the events that came, and how
-late timers of this process fired meanwhile: so long a process waits for one of the processors.
+The process waits for a line with the port. One client asks first: its answer waits until the REST process has started
+and has looked at the clusters. After a line ``on`` all clients ask, until a line ``off``. When standard input closes,
+the process prints JSON: the latency of the first answer and of the others in ms, the answers with a status other than
+200, the number of events, and how late timers of this process fired meanwhile: a process waits that long for a core.
 
-In production such clients stand on machines of their own. Here they share two cores with the brokers and the worker, so
-they speak plain HTTP over a socket, without a client library.
+In production such clients run on other machines. Here they share two cores with the brokers and the worker, so they
+send plain HTTP over a socket, without a client library.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 class Connection:
-    """One to REST, which stays open."""
+    """A connection to REST, which stays open."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, path: str) -> int:
-        """Return the status of an answer whose body has been read. Raises: OSError, EOFError, TimeoutError."""
+        """Ask, read the whole answer, and return its status. Raises: OSError, EOFError, TimeoutError."""
         async with asyncio.timeout(ANSWER_S):
             status, head, reader = await self.begin(path)
             length = LENGTH.search(head)
@@ -44,7 +44,7 @@ class Connection:
         return status
 
     async def begin(self, path: str) -> tuple[int, bytes, asyncio.StreamReader]:
-        """Return the status and the head of an answer, and where its body comes. Raises: OSError, EOFError."""
+        """Ask, and return the status and the head of the answer, and its reader. Raises: OSError, EOFError."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -53,14 +53,14 @@ class Connection:
         return int(head.split(b" ", 2)[1]), head, reader
 
     def close(self) -> None:
-        """The next request opens it again."""
+        """Close the connection; the next request opens it again."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
 
 
 class Clients:
-    """All of them, and what they met."""
+    """All clients, and their results."""
 
     def __init__(self, port: int) -> None:
         self.first_ms = 0.0
@@ -79,7 +79,7 @@ class Clients:
             self.failed.append(f"the first: {status}")
 
     async def ask(self, number: int, clients: int, every_s: float) -> None:
-        """Ask for the flows, each client at its own time within the interval, whenever they begin."""
+        """Ask for the flows repeatedly. Each client has its own time within the interval, whenever the load begins."""
         await asyncio.sleep((every_s * number / clients - time.monotonic()) % every_s)
         with closing(Connection(self._port)) as connection:
             while True:
@@ -121,11 +121,11 @@ class Clients:
             tasks.create_task(self.watch())
 
     def begin(self, clients: int, streams: int, every_s: float) -> asyncio.Task[None]:
-        """Let them all ask, until the task is cancelled."""
+        """Let all clients ask, until the task is cancelled."""
         return asyncio.create_task(self._all(clients, streams, every_s))
 
     async def end(self, asking: asyncio.Task[None]) -> None:
-        """Let none ask any more, and close their connections."""
+        """Stop all clients, and close their connections."""
         asking.cancel()
         try:
             await asking
@@ -136,7 +136,7 @@ class Clients:
 
 
 async def run(clients: int, streams: int, every_s: float) -> dict[str, Any]:
-    """Return what the clients met until standard input closed."""
+    """Run the clients until standard input closes, and return their results."""
     lines = sys.stdin.buffer
     found = Clients(int(await asyncio.to_thread(lines.readline)))
     await found.ask_first()

@@ -1,8 +1,8 @@
 """What REST under load costs copying, and how soon it answers: ``python -m bench.rest_load``; see docs/benchmarks.md.
 
 50 clients ask for ``/v1/flows`` every 5 s, and 20 read events: first while records come at 10,000 a second, then during
-copies at full speed. Within each copy they ask for a second and are gone for one, in turn: two copies differ by more
-than the clients cost. The CPU of the REST process is reported apart from that of the worker.
+copies at full speed. Within each copy, windows of a second with and without clients take turns: two whole copies would
+differ by more than the clients cost. The CPU of the REST process is reported separately from the worker's.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ PACED_ROUNDS: Final = 3
 RECORDS: Final = 6_000_000
 WINDOW_S: Final = 1.0
 TURNS: Final = ((True, False, False, True), (False, True, True, False))
-"""Whether clients ask in the windows that follow each other, in even and odd rounds. A drift meets both alike."""
+"""Whether clients ask in successive windows, in even and odd rounds. In this order a drift affects both alike."""
 SETTLING_PART: Final = 1 / 3
-"""Of the records, until REST has started and answers; what follows is measured."""
+"""Part of the records during which REST starts. The rest is measured."""
 CLIENTS, STREAMS, EVERY_S = 50, 20, 5.0
 PACED_PER_S: Final = 10_000
 PACED_S: Final = 60.0
 PACED_LINGER_MS: Final = 5
-"""Kafka's default. Without, the source's broker gets a request for each record, and is what is measured."""
+"""Kafka's default. Without it the source's broker gets a request for each record, and would limit the result."""
 P99_MOST_MS: Final = {ASKED: 250.0, PACED: 50.0}
 RATE_LOSS_MOST_PERCENT: Final = 5.0
 WARM_RECORDS: Final = 100_000
 READY_S: Final = 30.0
 CLIENTS_START_S: Final = 1.0
-"""The start of their process takes no CPU from a copy."""
+"""Time for the start of the clients' process, so that it takes no CPU from a copy."""
 SETTINGS: Final = {"listeners": "http://127.0.0.1:0"}
 
 
@@ -64,12 +64,12 @@ class Load:
     process: Process
 
     def tell(self, line: object) -> None:
-        """Tell the port of the worker first, then ``on`` and ``off``."""
+        """Write a line to the clients: first the port of the worker, then ``on`` and ``off``."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n".encode())
 
     async def end(self) -> dict[str, Any]:
-        """Let them stop, and return what they met."""
+        """Stop the clients, and return their results."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.close()
         found: dict[str, Any] = json.loads(await self.process.stdout.read())
@@ -78,14 +78,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was read at the border of two windows."""
+    """The readings at the border of two windows."""
 
     reading: Reading
     rest_cpu_s: float
 
 
 class Windows:
-    """The windows of one copy, with clients and without."""
+    """The windows of one copy, with and without clients."""
 
     def __init__(self, sides: Sides, mirror: Running, load: Load, *, begin_at: float, number: int) -> None:
         """``begin_at`` is the number of copied records from which on the windows begin."""
@@ -97,7 +97,7 @@ class Windows:
         self._borders: list[Moment] = []
 
     def note(self, copied: int) -> None:
-        """Begin the next window if it is time."""
+        """Begin the next window if the current one has ended."""
         borders = self._borders
         if copied < self._begin_at or (borders and time.monotonic() < borders[-1].reading.at_s + WINDOW_S):
             return
@@ -110,7 +110,7 @@ class Windows:
         return self._turns[window % len(self._turns)]
 
     def measures(self) -> dict[str, float]:
-        """Return what whole turns show, with clients and without. Raises: RunFailed, the copy was too short."""
+        """Return the measures of whole turns, with and without clients. Raises: RunFailed, the copy was too short."""
         count = (len(self._borders) - 1) // len(self._turns) * len(self._turns)
         if count < len(self._turns):
             raise RunFailed(f"it took less than {len(self._turns)} windows of {WINDOW_S:g} s; take more --records")
@@ -132,7 +132,7 @@ class Windows:
 
 @asynccontextmanager
 async def clients() -> AsyncIterator[Load]:
-    """Start the clients' process, which waits until they begin; it is gone at the end of the block."""
+    """Start the clients' process, which waits for its first line. It ends with the block."""
     arguments = map(str, (CLIENTS, STREAMS, EVERY_S))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.rest_clients", *arguments), cwd=ROOT, stdin=PIPE, stdout=PIPE, limit=1 << 26
@@ -146,7 +146,7 @@ async def clients() -> AsyncIterator[Load]:
 
 
 async def port_of(mirror: Running) -> int:
-    """Return where the worker's REST listens, when it answers."""
+    """Wait until the worker's REST process runs, and return its port. Raises: RunFailed, it did not start in time."""
     deadline_s = time.monotonic() + READY_S
     while time.monotonic() < deadline_s:
         match = re.search(r"rest\.listening at=http://127\.0\.0\.1:(\d+)", mirror.log_text())
@@ -162,7 +162,7 @@ def rest_cpu_s(mirror: Running) -> float:
 
 
 def latency_measures(met: Mapping[str, Any]) -> dict[str, float]:
-    """Raises: RunFailed, an answer was no 200."""
+    """Return the measures of the clients. Raises: RunFailed, a status was not 200, or no answer came."""
     if met["failed"] or not met["latencies_ms"]:
         raise RunFailed(f"{len(met['failed'])} answers failed: {met['failed'][:5]}; {len(met['latencies_ms'])} came")
     latencies = met["latencies_ms"]
@@ -177,7 +177,7 @@ def latency_measures(met: Mapping[str, Any]) -> dict[str, float]:
 
 
 async def copy_once(sides: Sides, launch: Launch, number: int) -> dict[str, float]:
-    """Copy the topic, with clients and without in turn; return what was measured. Raises: RunFailed."""
+    """Copy the topic, with and without clients in turn; return the measures. Raises: RunFailed."""
     records = launch.workload.records
     async with clients() as load:
         await asyncio.sleep(CLIENTS_START_S)
@@ -189,7 +189,7 @@ async def copy_once(sides: Sides, launch: Launch, number: int) -> dict[str, floa
 
 
 async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
-    """Let records come at a pace while clients ask. Raises: RunFailed."""
+    """Write records at a pace while clients ask; return the measures. Raises: RunFailed."""
     launch = Launch(MM2PY, workload, "paced", Options(settings=SETTINGS))
     with running(launch, sides, {}) as mirror:
         port = await port_of(mirror)
@@ -215,7 +215,7 @@ async def paced_once(sides: Sides, workload: Workload) -> dict[str, float]:
 
 
 async def _run_all(sides: Sides, workload: Workload, rounds: int, log: RunLog) -> None:
-    """Closes ``sides``."""
+    """Measure until the log has all results. Closes ``sides``."""
     try:
         await fill(sides.source, workload)
         await read_through(sides.source, workload)

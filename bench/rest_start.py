@@ -1,8 +1,8 @@
 """What REST costs at the start: ``python -m bench.rest_start``; see docs/benchmarks.md.
 
-mm2py starts cold on a small topic, with its REST process and without, in pairs that take turns to be first. Measured is
+mm2py starts cold on a small topic, with and without its REST process, in pairs that take turns to be first. Measured is
 the time from the start of the process until the first record is on the target, and the CPU time until then, which other
-programs on the machine lengthen less.
+programs on the machine affect less.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stored results of a bench: runs as JSON, tables as Markdown, the chart as SVG; docs/results holds them."""
+"""The stored results of a bench in docs/results: runs as JSON, tables as Markdown, the chart as SVG."""
 
 from __future__ import annotations
 

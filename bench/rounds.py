@@ -20,7 +20,7 @@ WARM_RECORDS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run to come; rounds count from 0."""
+    """A planned run; rounds count from 0."""
 
     round: int
     workload: Workload
@@ -30,8 +30,8 @@ class Planned:
 def plan(workloads: Sequence[Workload], mirrors: Sequence[str], rounds: int) -> list[Planned]:
     """Return the runs in order. Pure.
 
-    Rounds are outermost, so that a machine that slows down slows all mirrors. Each round starts with another mirror, so
-    that none is always the first after a change of topics.
+    The loop over rounds is outermost, so that a machine that becomes slower affects all mirrors. Each round starts with
+    another mirror, so that none is always the first after a change of topics.
     """
     planned = []
     for number in range(rounds):

@@ -1,6 +1,6 @@
 """One measured run, and the file that stores runs during a bench: one JSON object a line.
 
-Its first line holds the conditions of the measurement: commit, options. Runs under other conditions are never added.
+Its first line has the conditions of the measurement: commit, options. Runs under other conditions are never added.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MEASURES: Mapping[str, Measure] = {
     # all
     "other_cpu_percent": Measure("CPU of everything else on the machine, percent of a core", "%"),
 }
-"""By its name in the results; units are powers of ten."""
+"""Measures by their name in the results; units are powers of ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Run:
     """The number of records that had to arrive."""
     measures: Mapping[str, float] = field(default_factory=dict)
     failed: str | None = None
-    """Why it did not finish, with how far it came; ``measures`` are empty then."""
+    """Why the run did not finish, and how much was copied; then ``measures`` is empty."""
     not_measured: str | None = None
-    """Why it was not tried."""
+    """Why the run was not tried."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -70,7 +70,7 @@ class Run:
 
 
 class OtherConditions(Exception):
-    """The runs that were to be resumed were measured under other conditions."""
+    """The earlier runs, which should be resumed, were measured under other conditions."""
 
 
 class RunLog:
@@ -80,9 +80,9 @@ class RunLog:
         """Open a log.
 
         Args:
-            conditions: what has to be the same for all runs in it: commit, options.
+            conditions: what must be the same for all runs in it: commit, options.
         Raises:
-            OtherConditions: they differ from those of the log that is to be resumed.
+            OtherConditions: the log to resume has other conditions.
         """
         self.path = path
         self.runs: list[Run] = []

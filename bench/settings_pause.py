@@ -2,7 +2,7 @@
 
 Three workers with REST share a topic that gets a few records a second in each partition. Quiet windows take turns with
 equally long ones in which a setting is changed over the REST of one worker. Measured is the longest time without a
-newer record on the target, of each partition in each window, and how soon all workers have applied the change.
+newer record on the target, for each partition in each window, and how soon all workers have applied the change.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def window_measures(
     """Return the longest gap of each partition in a window, and that of the writer. Pure.
 
     Args:
-        times_s: of each partition, when newer records arrived.
+        times_s: for each partition, when newer records arrived.
         writer_s: when the writer wrote to all of them.
     """
     gaps = {f"gap-{number}": longest_gap_s(times, *window) for number, times in times_s.items()}
@@ -137,7 +137,7 @@ class Scene:
         next(islice(self._changes, rounds, rounds), None)
 
     def window(self, window_s: float, act: Callable[[], dict[str, float]] = dict) -> dict[str, float]:
-        """Let something happen at the begin of a window, and return the measures of the whole window."""
+        """Call ``act`` at the begin of a window, and return the measures of the whole window."""
         begun_s = time.monotonic()
         busy_s, ours_s = machine_busy_s(), cpu_s(os.getpid())
         measures = act()
@@ -151,7 +151,7 @@ class Scene:
     def change(self) -> dict[str, float]:
         """Change the next setting; return how long it took from the request until all workers had applied it.
 
-        Raises: AssertionError: the worker refused it, or not all have applied it ``DEADLINE_S`` later.
+        Raises: AssertionError: the worker refused it, or not all workers have applied it ``DEADLINE_S`` later.
         """
         name, value = next(self._changes)
         asked_s = time.monotonic()

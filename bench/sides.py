@@ -1,8 +1,8 @@
 """The two clusters of a bench, and what a bench needs of them: topics, ends of partitions, CPU of the brokers.
 
-Kafka's defaults apply, with the JVM flags of its start script, except for the starter's own small defaults (few
-partitions of internal topics, no delay before a group's first rebalance) and a second instead of a minute before the
-files of a deleted topic are removed. All of that is the same for every mirror, or saves MirrorMaker 2 a wait.
+Brokers have Kafka's defaults, with the JVM flags of its start script. Exceptions are the starter's own small defaults
+(few partitions of internal topics, no delay before a group's first rebalance), and that the files of a deleted topic
+are removed after a second, not a minute. These are the same for every mirror, or save MirrorMaker 2 a wait.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Side:
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def cpu_s(self) -> float:
-        """CPU seconds of the broker so far."""
+        """Return the CPU seconds of the broker so far."""
         return cpu_s(self.cluster.brokers[0].pid)
 
     async def create(self, topic: str, partitions: int, configs: dict[str, str] | None = None) -> None:
@@ -65,11 +65,11 @@ class Side:
                 await asyncio.sleep(0.05)
 
     def topics(self) -> list[str]:
-        """Return all topics but Kafka's own."""
+        """Return all topics except Kafka's own."""
         return [name for name in self._admin.list_topics(timeout=ANSWER_S).topics if not name.startswith("__")]
 
     def delete_all_but(self, kept: Sequence[str]) -> None:
-        """Delete what a mirror left, and wait until the broker no longer names it."""
+        """Delete the topics that a mirror left, and wait until the broker no longer lists them."""
         left = [name for name in self.topics() if name not in kept]
         if left:
             for deleted in self._admin.delete_topics(left, operation_timeout=ANSWER_S).values():
@@ -81,7 +81,7 @@ class Side:
             time.sleep(0.1)
 
     async def ends(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
-        """Return the next offset of each partition; 0 while there is no such topic."""
+        """Return the next offset of each partition; 0 while the topic does not exist."""
         answers = await list_offsets(self.brokers, {(topic, number): self.broker for number in partitions}, LATEST)
         return {number: 0 if answer.error_code else answer.offset for (_, number), answer in answers.items()}
 
@@ -94,7 +94,7 @@ class Sides:
     """Where mirrors run; None: on this machine."""
 
     def wait_until_quiet(self) -> None:
-        """Wait until both brokers have finished with the previous run; only for a while, others may use the machine."""
+        """Wait until both brokers have finished with the previous run, for at most ``QUIET_DEADLINE_S``."""
         deadline_s = time.monotonic() + QUIET_DEADLINE_S
         while time.monotonic() < deadline_s:
             before_s = self.source.cpu_s() + self.target.cpu_s()
@@ -116,8 +116,8 @@ def bench_clusters(
     """Start a source and a target cluster of one broker each.
 
     Args:
-        settings: are added to the brokers'.
-        networks: where the source and the target live; None: on this machine.
+        settings: further settings of the brokers.
+        networks: where the source and the target run; None: on this machine.
     """
     encryption = encryption or Encryption.none()
     clusters = [

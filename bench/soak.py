@@ -1,8 +1,8 @@
-"""``make soak``: an hour idle and half an hour at full load; memory, descriptors, threads and tasks have to stay flat.
+"""``make soak``: an hour idle and half an hour at full load; memory, descriptors, threads and tasks must stay flat.
 
-Idle are 200 partitions, which get a record each at the end to show that the flow still works. Load is written as fast
-as mm2py takes it, always with a backlog, to topics with short retention, so that no disk fills; at the end both sides
-must have the same number of records, and the same last ones.
+In the idle phase 200 partitions get no records until the end; then each gets one, to show that the flow still works. In
+the load phase records are written as fast as mm2py copies them, always with a backlog, to topics with short retention,
+so that no disk fills. At the end both sides must have the same ends and the same last records.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Watched:
         self._tasks_path = tasks_path
 
     async def watch(self) -> None:
-        """Sample until the time is over.
+        """Take samples until the time is over.
 
         Raises:
-            RunFailed: it ended.
+            RunFailed: mm2py ended.
         """
         pause_s = min(LONGEST_PAUSE_S, self.seconds / SAMPLES)
         end_s = time.monotonic() + self.seconds
@@ -94,7 +94,7 @@ async def idle(sides: Sides, minutes: float, directory: Path) -> Phase:
     """Let mm2py idle.
 
     Raises:
-        RunFailed: it ended, or the records written at the end do not arrive.
+        RunFailed: mm2py ended, or the records written at the end do not arrive.
     """
     await fill(sides.source, IDLE)
     tasks_path = directory / "idle.tasks"
@@ -113,7 +113,7 @@ async def load(sides: Sides, minutes: float, directory: Path) -> Phase:
     """Keep mm2py busy.
 
     Raises:
-        RunFailed: it ended, did not catch up, or the copy differs.
+        RunFailed: mm2py ended, or did not catch up.
     """
     await sides.source.create(LOAD.topic, LOAD.partitions, LITTLE_KEPT)
     tasks_path = directory / "load.tasks"
@@ -186,7 +186,7 @@ async def soak(sides: Sides, options: argparse.Namespace, directory: Path) -> li
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the soak. The exit code is 1 if anything grew, or copying failed."""
+    """Run the soak. The exit code is 1 if a measure grew, or copying failed."""
     parser = argparse.ArgumentParser(prog="make soak", description="mm2py for a long time: does anything grow?")
     parser.add_argument("--idle-minutes", type=float, default=60.0)
     parser.add_argument("--load-minutes", type=float, default=30.0)

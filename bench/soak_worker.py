@@ -1,4 +1,4 @@
-"""mm2py with one more task, which records the number of asyncio tasks.
+"""mm2py with one more task, which writes the number of asyncio tasks to a file.
 
     python -m bench.soak_worker OUT FILE
 
@@ -28,7 +28,7 @@ async def count_tasks(path: Path) -> None:
 
 
 def main() -> None:
-    """Run the command with the arguments after the first."""
+    """Run mm2py with the arguments after the first."""
     path = Path(sys.argv.pop(1))
     run_worker = cli.run_worker
 

@@ -1,7 +1,8 @@
 """The cost of fence and stored positions while no fault happens: ``python -m bench.steady``; see docs/benchmarks.md.
 
-The same copy, by mm2py and by mm2py without them (``bench.without_fence``), in pairs with alternating order. CPU
-seconds per million records are compared within each pair; a slow drift of the machine affects both runs of a pair.
+The same records are copied by mm2py and by mm2py without both (``bench.without_fence``), in pairs with alternating
+order. CPU seconds per million records are compared within each pair; a slow drift of the machine affects both runs of a
+pair.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ RESULTS: Final = ROOT / "docs" / "results"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The result of one measure, in percent of the CPU without."""
+    """The cost in one measure, in percent of the value without fence and positions."""
 
     median: float
     low: float
@@ -56,9 +57,9 @@ class Cost:
 
 
 def cost(pairs: Sequence[tuple[float, float]]) -> Cost:
-    """Return the cost that pairs of (with, without) show. Pure.
+    """Return the cost, from pairs of (with, without). Pure.
 
-    The interval is that of the order statistics of the pairs: no shape of the noise is assumed.
+    The interval comes from the order statistics of the pairs, which assume no shape of the noise.
     """
     percents = sorted((mine / bare - 1) * 100 for mine, bare in pairs)
     count = len(percents)

@@ -1,8 +1,8 @@
-"""Medians, spreads and ratios over the rounds of a bench, and whether the goals hold. Pure.
+"""Medians, spreads and ratios over the rounds of a bench, and whether the goals are reached. Pure.
 
 A ratio says how many times better mm2py is, for every kind of measure: 12 for a twelfth of the CPU. Of the two ways to
-run MirrorMaker 2 the better one counts, separately for each measure. Shown values are rounded against mm2py; judged
-ones are not rounded.
+run MirrorMaker 2 the better one counts, separately for each measure. Shown values are rounded against mm2py; values are
+judged before rounding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.runs import MEASURES, Run
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of one measure over the rounds."""
+    """The spread of one measure over the rounds."""
 
     median: float
     lowest: float
@@ -63,7 +63,7 @@ GOALS: Final = (
     *_goals("one_partition", speed=2, cpu=10),
     Goal("latency", "p99_ms", times_better=1),
 )
-"""CPU per record is judged twice, with the start-up and without: either one alone would favour one mirror."""
+"""CPU per record is judged twice, with and without the start: each of them alone would favour one mirror."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Summary:
         return Spread(statistics.median(values), min(values), max(values)) if values else None
 
     def better_mm2(self, workload: str, measure: str) -> str | None:
-        """Return which way of running MirrorMaker 2 has the better median; None if none finished."""
+        """Return the way of running MirrorMaker 2 with the better median; None if none finished."""
         spreads = {mirror: self.spread(workload, mirror, measure) for mirror in MM2}
         medians = {mirror: spread.median for mirror, spread in spreads.items() if spread is not None}
         if not medians:
@@ -123,7 +123,7 @@ class Summary:
         return self.ratio(workload, measure, FRANZ_GO)
 
     def verdict(self, goal: Goal) -> Verdict:
-        """Judge one goal. A failed run of mm2py is a miss, whatever the results of the others."""
+        """Judge one goal. If a run of mm2py failed, the goal is missed, whatever the other results are."""
         other = self.better_mm2(goal.workload, goal.measure)
         ours = self.spread(goal.workload, MM2PY, goal.measure)
         theirs = None if other is None else self.spread(goal.workload, other, goal.measure)
@@ -156,7 +156,7 @@ def shown_ratio(ratio: float) -> str:
 
 
 def shown(measure: str, value: float, *, ours: bool) -> str:
-    """Return a value with three significant digits: mm2py's rounded to the worse side, that of others to the better."""
+    """Return a value with three significant digits: mm2py's is rounded to the worse side, others' to the better."""
     if value <= 0:
         return f"{value:g}"
     step = 10.0 ** (math.floor(math.log10(value)) - 2)

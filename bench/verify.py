@@ -1,7 +1,7 @@
 """What a verification costs an executor: ``python -m bench.verify``; see docs/benchmarks.md.
 
-Two clusters of one node hold the same records. This process compares them as a Spark task does, without Spark. Measured
-are the bytes of the source and its records for each CPU second of this process; both sides are read for that.
+Two clusters of one node have the same records. This process compares them as a Spark task does, without Spark. Measured
+are the source's bytes and records for each CPU second of this process, which reads both sides.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tests.cluster.kafka_client import create_topic
 from tests.cluster.raw_batches import append_rows
 
 TOTAL_BYTES: Final = 256 << 20
-"""Of each side, before compression."""
+"""Bytes on each side, before compression."""
 VALUES: Final = 997
 GOAL_MB: Final = 300
 GOAL_RECORDS: Final = 300_000
@@ -48,12 +48,12 @@ GOAL_RECORDS: Final = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is compared."""
+    """The shape of the compared batches."""
 
     title: str
     value_bytes: int
     source_batch: int
-    """Records in each batch; as ``target_batch``."""
+    """Records in each batch of the source; ``target_batch``: of the target."""
     target_batch: int
     codec: Codec = Codec.NONE
     total_bytes: int = TOTAL_BYTES
@@ -64,7 +64,7 @@ class Shape:
 
     @property
     def records(self) -> int:
-        """How many there are: whole batches on both sides, whole leaves."""
+        """The number of records: whole batches on both sides, and whole leaves."""
         step = self.source_batch * self.target_batch * 8
         return max(self.total_bytes // (self.value_bytes + 20) // step, 1) * step
 
@@ -91,13 +91,13 @@ def batches(shape: Shape, size: int) -> Iterator[bytes]:
 
 
 def fill(cluster: KafkaCluster, topic: str, shape: Shape, size: int) -> None:
-    """Make a topic with all records."""
+    """Create a topic with all records."""
     create_topic(cluster, topic, 1, {"retention.ms": "-1", "max.message.bytes": "2000000"})
     append_rows(cluster, topic, ({0: batch} for batch in batches(shape, size)))
 
 
 async def measure(shape: Shape, topic: str, clusters: Sequence[KafkaCluster]) -> dict[str, float]:
-    """Compare both topics once. Returns what a CPU second does."""
+    """Compare both topics once. Returns how much is compared in a CPU second."""
     rng = random.Random(1)
     brokers = []
     for name, cluster in zip("AB", clusters, strict=True):
@@ -151,7 +151,7 @@ def report(runs: Sequence[Run], facts: Facts) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure all shapes in turn, and print what a CPU second does."""
+    """Measure all shapes in turn, and print how much is compared in a CPU second."""
     parser = argparse.ArgumentParser(prog="python -m bench.verify", description="What a verification costs.")
     parser.add_argument("--rounds", type=int, default=8)
     add_arguments(parser, "verify")

@@ -1,7 +1,7 @@
 """mm2py without fence and stored positions, to measure what they cost: ``python -m bench.without_fence FILE``.
 
-They can be switched off only here. It copies under a plain producer id that cannot be fenced, announces no incarnation,
-keeps no transactional id alive, and stores no position. Everything else is mm2py's own.
+They can be switched off only here. This mm2py copies with a plain producer id that cannot be fenced, announces no
+incarnation, keeps no transactional id alive, and stores no position. Everything else is mm2py's own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mm2py_connectors.source.task.position_keeper import PositionKeeper
 
 
 def _store_nothing(keeper: PositionKeeper, _: asyncio.TaskGroup) -> float:
-    """Replaces ``PositionKeeper._begin_writes``: tells each waiter that its position is stored."""
+    """Replace ``PositionKeeper._begin_writes``: report to each waiting partition that its position is stored."""
     starting, keeper._starting = keeper._starting, {}
     for part in starting:
         part.tell(PositionStored(part.copier.identity))
@@ -36,7 +36,7 @@ def leave_out() -> None:
         return await start(incarnation)
 
     async def nothing(*_: Any) -> None:
-        """No previous producer is looked up, and none is announced."""
+        """Look up no previous producer, and announce none."""
 
     async def for_ever(_: KeepAlive) -> None:
         await asyncio.Event().wait()

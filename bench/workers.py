@@ -1,8 +1,8 @@
 """How much more several workers of one machine copy than one: ``python -m bench.workers``; see docs/benchmarks.md.
 
 The same backlog is copied by ``mm2py --workers`` 1, 2 and 4, alternately, round after round. All start cold, so each
-run begins with an election and with partitions that move to workers which start later. The steady state counts from the
-moment when the control log assigns partitions to every worker and none waits for a release.
+run begins with an election, and partitions move to the workers that start later. The steady state begins when the
+control log assigns partitions to every worker and none waits for a release.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def order_of(number: int, counts: Sequence[int]) -> list[int]:
 
 
 def steady_measures(workload: Workload, readings: Sequence[Reading], from_s: float, last: Reading) -> dict[str, float]:
-    """Return the measures from a moment on; empty if the copy was complete by then. Pure.
+    """Return the measures from ``from_s`` on; empty if the copy was complete before. Pure.
 
     Args:
-        readings: in order, ``from_s`` and their ``at_s`` by the same clock.
+        readings: in order; ``from_s`` and their ``at_s`` are of the same clock.
     """
     first = next((each for each in readings if each.at_s >= from_s and each.copied > 0), last)
     copied, took_s = last.copied - first.copied, last.at_s - first.at_s
@@ -148,7 +148,7 @@ def _cell(values: Sequence[float], form: str) -> str:
 async def measure_workers(
     sides: Sides, cluster: KafkaCluster, workload: Workload, count: int, *, number: int, deadline_s: float
 ) -> Run:
-    """Let so many workers copy the topic, cold, and return the measures."""
+    """Let ``count`` workers copy the topic from a cold start, and return the measures."""
     options = Options(module=("mm2py", "--workers", str(count)), settings={"tasks.max": str(count)})
     launch = Launch(MM2PY, workload, f"{number}x{count}", options)
     readings: list[Reading] = []
@@ -166,7 +166,7 @@ async def measure_workers(
                     sides, launch, mirror, workload.records, deadline_s=deadline_s, note=note
                 )
                 peaks_mb = each_peak_mb(mirror.pid)
-                # Its "steady" measures start with the first record, when most workers have not started yet.
+                # Its "steady" measures would start with the first record, when most workers have not started yet.
                 measures = copy_measures(workload, before, first, last, sum(peaks_mb))
                 measures = {
                     name: value

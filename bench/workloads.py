@@ -1,7 +1,7 @@
-"""What is copied: the shape and the size of each source topic. Pure.
+"""Workloads: the shape and the size of each source topic. Pure.
 
-A *copy* workload is complete before a mirror starts; its catching up is measured. A *paced* workload is written while a
-warm mirror runs; its latency is measured, and the cost of standing by.
+A *copy* workload is complete before a mirror starts; the speed of the mirror is measured. A *paced* workload is written
+while a warm mirror runs; its latency is measured, and the mirror's cost at this pace.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Shape:
     records_per_batch: int
     codec: Codec = Codec.NONE
     is_uneven: bool = False
-    """The values of a batch are a quarter, half, once or 2.25 times as long, as chance has it. The mean stays."""
+    """The values of a batch have 0.25, 0.5, 1 or 2.25 times the length, at random. The mean stays the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One source topic; several workloads may read the same."""
+    """One source topic. Several workloads may use the same topic."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class Workload:
         return self.shape.value_bytes
 
     def with_records(self, records: int) -> Workload:
-        """Return this workload with that many records at least: as many as fill whole batches in every partition."""
+        """Return this workload with at least this many records, which fill whole batches in every partition."""
         row = self.shape.records_per_batch * self.partitions
         return replace(self, records=-(-records // row) * row)
 
@@ -55,9 +55,9 @@ class Pace:
 
     per_second: int
     active_partitions: int
-    """The first so many partitions get the records in rotation; the others stay as they are."""
+    """How many partitions, from the first on, get the records in rotation; the others get none."""
     settle_s: float
-    """Not counted: the time from when the mirror has caught up and the pace starts."""
+    """The time after the pace starts that is not counted."""
     measured_s: float
 
 

@@ -14,7 +14,7 @@ def run() -> NoReturn:
 
     try:
         from mm2py.cli.main import main  # noqa: PLC0415  (takes half a second)
-    except ConfigError as error:  # MM2PY_NATIVE asks for what there is not
+    except ConfigError as error:  # MM2PY_NATIVE requires the core, which is missing, or is wrong
         sys.stderr.write(f"mm2py: {error}\n")
         sys.exit(2)
     gc.freeze()

@@ -12,7 +12,7 @@ _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class Clock(Protocol):
     """``monotonic`` for intervals, in seconds; ``wall_ms`` for timestamps that others read, in epoch milliseconds.
 
-    ``boottime`` is for intervals in which the machine may have been suspended: it goes on meanwhile, where it can.
+    ``boottime`` is for intervals in which the machine may have been suspended: it goes on meanwhile, if the system can.
     """
 
     def monotonic(self) -> float: ...

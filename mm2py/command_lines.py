@@ -1,8 +1,8 @@
-"""The file in command lines that texts advise: ``mm2py gaps FILE accept``. Pure.
+"""Puts the reader's settings file into commands that texts advise, such as ``mm2py gaps FILE accept``. Pure.
 
-A text is made by one worker, and read elsewhere: in its log, in the status, over REST. So it says ``FILE``, and what
-shows it to a reader whose file is known puts that in. Where only another file will do, it says whose: the path of that
-one is not known here.
+A worker makes a text that is read elsewhere: in its log, in the status, over REST. So the text says ``FILE``, and the
+code that shows it puts the reader's file in, if this file is known. If a command needs the file of another group, the
+text names that group, because the path of its file is not known here.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def with_file(text: str, file: str) -> str:
 
 
 def for_group(text: str, other: str) -> str:
-    """Return a text that names the file of another group in commands which only the group that runs the flow may give.
+    """Return a text that names another group's file in the commands that only the group which runs the flow may use.
 
-    These store settings, or start a worker. The others only read, or ask the workers for something.
+    These commands store settings, or start a worker. The other commands only read, or ask the workers for something.
 
     Args:
         other: the group that runs the flow; empty: it is the reader's own.

@@ -1,8 +1,8 @@
-"""The compiled core: which code looks at batches, the package ``mm2py-native`` or the pure modules alone.
+"""The compiled core: decides which code looks at batches, the package ``mm2py-native`` or the pure modules alone.
 
 The pure modules are the specification, and they run wherever the package is not installed. The core does the same
-faster for batches that are laid out as every writer does it, and leaves all others to them. ``MM2PY_NATIVE=0`` turns it
-off; ``MM2PY_NATIVE=require`` fails without it. This module is the only place where that is decided.
+faster for batches with the usual layout, and leaves all others to the pure modules. ``MM2PY_NATIVE=0`` turns the core
+off; ``MM2PY_NATIVE=require`` fails without it. Only this module decides that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class WalkRules(NamedTuple):
-    """What a walk asks of a batch. The names are those of the planner."""
+    """What a walk requires of a batch. The names are those of the planner."""
 
     passed_from: int
     """The source offset from which on batches may pass."""
@@ -39,7 +39,7 @@ class WalkRules(NamedTuple):
 
 
 class WalkedGroup(NamedTuple):
-    """Batches that follow each other in the read and may become one. Behind it stands the end of the walk."""
+    """Batches that follow each other in the read and may become one. The walk ended after them."""
 
     begin: int
     batch_count: int
@@ -47,7 +47,7 @@ class WalkedGroup(NamedTuple):
     next_offset: int
     leader_epoch: int
     jumps: bytes
-    """As of ``Outgoing``, for ``array("q")``."""
+    """As in ``Outgoing``, for ``array("q")``."""
 
 
 class Core(Protocol):
@@ -59,7 +59,7 @@ class Core(Protocol):
         """Check the batches from ``position`` on and decide by their headers, up to one that Python must look at.
 
         Args:
-            log_offset: where the batch before ended; no offset lies below.
+            log_offset: where the previous batch ended; no offset is lower.
         Returns:
             Where it ended, where the last batch ended, whether transactional data was seen, whether the batch at the
             end only has to begin another group, rows, and a ``WalkedGroup`` or None. A row is seven numbers for each
@@ -135,7 +135,7 @@ def choose(environment: Mapping[str, str], load: Callable[[str], Any] = importli
 
     Raises:
         CoreRequired: the environment asks for the core, and it cannot be used.
-        ConfigError: the environment asks for something that there is not.
+        ConfigError: the variable has a value that does not exist.
     """
     wish = environment.get(VARIABLE, "")
     if wish not in ("", "0", "1", "require"):

@@ -1,4 +1,4 @@
-"""What each connector of a flow can do, and how it tells the flow's status. MirrorMaker 2 has the same three."""
+"""The interface of a flow's connectors, and the status that they report. MirrorMaker 2 has the same three."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class FlowStatus:
     topics: tuple[TopicStatus, ...]
     refused: dict[str, str]
     positions_unstored_s: float = 0.0
-    """How long the oldest change of a position has waited to be stored: after a crash so much is reconciled."""
+    """How long the oldest change of a position has waited to be stored: after a crash this much is reconciled."""
     positions_problem: str = ""
-    """Which positions cannot be stored for a while now, and why; empty if all can."""
+    """Which positions could not be stored for a while, and why; empty if all can."""
     heartbeat_age_s: float | None = None
     """The age of the last heartbeat that was copied, by this machine's clock; None if none was seen."""
     path_latency_ms: float | None = None
@@ -65,7 +65,7 @@ class FlowStatus:
 
 @dataclass(frozen=True, slots=True)
 class PathStatus:
-    """The path's part of a flow's status; see there."""
+    """The path's part of a flow's status; see ``FlowStatus``."""
 
     heartbeat_age_s: float | None
     path_latency_ms: float | None

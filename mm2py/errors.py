@@ -1,6 +1,6 @@
 """What mm2py raises on purpose, and task groups that raise it as it is.
 
-Each error says what to do; each class stands for one reaction.
+Each error says what to do; there is one class for each reaction.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ class Mm2Error(Exception):
 
     retriable: bool = False
     is_mended_over_rest: bool = False
-    """The way out leads over REST: a worker whose flows are all refused runs on, so that REST answers."""
+    """The remedy needs REST: a worker whose flows are all refused keeps running, so that REST answers."""
 
     def __init__(self, what: str, *, remedy: str) -> None:
         super().__init__(f"{what} {remedy}".strip())

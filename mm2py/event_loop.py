@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes event loops: uvloop's are faster; None on platforms that it does not support."""
+    """Return a function that makes event loops of uvloop, which are faster; None where uvloop is not supported."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:

@@ -45,7 +45,7 @@ class Flow:
 
 
 def check_quoted(text: str) -> None:
-    """Look whether a command's argument may be the beginning of a flow that was not quoted.
+    """Check whether a command's argument may be the beginning of a flow that was not quoted.
 
     Raises:
         ConfigError: it ends where the shell would have taken ``>`` for a redirection.

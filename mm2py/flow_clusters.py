@@ -1,6 +1,6 @@
-"""The clusters of a flow, for what is no worker: commands, the REST process, tasks of Spark.
+"""Connections to the clusters of a flow for processes that are no workers: commands, REST, tasks of Spark.
 
-A worker connects by ``mm2py/cli/main.py``, which also watches its connections.
+A worker connects through ``mm2py/cli/main.py``, which also watches its connections.
 """
 
 from __future__ import annotations

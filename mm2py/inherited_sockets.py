@@ -1,4 +1,4 @@
-"""Sockets that a process opens, and that the process which it starts serves: a worker's for REST."""
+"""Sockets that one process opens and a process started by it serves, such as a worker's sockets for REST."""
 
 from __future__ import annotations
 

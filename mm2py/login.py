@@ -1,4 +1,4 @@
-"""Under which name, and on which machine, this process runs: so an operator who changes something is named."""
+"""The user and the machine of this process, so that a change names the operator who made it."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def host_name() -> str:
 
 
 def author_here(reason: str = "") -> Author:
-    """Return the user of this process, as one who changes something."""
+    """Return the user of this process, as the author of a change."""
     return Author(login_name(), host_name(), reason)

@@ -1,6 +1,6 @@
-"""Logging: structured, one event a line, as text or JSON; trouble that lasts is said once, and so is its end.
+"""Logging: structured, one event a line, as text or JSON; a lasting problem is logged once, and so is its end.
 
-A person reads text on a terminal: there a line is short and coloured, and what to do stands on a line of its own.
+A person reads text on a terminal: there a line is short and coloured, and the remedy is on a line of its own.
 JSON, and text in a file or a pipe, have every field in full.
 
 Keys are the field's words; secrets are never passed in.
@@ -23,16 +23,16 @@ from mm2py.errors import Mm2Error
 LogFormat = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")
 CONNECT_LEVELS: Final = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}
-"""The same by the names of Kafka Connect."""
+"""The same levels by the names of Kafka Connect."""
 
 
 _COLOURS: Final = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
 _FIRST: Final = ("flow", "topic", "partition", "connector", "why")
 """The fields that people look for, in this order."""
 LINE_CHARS: Final = 200
-"""About so long is a line on a terminal: its last field may make it longer."""
+"""The approximate length of a line on a terminal; its last field may make it longer."""
 VALUE_CHARS: Final = 160
-"""Of one value on a terminal; the remedy is shown whole."""
+"""The most characters of one value on a terminal; the remedy is shown whole."""
 
 
 def _one_line(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -55,7 +55,7 @@ def _text_line(_: WrappedLogger, __: str, event: EventDict) -> str:
 
 
 def _terminal_lines(*, coloured: bool) -> Processor:
-    """Return what makes of an event a short line, and one more for what to do."""
+    """Return the processor that makes a short line of an event, and one more for the remedy."""
 
     def paint(text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if coloured else text
@@ -90,7 +90,7 @@ def _quoted(value: Any) -> str:
 
 
 def _naming(file: str) -> Processor:
-    """Return what puts the file of this process into the commands that its lines advise."""
+    """Return the processor that puts the file of this process into the commands that its lines advise."""
 
     def name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         return {key: with_file(value, file) if isinstance(value, str) else value for key, value in event.items()}
@@ -101,7 +101,7 @@ def _naming(file: str) -> Processor:
 def make_logger(
     level: str, log_format: LogFormat, stream: TextIO | None = None, *, file: str = FILE
 ) -> FilteringBoundLogger:
-    """Return the process's logger; each flow binds its name to it. ``NO_COLOR`` in the environment is heeded.
+    """Return the process's logger; each flow binds its name to it. ``NO_COLOR`` in the environment turns colours off.
 
     Args:
         file: the settings file of the process, as a command line takes it.
@@ -134,7 +134,7 @@ def _of_level(level: str) -> type[FilteringBoundLogger]:
 
 
 def set_level(logger: FilteringBoundLogger, level: str) -> None:
-    """Log from now on at this level, also through all loggers of the same ``make_logger``. ``level``: of ``LEVELS``."""
+    """Log at this level from now on, in all loggers of the same ``make_logger``. ``level``: one of ``LEVELS``."""
     ours: Any = type(logger.bind())
     for name, value in vars(_of_level(level)).items():
         if not name.startswith("_"):
@@ -151,10 +151,10 @@ PATIENCE_S: Final = 5.0
 
 
 class Trouble:
-    """What keeps one thing from working just now."""
+    """A failure of one thing, which is logged when it lasts, and when it is over."""
 
     def __init__(self, event: str, *, clock: Clock, log: FilteringBoundLogger, effect: str) -> None:
-        """``event`` begins the names of its log lines, as ``heartbeats``; ``effect`` says what it means meanwhile."""
+        """``event`` begins the names of its log lines, as ``heartbeats``; ``effect`` says what the failure means."""
         self._event = event
         self._effect = effect
         self._clock = clock
@@ -162,10 +162,14 @@ class Trouble:
         self._since_s: float | None = None
         self._said = ""
         self.why = ""
-        """What is wrong just now, whether it was said or not; empty while it works."""
+        """What is wrong now, whether it was logged or not; empty while it works."""
 
     def note(self, error: Mm2Error, *, at_once: bool = False) -> None:
-        """Note a failure; it is said when it lasts, ``at_once`` if waiting mends nothing, and again if it changes."""
+        """Note a failure. It is logged once, when it lasts for ``PATIENCE_S``.
+
+        Args:
+            at_once: waiting does not help. The failure is logged now, and again when its text changes.
+        """
         now_s = self._clock.monotonic()
         if self._since_s is None:
             self._since_s = now_s
@@ -177,7 +181,7 @@ class Trouble:
             self._log.warning(f"{self._event}.waiting", why=why, effect=self._effect)
 
     def over(self) -> None:
-        """Note that it works."""
+        """Note that it works again."""
         if self._said and self._since_s is not None:
             waited_s = round(self._clock.monotonic() - self._since_s, 1)
             self._log.info(f"{self._event}.back", after_s=waited_s)

@@ -11,11 +11,11 @@ _EPOCH_MS: Final = re.compile(r"[0-9]{1,15}")
 _AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _ZONE_OF_URL: Final = re.compile(r"(T[^ ]*) ([0-9]{2}:?[0-9]{2})")
 MOMENTS: Final = "24h, 7d, 2026-11-23T14:00Z, or milliseconds since 1970"
-"""Examples of all that is understood."""
+"""Examples of all accepted forms."""
 
 
 def age_or_iso_ms(text: str, now_ms: int) -> int | None:
-    """Return the epoch milliseconds of ``24h`` (so long ago), or of an ISO 8601 time; None: it is neither.
+    """Return the epoch milliseconds of ``24h`` (this long ago), or of an ISO 8601 time; None: it is neither.
 
     A time without a zone is UTC. In a URL ``+`` is a blank, also that of a zone.
     """
@@ -30,7 +30,7 @@ def age_or_iso_ms(text: str, now_ms: int) -> int | None:
 
 
 def moment_ms(text: str, now_ms: int) -> int | None:
-    """Return the epoch milliseconds that a text means: as ``age_or_iso_ms``, or the number itself; None: none."""
+    """Return the epoch milliseconds that a text means: as ``age_or_iso_ms``, or the number itself; None: no time."""
     return int(text) if _EPOCH_MS.fullmatch(text) else age_or_iso_ms(text, now_ms)
 
 

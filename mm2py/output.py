@@ -73,13 +73,13 @@ class TerminalLine:
             self._write(printable(text))
 
     def clear(self) -> None:
-        """Remove the line: what is printed next stands in its place."""
+        """Remove the line: what is printed next takes its place."""
         if self._width:
             self._write("")
             sys.stderr.write("\r")
 
     def keep(self) -> None:
-        """Leave the line as it is: what is printed next stands below it."""
+        """Leave the line as it is: what is printed next goes below it."""
         if self._width:
             sys.stderr.write("\n")
             sys.stderr.flush()

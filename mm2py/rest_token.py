@@ -1,7 +1,7 @@
 """The token that lets a user of this machine change things over REST: a file that only its owner can read.
 
 Where ``rest.users.file`` names no users, each worker asks for this token. All workers that run as one user of one
-machine share the file: the first one makes it. It is read again for each request, so a deleted file is made anew.
+machine share the file: the first one makes it. It is read again for each request, so a deleted file is made again.
 Kafka Connect has nothing like it.
 """
 
@@ -91,8 +91,8 @@ def read_token(path: Path) -> Secret:
 def token_at(path: Path) -> Secret:
     """Return the token. Make it if it is not there, in a folder that only we may enter.
 
-    Two workers start at once: the file gets its name when its content is whole, so neither reads half a token. The
-    second one finds that the name is taken, and reads what the first one has written.
+    The story: two workers start at once. The file gets its name when its content is whole, so neither reads half a
+    token. The second worker finds that the name is taken, and reads what the first one has written.
 
     Raises:
         TokenUnusable: it cannot be made here, or what is here cannot be trusted.

@@ -124,13 +124,13 @@ _MADE_LIKE_A_KEY = re.compile(r"[\w.$> -]+")
 
 
 def may_hold_secret(key: str) -> bool:
-    """True if the value of this key is never to be shown; names of converters and endpoints are let through."""
+    """Return whether the value of this key must never be shown; names of converters and endpoints may be shown."""
     name = re.sub(r"(?:^|\.)(?:key|value)\.(?:converter|serializer|deserializer)(?:\.|$)", ".", key)
     return bool(_SECRET.search(name) or _SECRET_PART.search(name))
 
 
 def may_be_address(key: str) -> bool:
-    """True if the name of this key says that its value is where something is to be found."""
+    """Return whether the name of this key says that its value is an address or a path."""
     return _ADDRESS.search(key) is not None
 
 
@@ -139,7 +139,7 @@ def setting_within(value: str) -> str:
 
     The story: ``topics = orders, \\`` was the first line of three; the others were taken out. Now the line of a
     password belongs to the topics, and even ``#`` before it does not help. A topic called ``password-resets`` is no
-    setting, nor is ``x(?=.*token)``: there has to be a name with a value behind it. A blank sets a value, too, as in
+    setting, nor is ``x(?=.*token)``: there has to be a name with a value after it. A blank sets a value, too, as in
     ``A.password hunter2``; without a dot in the name these are two words.
     """
     for found in _NAME_AND_MORE.finditer(_WEB_ADDRESS.sub("", value)):
@@ -158,19 +158,19 @@ def setting_within(value: str) -> str:
 def may_show_unknown_key(key: str, value: str) -> bool:
     """Return whether a key that mm2py does not know may be shown.
 
-    A key without a value may be a piece of the value before it: a blank behind the backslash that should continue a
+    A key without a value may be a piece of the value before it: a blank after the backslash that should continue a
     line makes the rest of a password a key. So may one that is not made like a key.
     """
     return bool(value) and _MADE_LIKE_A_KEY.fullmatch(key) is not None and not _KEY_MATERIAL.search(key)
 
 
 def shown_unknown_key(key: str, value: str) -> str:
-    """Return a key that mm2py does not know as it may stand in one line of a log."""
+    """Return a key that mm2py does not know as one line of a log may have it."""
     return shown_key(key) if may_show_unknown_key(key, value) else _NOT_SHOWN
 
 
 def shown_key(key: str) -> str:
-    """Return a key as it may stand in one line of a log. Of one that is not known see ``shown_unknown_key``."""
+    """Return a key as one line of a log may have it. For an unknown key see ``shown_unknown_key``."""
     if _KEY_MATERIAL.search(key):
         return _NOT_SHOWN
     text = printable(key)
@@ -181,7 +181,7 @@ def shown_name(text: str) -> str:
     """Return a name out of a request, such as that of a topic, in a form that an answer or a log may repeat.
 
     The story: a script puts a token where the name of a connector belongs. The answer that there is no such connector,
-    and what is kept of who asked for what, would hold the token.
+    and the record of the request, would hold the token.
     """
     if _KEY_MATERIAL.search(text):
         return "[a name that is not shown, because it may be a secret]"
@@ -195,15 +195,15 @@ def printable(text: str) -> str:
 
 
 def is_hidden(key: str, value: str) -> bool:
-    """Whether a value is never to be shown: by its key, or because another setting may be within."""
+    """Return whether a value must never be shown: by its key, or because it may contain another setting."""
     return may_hold_secret(key) or bool(setting_within(value))
 
 
 def shown_value(key: str, value: str, *, most: int | None = VALUE_SHOWN_MAX) -> str:
-    """Return the value as it may stand in one line of a log, in quotes; hidden if it may hold a secret.
+    """Return the value as one line of a log may have it, in quotes; hidden if it may hold a secret.
 
     Args:
-        most: of this many characters the rest is cut off; None: of none.
+        most: what follows this many characters is cut off; None: nothing is.
     """
     if is_hidden(key, value):
         return HIDDEN

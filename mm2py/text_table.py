@@ -18,7 +18,7 @@ def text_table(
     """Return the lines of a table; none without rows.
 
     Args:
-        right: the columns that stand to the right.
+        right: the columns that are aligned to the right.
         most: how many rows are shown; None: all.
         shown_by: the option that shows all.
     """
@@ -37,5 +37,5 @@ def text_table(
 
 
 def more_lines(count: int, shown_by: str = "--all") -> str:
-    """Return the line that stands for rows which are not shown."""
+    """Return the line that says how many rows are not shown."""
     return f"... and {count} more ({shown_by})"

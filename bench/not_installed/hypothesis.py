@@ -1,3 +1,3 @@
-"""Stands before the real one on the path of the mirrors that are measured: users of mm2py have no hypothesis."""
+"""Replaces hypothesis, earlier on the path, for the measured mirrors: users of mm2py have no hypothesis."""
 
 raise ImportError("hypothesis is not installed where mm2py is used")

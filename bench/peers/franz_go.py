@@ -1,4 +1,4 @@
-"""Builds the franz-go loop under ``franz/`` if Go is installed. Go's own build cache makes the second build quick."""
+"""Builds the franz-go loop in ``franz/`` if Go is installed. Go's own build cache makes the second build quick."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A long link between two data centres on one machine: the rig of ``make bench-wan`` and of tests/cluster/wan.
 
-``link`` says what the link is like, ``relay.go`` carries its packets, ``relay`` builds and runs that, ``rig`` joins
-namespaces with it. How the numbers are to be read: docs/benchmarks.md.
+``link`` describes the link, ``relay.go`` carries its packets, ``relay`` builds and runs ``relay.go``, ``rig`` joins
+namespaces with the link. docs/benchmarks.md explains the results.
 """

@@ -1,9 +1,9 @@
 """The command: ``python -m bench.wan``, or ``make bench-wan``; see docs/benchmarks.md.
 
-The source's broker is in one network namespace; the target's broker and the mirror are in another, as operators are
-told to run it (in one row the mirror is beside the source). A link of the rig joins them. The bench itself reaches both
-without delay. A copy is watched for a fixed time after its first record, because some mirrors need an hour for what
-others do in seconds.
+The source's broker is in one network namespace; the target's broker and the mirror are in another, as the documentation
+recommends (in one row the mirror is near the source). A link of the rig joins them. The bench itself reaches both
+without delay. A copy is watched for a fixed time after its first record, because some mirrors need an hour for a copy
+that takes others seconds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CATCH_UP_S: Final = 900.0
 
 
 class Arguments(argparse.Namespace):
-    """What the command line says."""
+    """The arguments of the command line."""
 
     rows: list[str]
     mirrors: list[str]
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str] | None = None) -> Arguments:
 
 
 async def measure_for(sides: Sides, launch: Launch, *, number: int, seconds: float) -> Run:
-    """Watch one mirror for so long after its first record, or until all records are there."""
+    """Watch one mirror for ``seconds`` after its first record, or until all records are copied."""
     workload = launch.workload
     try:
         with running(launch, sides, {}) as mirror:
@@ -95,7 +95,7 @@ async def _until(sides: Sides, launch: Launch, mirror: Running, records: int, se
         if mirror.exit_code is not None:
             raise RunFailed(f"ended with exit code {mirror.exit_code}; its log ends:\n{mirror.log_tail()}")
         if copied >= records or time.monotonic() > end_s:
-            return read(sides, mirror.pid, copied)  # it reads hundreds of files: not at each look
+            return read(sides, mirror.pid, copied)  # only once, because it reads hundreds of files
         await asyncio.sleep(LOOK_EVERY_S)
 
 
@@ -139,7 +139,7 @@ async def measure_row(sides: Sides, row: Row, log: RunLog, options: Arguments) -
 
 
 async def _compile(sides: Sides, launch: Launch, topics: Sequence[str]) -> None:
-    """Copy everything without delay, unmeasured: the brokers' JVMs compile meanwhile, which takes half a core."""
+    """Copy everything without delay and without measuring: the brokers' JVMs compile meanwhile and take half a core."""
     near = Sides(sides.source, sides.target)
     for number in range(COMPILE_RUNS):
         again = replace(launch, serial=f"warm{number}")
@@ -152,7 +152,7 @@ def run_row(row: Row, log: RunLog, options: Arguments) -> None:
     """Start a rig and the clusters of a row, and measure it.
 
     Raises:
-        StarterError: this machine has no rig: it takes root, ``ip`` and Go.
+        StarterError: this machine cannot have a rig, which needs root, ``ip`` and Go.
     """
 
     async def on(source: Side, target: Side, rig: Rig | None) -> None:

@@ -1,7 +1,7 @@
 """One run of a mirror that has a long backlog to copy while more keeps arriving.
 
-The backlog shrinks by what the mirror copies beyond what arrives. It is gone when the copy is no further behind than
-what arrives in a second.
+The backlog shrinks while the mirror copies more than arrives. It is gone when the copy lags by no more records than
+arrive in a second.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FIRST_S: Final = 120.0
 
 @asynccontextmanager
 async def arriving(side: Side, workload: Workload, mb_per_s: float) -> AsyncIterator[None]:
-    """While this lasts, records arrive in the topic of a workload at this rate.
+    """Write records to the topic of a workload at this rate until the block ends.
 
     Raises:
-        ExceptionGroup: the broker refused some.
+        ExceptionGroup: the broker refused records.
     """
     row = workload.partitions * workload.shape.records_per_batch
 
@@ -55,7 +55,7 @@ async def arriving(side: Side, workload: Workload, mb_per_s: float) -> AsyncIter
 async def measure_catching_up(
     sides: Sides, launch: Launch, *, number: int, arriving_mb_per_s: float, deadline_s: float
 ) -> Run:
-    """Start a mirror on a full topic in which more arrives, and watch it until the backlog is gone."""
+    """Start a mirror on a full topic while more records arrive, and watch it until the backlog is gone."""
     workload = launch.workload
     measures: dict[str, float] = {}
     failed = None
@@ -82,7 +82,7 @@ async def measure_catching_up(
 async def _until(
     sides: Sides, launch: Launch, mirror: Running, *, behind: int | None, deadline_s: float
 ) -> tuple[Reading, int]:
-    """Watch until the copy is at most so many records behind, with None until it has some, and return how many."""
+    """Watch until the copy lags by at most ``behind`` records (None: until it has any), and return the lag."""
     partitions = range(launch.workload.partitions)
     end_s = time.monotonic() + deadline_s
     while True:

@@ -1,4 +1,4 @@
-"""The picture of ``make bench-wan``: what each mirror carries over each link, and how late records are. Pure."""
+"""The picture of ``make bench-wan``: the rate of each mirror over each link, and the latency of records. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a link between two data centres is like. Pure. MirrorMaker 2 has no counterpart."""
+"""The description of a link between two data centres. Pure. MirrorMaker 2 has no counterpart."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Link:
     """A link, the same in both directions.
 
     Args:
-        round_trip_ms: the time that both directions take together, without waiting.
+        round_trip_ms: the time of both directions together, without the queue.
         megabits_per_s: millions of bits a second in each direction; 0 for no limit.
-        queue_bytes: how much may wait before each direction; what comes then is dropped. Without a rate nothing waits.
+        queue_bytes: how much may wait before each direction; further packets are dropped. Without a rate nothing waits.
         loss: the share of packets that get lost, 0 to 1.
-        jitter_ms: by how much a packet may be later, evenly distributed. Packets keep their order.
+        jitter_ms: the longest random delay of a packet, evenly distributed. Packets keep their order.
         overtaken: the share of packets that come a tenth of a round trip late, so that later ones overtake them.
-        twice: the share of packets that come twice.
+        twice: the share of packets that arrive twice.
         packet_bytes: the largest packet (MTU).
         seed: chooses what gets lost and what is late.
     """
@@ -78,7 +78,7 @@ class Counts:
 
 
 def relay_line(link: Link, cut: frozenset[Way] = frozenset()) -> str:
-    """Return the line of JSON that tells the relay to be such a link, with these directions cut."""
+    """Return the line of JSON that makes the relay behave like this link, with these directions cut."""
     return json.dumps(
         {
             "bytes_per_s": link.megabits_per_s * 1e6 / 8,
@@ -95,7 +95,7 @@ def relay_line(link: Link, cut: frozenset[Way] = frozenset()) -> str:
 
 
 def counts_of(answer: str) -> dict[Way, Counts]:
-    """Return what the relay answers."""
+    """Return the counts in an answer of the relay."""
     numbers = [int(one) for one in answer.split()]
     each = len(numbers) // len(Way)
     return {way: Counts(*numbers[way.value * each : (way.value + 1) * each]) for way in Way}

@@ -23,17 +23,17 @@ def relay_program() -> Path:
     """Return the compiled relay.
 
     Raises:
-        MissingTool: there is no Go, or it could not build.
+        MissingTool: Go is missing, or the build failed.
     """
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     return directory_made_once(cache_directory() / f"wan-relay-{digest}", _build) / "relay"
 
 
 class Relay:
-    """A running relay; both devices are its own from now on.
+    """A running relay, which owns both devices.
 
     Args:
-        devices: the files of the TUN devices of the source and of the target.
+        devices: the file descriptors of the TUN devices of the source and of the target.
     """
 
     def __init__(self, link: Link, devices: tuple[int, int]) -> None:
@@ -54,7 +54,7 @@ class Relay:
         self.counts()
 
     def change(self, link: Link | None = None, *, cut: frozenset[Way] | None = None) -> None:
-        """Be another link from now on, or with other directions cut. What is under way stays as it was timed."""
+        """Behave like another link from now on, or cut other directions. Packets under way keep their times."""
         self.link = self.link if link is None else link
         self.cut = self.cut if cut is None else cut
         self.counts()
@@ -80,7 +80,7 @@ class Relay:
         return counts_of(answer)
 
     def close(self) -> None:
-        """End it. A second call does nothing."""
+        """End the relay. A second call does nothing."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):

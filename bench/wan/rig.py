@@ -1,4 +1,4 @@
-"""Two data centres on one machine, a long link between them, and a third place that is near to both.
+"""Two data centres on one machine, a long link between them, and a third place near both.
 
 with Rig(Link(round_trip_ms=100, megabits_per_s=1000)) as rig:
     source = KafkaCluster("source", network=rig.source)
@@ -21,14 +21,14 @@ SHOWN: Final = ("tcp_congestion_control", "tcp_rmem", "tcp_wmem")
 
 
 class Rig:
-    """Namespaces ``source`` and ``target``, joined by a link; ``near`` has a wire to each, for tests and load."""
+    """Namespaces ``source`` and ``target``, joined by a link; ``near`` has a wire to both, for tests and load."""
 
     def __init__(self, link: Link) -> None:
-        """Make it.
+        """Make the namespaces and start the link.
 
         Raises:
-            MissingTool: there is no ``ip`` or no Go.
-            NoNamespaces: this takes root.
+            MissingTool: ``ip`` or Go is missing.
+            NoNamespaces: this needs root.
         """
         relay_program()
         self._places: list[Namespace] = []
@@ -52,11 +52,11 @@ class Rig:
 
     @property
     def link(self) -> Link:
-        """What the link is like now."""
+        """The present description of the link."""
         return self._relay.link
 
     def change(self, link: Link) -> None:
-        """Let the link be like this from now on; the seed stays that of the start."""
+        """Change the link; its seed stays that of the start."""
         self._relay.change(link)
 
     def cut(self, ways: frozenset[Way] = BOTH_WAYS) -> None:
@@ -72,7 +72,7 @@ class Rig:
         return self._relay.counts()
 
     def settings(self) -> dict[str, str]:
-        """Return how TCP is set in the namespaces: as the machine has it, nothing here changes that."""
+        """Return the TCP settings in the namespaces, which are those of the machine."""
         return {name: self.target.setting(name) for name in SHOWN}
 
     def close(self) -> None:

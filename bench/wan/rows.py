@@ -20,9 +20,9 @@ TITLES: Final[Mapping[str, str]] = {
 MIRRORS: Final = tuple(TITLES)
 GIGABIT: Final = 1_000.0
 JUMBO_BYTES: Final = 9000
-"""The story: carrying packets of 1,500 bytes took most of one of two cores, so it was the rig that was measured."""
+"""The story: to carry packets of 1,500 bytes took most of one of two cores, so the rig limited the results."""
 FULL_RATE: Final = "wan-12"
-"""The row whose rate over the same link is all that a mirror carries."""
+"""The row that shows the full rate of a mirror over the same link."""
 CATCH_UP_LATE_PERCENT: Final = 15.0
 
 
@@ -37,15 +37,15 @@ class Row:
     workload: Workload
     goal: str
     mirror_at_source: bool = False
-    """The mirror runs beside the source, so the target is the far side."""
+    """The mirror runs near the source, so the target is the far side."""
     beside: Workload | None = None
-    """A topic that mm2py catches up with meanwhile; other mirrors are not measured then."""
+    """A topic that mm2py catches up with meanwhile; then other mirrors are not measured."""
     arriving_mb_per_s: float = 0.0
-    """What arrives in the topic meanwhile; only mm2py is measured then, once."""
+    """The rate at which records arrive in the topic meanwhile; then only mm2py is measured, once."""
 
     @property
     def short(self) -> str:
-        """Its title without what most links have."""
+        """The title without the parts that most links share."""
         return self.title.replace(", 1 Gbit/s", "").replace("100 ms, 12 partitions, while", "while")
 
 
@@ -132,15 +132,15 @@ ROWS: Final = {
 
 
 def records_of(megabytes: float, workload: Workload) -> int:
-    """Return how many records of a workload take so many MB (10^6 bytes)."""
+    """Return how many records of a workload have this many MB (10^6 bytes)."""
     return round(megabytes * 1e6 / workload.record_bytes)
 
 
 def sized(row: Row, *, records: int, paced_s: float, backlog_minutes: float = 10.0) -> Row:
-    """Return a row with so many records in the topic; a paced one is measured for so long.
+    """Return a row with ``records`` in the topic; a paced row is measured for ``paced_s``.
 
     Args:
-        backlog_minutes: how long records have arrived when the mirror starts, in a row where more arrives.
+        backlog_minutes: how long records have arrived before the mirror starts, in a row where more arrive.
     """
     if row.arriving_mb_per_s:
         records = records_of(row.arriving_mb_per_s * 60 * backlog_minutes, row.workload)
@@ -152,7 +152,7 @@ def sized(row: Row, *, records: int, paced_s: float, backlog_minutes: float = 10
 
 
 def table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
-    """Return the medians of all runs as a table of Markdown, and what each failed run said."""
+    """Return the medians of all runs as a table of Markdown, and the reason of each failed run."""
     lines = [
         "| link | mirror | MB/s | times MM2, defaults | p50, p99 (ms) | CPU s per GB | memory (MB) | runs |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -185,7 +185,7 @@ def table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
 
 
 def _catching_up(rows: Sequence[Row], runs: Sequence[Run]) -> list[str]:
-    """Say how soon each backlog was gone, beside what the full rate over the same link allows."""
+    """Return how soon each backlog was gone, and the time that the full rate over the same link allows."""
     full = median_of([run for run in runs if (run.workload, run.mirror) == (FULL_RATE, MM2PY)], "mb_per_s")
     names = {row.name for row in rows if row.arriving_mb_per_s}
     lines = []

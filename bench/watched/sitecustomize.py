@@ -1,9 +1,9 @@
 """Measures the event loop of a process of mm2py, and its memory: Python runs this when the process starts.
 
-The process has this folder in its ``PYTHONPATH``, and a folder of its own in ``MM2PY_WATCH``. A task of the loop sleeps
-for 2 ms again and again. If the loop's thread used much processor time meanwhile, something held the loop: a line in
-``<pid>.jsonl`` has the time of day in s, and the processor time in ms. It includes what else ran within the 2 ms, so it
-is never less than the pause. When the loop has ended, a last line has the peak memory of the process in KiB.
+The process has this folder in its ``PYTHONPATH``, and an output folder in ``MM2PY_WATCH``. A task of the loop sleeps
+for 2 ms repeatedly. If the loop's thread used much processor time meanwhile, something blocked the loop: a line in
+``<pid>.jsonl`` has the time of day in s, and the processor time in ms. It includes other callbacks within the 2 ms, so
+it is never less than the pause. When the loop has ended, a last line has the peak memory of the process in KiB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _note(**fields: float) -> None:
 
 
 def _peak_kib() -> float:
-    """Return the most memory that this program had. ``getrusage`` would count what its parent had at the fork."""
+    """Return the peak memory of this program. ``getrusage`` would include the memory of its parent at the fork."""
     status = Path("/proc/self/status").read_text()
     return float(status.partition("VmHWM:")[2].split()[0])
 

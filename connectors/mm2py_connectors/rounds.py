@@ -1,6 +1,6 @@
 """A connector that works in rounds: an error is logged when it lasts, and the round is repeated.
 
-Counterpart: the scheduler of MM2's connectors, which logs all errors and goes on.
+Counterpart: the scheduler of MM2's connectors, which logs all errors and continues.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from mm2py.records.varints import CorruptBatch
 
 
 class RoundsConnector(ABC):
-    """``run`` it; ``_round`` is its work."""
+    """``run`` repeats ``_round``, which does the work."""
 
     leaves_outcome_unknown: bool = False
     """A record of it that arrives late does no harm."""
 
     def __init__(self, name: str, *, effect: str, clock: Clock, rng: random.Random, log: FilteringBoundLogger) -> None:
-        """``name`` begins the names of the log lines on what keeps it from working, ``effect`` says what that means."""
+        """``name`` begins the names of log events about problems, ``effect`` says what a problem means."""
         self._clock = clock
         self._log = log
         self._backoff = Backoff(rng, first_s=0.2, most_s=5.0)
         self._trouble = Trouble(name, clock=clock, log=log, effect=effect)
         self._stopped = asyncio.Event()
         self._ends = False
-        """No further round begins. A group of tasks (``asyncio.TaskGroup``) that is cancelled while one of its tasks
-        fails raises that task's error, and the cancelling is forgotten."""
+        """True: no further round begins. This flag is needed because a group of tasks (``asyncio.TaskGroup``) that is
+        cancelled while one of its tasks fails raises that task's error, and the cancelling is forgotten."""
 
     async def run(self) -> None:
         """Work until cancelled or drained. Cancelling may leave a request on its way."""
@@ -80,7 +80,7 @@ class RoundsConnector(ABC):
 
     @abstractmethod
     def _round_failed(self, pause_s: float) -> None:
-        """Take in that a round ended in an error, and that the next one begins after a pause."""
+        """Handle a round that ended in an error; the next one begins after a pause of ``pause_s``."""
 
 
 def _lasting_pause_s(error: Mm2Error) -> float | None:

@@ -1,4 +1,4 @@
-"""The connectors of a worker's flows, its groups, and the herder over them, joined as a configuration says.
+"""Makes the connectors of a worker's flows, its groups and its herder from a configuration.
 
 Connections, clock and randomness are passed in, so that tests run whole workers between models of clusters.
 
@@ -66,7 +66,7 @@ REFUSALS: Final = (
 
 Connect = Callable[[Flow, ClusterSettings, float], Side]
 """Opens connections to a cluster, for a flow, with a request time-out in seconds. Each call opens its own connections,
-so that a slow answer holds up only the part that asked."""
+so that a slow answer delays only the part that asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,15 @@ class WorkerContext:
 def make_herder(
     file: SettingsFile, recopies: Mapping[Flow, set[str]], context: WorkerContext, *, apply: bool = False
 ) -> Herder:
-    """Join the parts of a worker. The settings of a flow are shared by its workers; see ``docs/configuration.md``.
+    """Make a worker's herder with all its parts. Workers share a flow's settings; see ``docs/configuration.md``.
 
     Args:
         recopies: topics that may be copied once more from their start, by flow.
-        apply: all workers are to use the settings of this file.
+        apply: all workers must use the settings of this file.
     """
     configuration = file.configuration()
     run: list[FlowSettings | HeartbeatSettings] = [*configuration.flows, *configuration.heartbeats]
-    wanted = {one.flow.target for one in run}  # not where all flows are refused
+    wanted = {one.flow.target for one in run}  # no group on a target where all flows are refused
     groups = {at: _group(configuration, of, context) for at, of in configuration.groups.items() if at in wanted}
     beating = {one.flow: one for one in configuration.heartbeats}
     plans: dict[ConnectorName, ConnectorPlan] = {}
@@ -161,7 +161,7 @@ def make_herder(
 
 
 def _source_id(group: Group, flow: Flow, copying: _Copying) -> str | None:
-    """Return the id of a flow's source cluster: what its group has agreed on, else what this worker has seen."""
+    """Return the id of a flow's source cluster that its group has agreed on, else the one that this worker has seen."""
     member = group.member
     agreed = None if member is None or not member.takes_part else member.ownership(flow).source_cluster
     return agreed or copying.source_id
@@ -178,14 +178,14 @@ class _Copying:
         self._runs_for: Member | None = None
         self._ended: set[int] = set()
         self.source_id: str | None = None
-        """The id of the source cluster, when it has answered and may be this flow's."""
+        """The id of the source cluster; None until it has answered and was not refused."""
         self._unsettled: Member | None = None
-        """The last member in whose name something was sent that has no answer."""
+        """The last member under whose name a request was sent that got no answer."""
         self._sources = {settings.source_request_timeout_s: self._connect(settings.source_request_timeout_s, True)}
         self._targets = {settings.target_request_timeout_s: to}
 
     def begin(self, schedule: SourceSchedule, attempt: int) -> Connector:
-        """Return the connector of the given attempt, by the settings that count by now."""
+        """Return the connector of the given attempt, with the present settings."""
         context, settings, member = self._context, schedule.settings, schedule.member
         self._note_outcome()
         if self._running is not None and not self._running.leaves_outcome_unknown:
@@ -229,9 +229,9 @@ class _Copying:
         """Return when both clusters have answered. ``Preparation`` asks them once more for each attempt.
 
         Args:
-            show: takes what the flow waits for meanwhile, in a sentence.
-            is_first: nothing of the flow runs, so the group is told of a source that does not answer.
-        Raises: FlowRefused, if the source is the target, or another cluster than for the group's other workers.
+            show: is called with a sentence that says what the flow waits for.
+            is_first: no part of the flow runs yet, so the worker tells the group if the source does not answer.
+        Raises: FlowRefused, if the source is the target, or is another cluster than the group's other workers see.
         """
         settings, context = self._settings, self._context
         source = self._side(self._sources, settings.source_request_timeout_s, of_source=True)
@@ -245,7 +245,7 @@ class _Copying:
         self.source_id = source_id
 
     def change(self, settings: FlowSettings, parts: Collection[FlowPart]) -> None:
-        """Let parts of the running connector take new settings up."""
+        """Give new settings to parts of the running connector."""
         if self._running is not None:
             self._running.change(settings, parts)
 
@@ -259,7 +259,7 @@ class _Copying:
             self._running.restart(what.topic, what.partition)
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
-        """Whether something that was sent in the name of a member may be stored later. Nothing runs just now."""
+        """Return whether a request sent under a member's name may be stored later. Called while no connector runs."""
         self._note_outcome()
         return self._unsettled is member
 
@@ -268,7 +268,7 @@ class _Copying:
             self._unsettled = self._runs_for
 
     def _side(self, known: dict[float, Side], timeout_s: float, *, of_source: bool) -> Side:
-        """Return the connections with a time-out; new ones are opened for another time-out only."""
+        """Return the connections with this time-out; open them if there are none yet."""
         if timeout_s not in known:
             known[timeout_s] = self._connect(timeout_s, of_source)
         return known[timeout_s]
@@ -296,7 +296,7 @@ def _config_log(settings: FlowSettings, brokers: Brokers, context: WorkerContext
 
 
 def checkpoint_parts(current: CurrentSettings) -> tuple[object, ...] | None:
-    """Return what a checkpoint connector runs by, None while it is not to run. If that changes, it restarts."""
+    """Return the settings of a checkpoint connector, None while it must not run. When they change, it restarts."""
     settings = current.settings
     if settings is None or settings.checkpoints is None or not current.is_settled:
         return None
@@ -368,15 +368,15 @@ def _path(flow: Flow, to: Side, current: CurrentSettings, context: WorkerContext
 def _group(configuration: Configuration, settings: GroupSettings, context: WorkerContext) -> Group:
     """Return this worker's part in the group of one target cluster.
 
-    It has connections of its own, so what is copied never delays a heartbeat, and a client id of its own, the same in
-    all workers: a quota on copying would else delay the heartbeats as well, and the group would evict healthy workers.
+    The group has its own connections, so copying never delays a heartbeat. It also has its own client id, the same in
+    all workers: otherwise a quota on copying would delay the heartbeats too, and the group would evict healthy workers.
     """
     flows = [one for one in configuration.flows if one.flow.target == settings.target]
     beating = [one for one in configuration.heartbeats if one.flow.target == settings.target]
     first: FlowSettings | HeartbeatSettings = flows[0] if flows else beating[0]
     own = replace(
         first.target,
-        # A frozen broker that is asked who leads the control log must not hold heartbeats up for longer than a session.
+        # A frozen broker that is asked who leads the control log must not delay heartbeats for longer than a session.
         request_timeout_s=min(first.target.request_timeout_s, settings.session_timeout_s),
         client_id=f"{first.target.client_id or settings.name}|cluster",
     )
@@ -393,7 +393,7 @@ def _group(configuration: Configuration, settings: GroupSettings, context: Worke
 
 
 def remote_heartbeats(settings: FlowSettings) -> str | None:
-    """Return what a flow calls the copies of its source's heartbeats; None if it does not copy them."""
+    """Return the remote topic of the source's heartbeats; None if the flow does not copy them."""
     topic = settings.policy.heartbeats_topic()
     try:
         return settings.remote_topic(topic) if settings.replicates(topic) else None

@@ -1,7 +1,7 @@
 """The common part of every new broker of one version, made once: a formatted log directory, and a class archive.
 
-Formatting with Kafka's own StorageTool costs each node a JVM, and reading a broker's classes out of its jars costs half
-of its start. Both results are always equal, so the first broker of a version makes them for all: its formatted
+Formatting with Kafka's own StorageTool costs each node a JVM, and reading a broker's classes from its jars takes half
+of its start. Both results are the same each time, so the first broker of a version makes them for all: its formatted
 directory, in which only the ids change, and the JVM's archive of the classes that it loaded.
 """
 
@@ -54,7 +54,7 @@ def kafka_uuid() -> str:
 
 
 def with_ids(meta_properties: str, *, node_id: int, cluster_id: str) -> str:
-    """Return a ``meta.properties`` with the ids of another node; its directory gets an id of its own."""
+    """Return a ``meta.properties`` with the ids of another node, and a new id for its directory."""
     ids = {"node.id": str(node_id), "cluster.id": cluster_id, "directory.id": kafka_uuid()}
     lines = [line.partition("=") for line in meta_properties.splitlines() if not line.startswith("#")]
     return "".join(f"{key}={ids.get(key, value)}\n" for key, _, value in lines)
@@ -73,7 +73,7 @@ def boot_image(jars: Path) -> BootImage:
 
 
 def run_storage_tool(jars: Path, config_path: Path, cluster_id: str, options: Sequence[str] = ()) -> None:
-    """Format what the configuration names as its log directory with Kafka's StorageTool.
+    """Format the log directory of a configuration with Kafka's StorageTool.
 
     Raises:
         StarterError: the tool refused; the message is the tool's own.

@@ -30,11 +30,11 @@ COMPACT_AT_ONCE: Mapping[str, Setting] = {
 def all_listeners(listeners: Mapping[str, str]) -> dict[str, str]:
     """Return the listeners of a broker, name to protocol, with a plaintext one among them.
 
-    Brokers talk to each other in plaintext, and so does the starter when it asks whether they are ready: if no such
-    listener is wanted, ``INTERNAL`` is added. Under an authorizer its principal is ``User:ANONYMOUS``.
+    Brokers talk to each other in plaintext, and so does the starter when it asks whether they are ready: without a
+    plaintext listener, ``INTERNAL`` is added. With an authorizer its principal is ``User:ANONYMOUS``.
 
     Raises:
-        ValueError: no listener, or one with the name of the starter's own.
+        ValueError: there is no listener, or one has the name of the controller's.
     """
     if not listeners or CONTROLLER in listeners:
         raise ValueError(f"listeners need at least one name, and {CONTROLLER} is taken")

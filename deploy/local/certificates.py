@@ -84,7 +84,7 @@ class Authority:
         """Sign a certificate for servers and clients.
 
         Args:
-            name: its common name, which Kafka takes for the principal ``User:CN=name``.
+            name: its common name, which Kafka turns into the principal ``User:CN=name``.
             hosts: its names and addresses.
             valid_days: its first and last day, in days from now.
         """
@@ -95,7 +95,7 @@ class Authority:
         uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
         builder = builder.add_extension(uses, critical=False).add_extension(_names(hosts), critical=False)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.add_extension(signer, critical=False)  # Python 3.13 wants these by default
+        builder = builder.add_extension(signer, critical=False)  # Python 3.13 requires these by default
         return builder.sign(self._key, hashes.SHA256())
 
 
@@ -132,7 +132,7 @@ def tls_listener(
     client_certificates: bool = False,
     versions: str = "TLSv1.2,TLSv1.3",
 ) -> Mapping[str, str]:
-    """Return the broker settings of one TLS listener, its files written into ``directory``."""
+    """Write the files of one TLS listener into ``directory``, and return its broker settings."""
     keys, trust = directory / f"{listener.lower()}.pem", directory / f"{listener.lower()}-ca.pem"
     write_private(keys, broker.pem())
     write_private(trust, authority.pem())

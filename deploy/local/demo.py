@@ -53,7 +53,7 @@ INTERRUPTED: Final = 130
 SHOW_EVERY_S: Final = 0.5
 CAUGHT_UP_S: Final = 60.0
 STILL_S: Final = 1.5
-"""A read waits at most half a second: a topic that is not behind after three reads has been read to its end."""
+"""A read waits at most half a second: a topic without lag after three reads has been read to its end."""
 LOG_BYTES_SHOWN: Final = 4_000
 FAILOVER_TOPIC: Final = "payments"
 
@@ -112,7 +112,7 @@ class Demo:
         ]
 
     def run(self) -> int:
-        """Do it all. Returns the exit code.
+        """Run the whole demo. Returns the exit code.
 
         Raises:
             LoadFailed, DumpFailed, KafkaException, StarterError, Mm2Error: the demo cannot do its work.
@@ -136,7 +136,7 @@ class Demo:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _prepare(self) -> None:
-        """Write the file, create the topics, and give the compacted ones a history with holes in it."""
+        """Write the file, create the topics, and fill the compacted ones with a history that has holes."""
         self._say("Making sample topics; the compacted ones are written and cleaned before mm2py starts.")
         first, second = self._clusters.values()
         names = {"first": first.name, "second": second.name}
@@ -148,7 +148,7 @@ class Demo:
                 for each in made:
                     each.result()
             except BaseException:
-                self._halt.set()  # then the others need not finish either
+                self._halt.set()  # so that the other writers stop, too
                 raise
 
     async def _mirror(self) -> int:
@@ -201,7 +201,7 @@ class Demo:
         with Screen(self._console, facts) as screen:
 
             async def show(heading: str, until: Callable[[], bool], watched: set[asyncio.Future[Any]]) -> None:
-                """Show the table until a condition holds, or something ends that should not."""
+                """Show the table until a condition is true, or one of the watched tasks ends."""
                 while not until() and not any(task.done() for task in watched):
                     text = heading.format(f"{time.monotonic() - begun_s:.0f}")
                     facts[len(self._facts()) :] = [failover.result()] if failover.done() else []
@@ -234,7 +234,7 @@ class Demo:
         if stop.done():
             self._say("Stopped; mm2py has drained.")
             return DONE if self._seconds is None else INTERRUPTED
-        for text in caught_up.behind:  # the comparison will tell how many records, and whether all
+        for text in caught_up.behind:  # the comparison reports how many records are missing
             self._say(f"{CAUGHT_UP_S:g} s after the last record was written: {text}")
         return DONE
 
@@ -243,7 +243,7 @@ class Demo:
         return [addresses, f"settings and log of mm2py: {self._directory}"]
 
     def _expected(self) -> Expected:
-        """The number of records that each topic must have been copied; of a compacted one it is unknown."""
+        """The number of records of each topic that must be copied; None for a compacted topic: it is unknown."""
         return {
             (flow, writer.sample.topic): None if writer.sample.compacted else writer.committed()
             for flow, writer in self._writers
@@ -268,7 +268,7 @@ class Demo:
 
 
 class CaughtUp:
-    """Whether all written records have been copied, as far as a status can tell."""
+    """Whether all written records have been copied, as far as a status shows."""
 
     def __init__(self, expected: Expected) -> None:
         """``expected`` is the number of records for each topic, None where it is unknown."""
@@ -279,7 +279,7 @@ class CaughtUp:
         self._still_since_s = 0.0
 
     def by(self, statuses: Sequence[FlowStatus], now_s: float) -> bool:
-        """Return whether nothing is behind by this status, and nothing has moved for ``STILL_S``."""
+        """Return whether no topic lags in this status, and no count has changed for ``STILL_S``."""
         topics = {(flow.flow, topic.topic): topic for flow in statuses for topic in flow.topics}
         self.behind = []
         for key, records in self._expected.items():
@@ -301,7 +301,7 @@ class CaughtUp:
 
 @contextmanager
 def run_directory() -> Iterator[Path]:
-    """A directory for the demo's files, removed with the ``with`` block, at the latest with this process."""
+    """Make a directory for the demo's files. It is removed with the ``with`` block, at the latest with this process."""
     directory = guard().new_directory("demo")
     try:
         yield directory
@@ -317,7 +317,10 @@ def leave_at_once() -> NoReturn:
 
 
 def install_handlers() -> None:
-    """Outside the event loop a first signal raises KeyboardInterrupt, and a second one ends the process at once."""
+    """Install signal handlers for code outside the event loop.
+
+    A first signal raises KeyboardInterrupt, and a second one ends the process at once.
+    """
     signals_seen = 0
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -332,7 +335,7 @@ def install_handlers() -> None:
 
 
 def run(seconds: float | None, console: Console) -> int:
-    """Start the clusters, run the demo on them, and end them. Returns the exit code."""
+    """Start the clusters, run the demo on them, and stop them. Returns the exit code."""
     boot_image(jar_directory())  # here and not in two threads: it may take a while, and Ctrl-C should work
     begun_s = time.monotonic()
     console.print(f"Starting two Kafka clusters, {' and '.join(SAMPLES)}.", markup=False, highlight=False)

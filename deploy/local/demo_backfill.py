@@ -1,8 +1,8 @@
 """The demo of a backfill: history on one cluster, copied by Spark to another while records come, then compared.
 
 ``python -m deploy.local.demo_backfill`` fills two million records of history on the first of two real clusters, copies
-them with ``mm2py backfill`` on ``local[2]`` while a client writes on and a worker waits, lets the worker go on at the
-seam, compares both sides with ``mm2py verify``, and prints the certificate. It leaves no process and no file behind.
+them with ``mm2py backfill`` on ``local[2]`` while a client still writes and a worker waits, lets the worker continue at
+the seam, compares both sides with ``mm2py verify``, and prints the certificate. It leaves no process and no file.
 The exit code is that of the comparison. MirrorMaker 2 has no counterpart.
 """
 
@@ -35,7 +35,7 @@ RECORD_BYTES: Final = 200
 PARTITIONS: Final = 6
 LIVE_PER_S: Final = 500
 LIVE_AFTER_S: Final = 3.0
-"""How long records still come after the backfill."""
+"""How long the client still writes after the backfill."""
 WAIT_MOST_S: Final = 120.0
 TOPIC: Final = "orders"
 FLOW: Final = "west->east"
@@ -62,7 +62,7 @@ class DemoFailed(Exception):
 
 
 class Live:
-    """A client that writes on, until it is stopped."""
+    """A client that writes until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
@@ -88,7 +88,7 @@ class Live:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more. Returns when all is on the cluster."""
+        """Stop writing. Returns when all records are on the cluster."""
         self._halt.set()
         self._thread.join()
         self._producer.flush()
@@ -119,7 +119,7 @@ def status(file: Path) -> dict[str, Any]:
 
 
 def wait_until(reached: Any, what: str) -> None:
-    """Raises: DemoFailed, if something is not so in time."""
+    """Wait until a condition is true. Raises: DemoFailed, it is not true in time."""
     end_s = time.monotonic() + WAIT_MOST_S
     while not reached():
         if time.monotonic() > end_s:
@@ -149,7 +149,7 @@ def worker(file: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def demo(west: KafkaCluster, east: KafkaCluster, directory: Path, records: int) -> int:
-    """Do it all, and return the exit code of the comparison. Raises: DemoFailed."""
+    """Run the whole demo, and return the exit code of the comparison. Raises: DemoFailed."""
     file, certificate = directory / "mm2.properties", directory / "certificate.txt"
     file.write_text(PROPERTIES.format(west=west.bootstrap, east=east.bootstrap, topic=TOPIC))
     admin = AdminClient({"bootstrap.servers": west.bootstrap})

@@ -1,8 +1,8 @@
-"""A consumer group that stops on one cluster of the demo and goes on in the copy on the other.
+"""A consumer group that stops on one cluster of the demo and continues in the copy on the other.
 
-It reads a topic with transactions, some of them aborted, so offsets differ on both sides. It commits once and closes.
-mm2py then commits for it on the other cluster. There it goes on, and its first record of each partition is compared
-with the one that follows its commit on the first cluster.
+The group reads a topic with transactions, some of them aborted, so offsets differ on both sides. It commits once and
+closes. mm2py then commits for the group on the other cluster. There the group continues, and its first record of each
+partition is compared with the record that follows its commit on the first cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deploy.local.errors import StarterError
 GROUP: Final = "bookkeeping"
 READS_S: Final = 2.0
 PATIENCE_S: Final = 90.0
-"""How long each of its steps may take before the demo fails: seconds, but on a busy machine."""
+"""How long each step may take before the demo fails. On an idle machine a step takes a few seconds."""
 
 Records = Mapping[int, tuple[bytes | None, bytes | None, int]]
 """Key, value and timestamp of a record, by partition."""
@@ -36,7 +36,7 @@ class Place:
 
 
 class FailoverFailed(StarterError):
-    """The group did not go on, or not where it had stopped."""
+    """The group did not continue, or not where it had stopped."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, remedy="This is a fault of mm2py: its log tells more.")
@@ -51,11 +51,11 @@ class Failover:
         self._halt = threading.Event()
 
     def stop(self) -> None:
-        """Let ``run`` end soon."""
+        """Make ``run`` end soon."""
         self._halt.set()
 
     def run(self) -> str:
-        """Return the line that says how it went; empty if it was stopped.
+        """Move the group, and return a line with the result; empty if it was stopped.
 
         Raises:
             FailoverFailed, KafkaException: see there.
@@ -114,7 +114,7 @@ class Failover:
             client.close()
 
     def _first(self, place: Place, offsets: Mapping[int, int], group: str | None) -> Records:
-        """Return the record at which a reader goes on in each partition; a group goes on by its commits."""
+        """Return the record at which a reader continues in each partition; a group continues at its commits."""
         client = _client(place, group or f"{GROUP}-check")
         try:
             if group is None:

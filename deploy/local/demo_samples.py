@@ -1,8 +1,8 @@
 """The demo's sample topics, and the traffic on them: the variety of real clusters, at a steady rate.
 
-The traffic, and the ledger of acknowledged records, are those of the tests. Among the topics are all codecs, one topic
-a cluster with transactions of which some are aborted, and one that is compacted. Each has a history before the mirror
-starts, in the compacted ones with the holes that compaction leaves.
+The traffic, and the ledger of acknowledged records, are those of the tests. The topics use all codecs. On each cluster
+one topic has transactions of which some are aborted, and one topic is compacted. Each topic has a history before the
+mirror starts; that of compacted topics has the holes that compaction leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPACTED_RECORDS: Final = 3_000
 COMPACTED_KEYS: Final = 60
 CLEANED_S: Final = 30.0
 DELIVERY_MS: Final = 20_000
-"""A broker that takes nothing for so long ends the demo."""
+"""The demo ends if a broker accepts no record for this long."""
 KEPT_BYTES: Final = 64 << 20
 SEGMENT_BYTES: Final = 8 << 20
 
@@ -44,7 +44,7 @@ class Sample:
     """Ordinary records only, no odd shapes."""
 
     def configs(self, *, endless: bool) -> dict[str, str]:
-        """Return the topic's configuration; an ``endless`` demo keeps little, so that it does not fill the disk."""
+        """Return the topic's configuration; an ``endless`` demo keeps few records, so that the disk does not fill."""
         if self.compacted:
             return {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.001"}
         if endless:
@@ -100,7 +100,7 @@ class Writer:
         self._traffic = self._load(seed=2, per_second=sample.per_second)
 
     def run(self, halt: threading.Event) -> None:
-        """Write at the sample's rate until ``halt``; all of it is acknowledged when this returns.
+        """Write at the sample's rate until ``halt``; all records are acknowledged when this returns.
 
         Raises:
             LoadFailed, KafkaException: the cluster does not take the records.
@@ -109,7 +109,7 @@ class Writer:
             self._traffic.run(stop=halt)
 
     def committed(self) -> int:
-        """Return the number of records that were written and not aborted, by the ledger."""
+        """Return the number of records that were written and not aborted, according to the ledger."""
         if self._ledger is None:
             return 0
         entries = (self._ledger.of(self.sample.topic, number) for number in range(self.sample.partitions))
@@ -142,7 +142,7 @@ class Writer:
         late_s = time.monotonic() + CLEANED_S
         numbers = range(self.sample.partitions)
         with Reader(self._bootstrap, read_committed=True) as reader:
-            while not halt.wait(0.25):  # a cleaner announces nothing
+            while not halt.wait(0.25):  # a cleaner does not report that it has run
                 if time.monotonic() > late_s:
                     raise LoadFailed(f"{self.sample.topic} was not cleaned within {CLEANED_S:g} s.")
                 more.run(records=4 * self.sample.partitions)

@@ -38,7 +38,7 @@ class Rates:
         self._recent: deque[dict[TopicKey, Sample]] = deque()
 
     def add(self, statuses: Sequence[FlowStatus], now_s: float) -> None:
-        """Add a status. The window is kept, the status just before it, and each topic's first."""
+        """Add a status. Kept are the statuses in the window, the last one before it, and each topic's first sample."""
         samples = {
             (flow.flow, topic.topic): (now_s, topic.records, topic.bytes) for flow in statuses for topic in flow.topics
         }
@@ -58,7 +58,7 @@ class Rates:
 
 
 def _rates(first: Sample, last: Sample) -> tuple[float, float]:
-    """Return the two rates between two samples: zero where no time has passed, or a flow was restarted."""
+    """Return the two rates between two samples: zero if no time has passed, or if a flow was restarted."""
     (first_s, records, size), (last_s, last_records, last_size) = first, last
     if last_s <= first_s or last_records < records:
         return 0.0, 0.0
@@ -99,7 +99,7 @@ def problems_of(statuses: Sequence[FlowStatus]) -> list[str]:
 
 
 def paths_of(statuses: Sequence[FlowStatus]) -> str:
-    """Return in one line what heartbeats prove of each flow; empty while none has come."""
+    """Return one line with the last heartbeat of each flow; empty while none has come."""
     found = []
     for flow in statuses:
         if flow.heartbeat_age_s is not None:

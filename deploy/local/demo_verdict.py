@@ -10,7 +10,7 @@ from tests.checker.check import Report, TopicReport
 EQUAL: Final = 0
 DIFFERENT: Final = 1
 FINDINGS_SHOWN: Final = 5
-"""Findings shown of one topic; the first ones tell most."""
+"""Findings shown of one topic; the first ones say most."""
 
 
 def conclude(reports: Sequence[Report]) -> tuple[list[str], int]:

@@ -1,9 +1,9 @@
 """The guardian: a small process that ends the servers of a dead starter, and removes their directories.
 
 MirrorMaker 2 has no counterpart. A test run that is SIGKILLed runs no ``finally`` and no ``atexit``, so the clean-up
-runs in a process of its own. It reads the names of directories from a pipe whose other end the starter holds; when that
-pipe ends for any reason, it cleans up. It finds servers by a token in their environment and not by process id, so it
-also finds a server that was started an instant before the starter died. (The kernel's own death signal is no
+runs in a process of its own. It reads the names of directories from a pipe of which the starter has the other end; when
+that pipe ends for any reason, it cleans up. It finds servers by a token in their environment and not by process id, so
+it also finds a server that was started an instant before the starter died. (The kernel's own death signal is no
 substitute: it fires when the *thread* that started a server ends.)
 """
 
@@ -35,7 +35,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             cwd="/",
-            start_new_session=True,  # Ctrl-C in a terminal is for the starter, which decides what ends when
+            start_new_session=True,  # Ctrl-C in a terminal goes to the starter, which decides what ends when
         )
         atexit.register(self.close)
 
@@ -57,7 +57,7 @@ class Guard:
         shutil.rmtree(directory, ignore_errors=True)
 
     def close(self) -> None:
-        """Let the guardian clean up everything, and wait for it. In a forked child this does nothing."""
+        """Make the guardian clean up everything, and wait for it. In a forked child this does nothing."""
         if os.getpid() == self.owner and self._guardian.stdin is not None:
             self._guardian.stdin.close()
             self._guardian.wait()

@@ -28,7 +28,7 @@ def default_kafka_version(pom: str) -> str:
 
 
 def jar_directory_name(pom: str, kafka_version: str) -> str:
-    """Return a name that changes with the pom and with the version: the contents of such a directory never change."""
+    """Return a name that changes with the pom and the version, so that the contents of a directory never change."""
     return f"jars-{kafka_version}-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
 
 

@@ -46,7 +46,7 @@ def find_java() -> Path | None:
 
 
 def java_version(path: Path) -> str:
-    """Return the whole output of ``java -version``: two equal ones are the same build."""
+    """Return the whole output of ``java -version``: equal outputs mean the same build."""
     return subprocess.run([path, "-version"], check=True, capture_output=True, text=True).stderr
 
 

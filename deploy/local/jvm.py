@@ -12,7 +12,7 @@ from deploy.local.java import java
 from deploy.local.network import Namespace, inside
 
 READY_TIMEOUT_S = 50.0 * float(os.environ.get("MM2PY_TESTS_PATIENCE", "1"))
-"""How long a server may take until it serves; longer where tests are told that others use the machine."""
+"""How long a server may take until it serves; longer if MM2PY_TESTS_PATIENCE says that others use the machine."""
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -25,8 +25,8 @@ LOGGING = (
 class JavaServer:
     """A main class with its arguments, which can run many times, one process at a time.
 
-    Its output goes to ``log_path``, to which later runs append. It runs in a session of its own, so Ctrl-C in a
-    terminal does not reach it, and ends with this Python process at the latest.
+    The output of all runs is appended to ``log_path``. The process runs in a session of its own, so Ctrl-C in a
+    terminal does not reach it. It ends with this Python process at the latest.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class JavaServer:
             )
 
     def stop(self, *, timeout_s: float = 30.0) -> None:
-        """SIGTERM, thawing it first, and wait; SIGKILL when it has not ended in time. Not running is no error."""
+        """SIGTERM, thaw the process, and wait; SIGKILL if it does not end in time. Not running is no error."""
         if self._process is None or not self.alive:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -105,9 +105,9 @@ class JavaServer:
             self._process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: its connections stay open and nothing answers on them. Returns when all its threads have stopped."""
+        """SIGSTOP: its connections stay open, without any answer. Returns when all its threads have stopped."""
         os.kill(self.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # on a busy machine threads run on a while
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # on a busy machine threads still run
 
     def thaw(self) -> None:
         """SIGCONT: it continues as if no time had passed."""

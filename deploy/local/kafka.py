@@ -5,7 +5,7 @@
         west.brokers[0].kill()
         west.brokers[0].start()  # same port, same data
 
-MirrorMaker 2 has no counterpart: it would run between such clusters, too.
+MirrorMaker 2 has no counterpart.
 """
 
 import shutil
@@ -50,7 +50,7 @@ class BrokerAddress:
     network: Namespace | None = None
 
     def view(self) -> ClusterView:
-        """Ask the broker for its cluster, from beside it; NotReady as long as it does not serve."""
+        """Ask the broker for its cluster, from inside its network; NotReady as long as the broker does not serve."""
         with inside(self.network):
             view = cluster_view(self.host, self.ports[self.probed])
             for name, port in self.ports.items():
@@ -99,11 +99,11 @@ class Broker:
             self.await_ready()
 
     def await_ready(self, *, brokers: int = 1) -> None:
-        """Wait until the broker answers that itself, and that many brokers in all, are part of the cluster.
+        """Wait until the broker answers that its cluster has at least this many brokers, itself among them.
 
         Raises:
             PortTaken: it ended because one of its ports was taken.
-            ServerNotReady: it ended otherwise, or did not serve in time.
+            ServerNotReady: it ended for another reason, or did not serve in time.
         """
         deadline_s = time.monotonic() + self._ready_timeout_s
         reason = ""
@@ -167,7 +167,8 @@ class KafkaCluster:
         environment: further variables of the processes, such as ``KRB5_CONFIG``.
         format_options: arguments to StorageTool, such as ``("--add-scram", "SCRAM-SHA-256=[name=a,password=b]")``.
         ready_timeout_s: how long a node may take from start to serving.
-        network: where the nodes live, by default on 127.0.0.1; who wants to reach them has to be there, or near.
+        network: the network namespace of the nodes, by default 127.0.0.1. Only clients in it, or wired to it, reach
+            them.
     """
 
     def __init__(
@@ -261,7 +262,7 @@ class KafkaCluster:
             raise
 
     def close(self) -> None:
-        """Kill all nodes, remove all data, give the ports back. A second call does nothing."""
+        """Kill all nodes, remove all data, release the ports. A second call does nothing."""
         self._end_brokers()
         if self.directory is not None:
             guard().remove_directory(self.directory)

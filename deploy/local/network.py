@@ -39,10 +39,10 @@ class Namespace:
     """A network of its own, with one address on its loopback device."""
 
     def __init__(self, address: str) -> None:
-        """Make it.
+        """Make the namespace.
 
         Raises:
-            NoNamespaces: this takes root, and a kernel that has them.
+            NoNamespaces: the user is not root, or the kernel has no namespaces.
             MissingTool: there is no ``ip``.
         """
         if shutil.which("ip") is None:
@@ -73,7 +73,7 @@ class Namespace:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Let this thread, and what it starts meanwhile, be in the namespace."""
+        """Put this thread, and everything that it starts meanwhile, into the namespace."""
         before = os.open(OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
         try:
             _enter(self._file)
@@ -85,16 +85,16 @@ class Namespace:
             os.close(before)
 
     def ip(self, *arguments: str) -> None:
-        """Run the command ``ip`` in it."""
+        """Run the command ``ip`` in the namespace."""
         with self.entered():
             done = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise NoNamespaces(f"ip {' '.join(arguments)}: {done.stderr.strip()}.", remedy="Run it as root.")
 
     def tun(self, name: str, packet_bytes: int = 1500) -> int:
-        """Make a TUN device and return its file: what is routed to the device is read from it, packet by packet.
+        """Make a TUN device and return its file. Reading the file returns packets routed to the device, one by one.
 
-        Each packet stands behind ten bytes, the kernel's ``virtio_net_hdr``. ``packet_bytes`` is the device's MTU.
+        Each packet follows ten bytes, the kernel's ``virtio_net_hdr``. ``packet_bytes`` is the device's MTU.
         """
         flags = _IFF_TUN | _IFF_NO_PI | _IFF_VNET_HDR
         try:
@@ -107,7 +107,7 @@ class Namespace:
         return device
 
     def wire(self, other: Namespace, name: str) -> None:
-        """Lay a wire without delay to another namespace; both then reach each other's address through it."""
+        """Connect this namespace to another one, without delay. Each then reaches the other's address."""
         far = f"/proc/{os.getpid()}/fd/{other._file}"
         self.ip("link", "add", f"to-{name}", "type", "veth", "peer", "name", "back", "netns", far)
         self.ip("link", "set", f"to-{name}", "up")
@@ -120,19 +120,19 @@ class Namespace:
         self.ip("route", "add", f"{address}/32", "dev", device, "src", self.address)
 
     def setting(self, name: str) -> str:
-        """Return one of the kernel's settings under ``/proc/sys/net/ipv4``, as it is in this namespace."""
+        """Return the value that a kernel setting under ``/proc/sys/net/ipv4`` has in this namespace."""
         with self.entered():
             return " ".join(Path("/proc/sys/net/ipv4", name).read_text().split())
 
     def close(self) -> None:
-        """Let go of it: it ends with the last process in it."""
+        """Release the namespace: it ends with the last process in it."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def inside(network: Namespace | None) -> AbstractContextManager[None]:
-    """Return a block in which this thread is in that network; without one, where it is already."""
+    """Return a context in which this thread is in the network; with None it stays in its present network."""
     return nullcontext() if network is None else network.entered()
 
 

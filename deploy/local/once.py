@@ -1,6 +1,6 @@
 """Work that one process does while all others wait: fetching jars, installing a tool. MirrorMaker 2 has no counterpart.
 
-Several checkouts may run their tests at the same time on one machine; a lock file serialises them.
+Several checkouts may run their tests at the same time on one machine; a lock file serialises this work.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ def cache_directory() -> Path:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the lock file at ``path``, after waiting for its holder. The lock ends with its process, however it dies."""
+    """Lock the file at ``path``, after waiting until it is free. The lock ends with its process, however it dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""Loopback ports that stay leased: chosen outside the kernel's ephemeral range, held through lock files.
+"""Loopback ports that stay leased: chosen outside the kernel's ephemeral range, reserved by lock files.
 
-Asking the kernel for a free port and closing it again gives the same port to the next outgoing connection, and to the
-next test run that asks. A lease is a locked file named after the port: other starters leave that port alone for as long
-as this process lives, also while a broker is down between ``kill()`` and ``start()``.
+If a process asks the kernel for a free port and closes it again, the next outgoing connection or the next test run may
+get the same port. A lease is a locked file named after the port: other starters do not use that port as long as this
+process lives, also while a broker is down between ``kill()`` and ``start()``.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ def candidate_ports(ephemeral_low: int, ephemeral_high: int) -> range:
     Args:
         ephemeral_low, ephemeral_high: the kernel's range for outgoing connections, both ends included.
     Returns:
-        The ports below that range, else those above it; with neither wide enough, all from LOWEST_PORT on.
+        The ports below that range, or those above it; if both are too few, all ports from LOWEST_PORT on.
     """
     below = range(LOWEST_PORT, min(ephemeral_low, HIGHEST_PORT + 1))
     above = range(max(ephemeral_high + 1, LOWEST_PORT), HIGHEST_PORT + 1)
@@ -40,13 +40,13 @@ def candidate_ports(ephemeral_low: int, ephemeral_high: int) -> range:
 
 @dataclass(slots=True)
 class PortLease:
-    """The right to one port on 127.0.0.1, against every other starter on this machine."""
+    """The right to use one port on 127.0.0.1. No other starter on this machine uses the port meanwhile."""
 
     port: int
     _lock_file: int
 
     def release(self) -> None:
-        """Give the port back; a second call does nothing."""
+        """Release the port; a second call does nothing."""
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1

@@ -30,7 +30,7 @@ PROGRAM = "usr/bin/prometheus"
 
 
 def program() -> Path:
-    """Return the program. Raises: MissingTool, it is neither here nor can it be fetched."""
+    """Return the path of the program. Raises: MissingTool, it is not installed and cannot be fetched."""
     found = shutil.which("prometheus")
     if found:
         return Path(found)
@@ -60,7 +60,7 @@ def _fetch(directory: Path) -> None:
 
 
 class Prometheus:
-    """One server on loopback, gone with its ``with`` block."""
+    """One server on loopback, removed with its ``with`` block."""
 
     def __init__(self, targets: Sequence[str], labels: Mapping[str, str]) -> None:
         """Scrape ``/metrics`` at each ``host:port``; ``labels`` are added to all series, as relabelling does."""

@@ -1,4 +1,4 @@
-"""Where Python finds the three packages of a checkout, whatever is installed."""
+"""Where Python finds the three packages of a checkout, also if other versions are installed."""
 
 import os
 from pathlib import Path

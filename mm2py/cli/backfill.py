@@ -1,8 +1,8 @@
-"""``mm2py backfill FILE A->B``: copies the history of topics with Spark, then lets the live flow go on at the seam.
+"""``mm2py backfill FILE A->B``: copies the history of topics with Spark, then lets the live flow continue at the seam.
 
-The workers of the flow leave these topics alone meanwhile, also those that start later. They go on at the exact next
-record when it has ended, was stopped, or is abandoned. MirrorMaker 2 has no such command: history goes through the
-worker that copies live traffic.
+Meanwhile the workers of the flow do not copy these topics, not even workers that start later. They continue at the
+exact next record when the backfill has ended, was stopped, or is abandoned. MirrorMaker 2 has no such command: history
+goes through the worker that copies live traffic.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 1.0
 QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 ATTEMPTS: Final = 4
-"""How often a task is tried on a local master. Elsewhere ``spark.task.maxFailures`` says it, which is 4 as well."""
+"""How often a task is tried on a local master. Elsewhere ``spark.task.maxFailures`` decides, which is 4 as well."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -88,7 +88,7 @@ class _Outcome:
 
 
 def nothing_new(flow: Flow) -> ConfigError:
-    """Return the error of a backfill without ``--topics``, where the workers have begun all that they select."""
+    """Return the error of a backfill without ``--topics`` if the workers have begun all topics that they select."""
     return ConfigError(
         f"The workers of {flow} have begun all topics that they select, so there is nothing to backfill.",
         remedy="Name topics with --topics. Those that only FILE selects are held first, and then selected: do not run"
@@ -120,7 +120,7 @@ class _Driver:
         )
         self._survey = BackfillSurvey(settings, source, target)
         self._selection: SettingsSelection | None = None
-        """What selects topics that only the file selects so far."""
+        """The settings to be stored, if only the file selects the topics so far."""
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -190,7 +190,7 @@ class _Driver:
     # Topics that only the file selects
 
     async def _look_at_selection(self, topics: Sequence[str]) -> None:
-        """Find out whether settings have to be stored that select topics, and go by them.
+        """Find out whether settings that select the topics must be stored. If so, use these settings from now on.
 
         Raises: ConfigError, Mm2IsRunning, FlowOfAnotherGroup: they must not be stored.
         """
@@ -213,7 +213,7 @@ class _Driver:
                 tell(line)
 
     def _confirm(self) -> int | None:
-        """Ask whether the selection is to be stored. Returns the exit code, if it is not."""
+        """Ask whether to store the selection. Returns the exit code if it is not to be stored, else None."""
         if self._selection is None or self._options.yes:
             return None
         if self._options.json or not sys.stdin.isatty():
@@ -225,9 +225,9 @@ class _Driver:
         return EXIT_DONE
 
     async def _select(self, hold: Hold) -> None:
-        """Let the workers select the topics, which they leave alone by now. Raises: as ``Hold.select``."""
+        """Let the workers select the topics, which the hold keeps them from copying. Raises: as ``Hold.select``."""
         if self._selection is not None:
-            await self._refuse_others()  # one may have been started while the operator was asked
+            await self._refuse_others()  # another one may have started while the operator was asked
             author = author_here(f"mm2py backfill {hold.backfill.id}")
             await hold.select(replace(self._selection.wanted, author=author), instead_of=self._selection.stored)
 
@@ -240,7 +240,7 @@ class _Driver:
             await asyncio.to_thread(spark.stop)
 
     async def _new_topics(self) -> list[str]:
-        """Return the topics that the flow selects, by what is stored, and has not begun.
+        """Return the topics that the flow selects, by the stored settings, and has not begun.
 
         Raises: ConfigError, there are none.
         """
@@ -301,7 +301,7 @@ class _Driver:
         return await self._copy(resumed, size)
 
     def _refuse_strangers(self, backfill: Backfill, positions: Mapping[TopicPartition, StoredPosition]) -> None:
-        """Raises: AlreadyCopied, if the live flow has gone on with a topic of the backfill."""
+        """Raises: AlreadyCopied, if the live flow has continued with a topic of the backfill."""
         for key in backfill.ranges():
             stored = positions.get(key)
             name = None if stored is None or stored.by is None else parse(stored.by, self._settings.group)
@@ -316,7 +316,7 @@ class _Driver:
             check_folder(self._options.parquet)
         spark = await asyncio.to_thread(self._start_spark, backfill)
         await asyncio.to_thread(check_executors, spark, self._orders(backfill, 1), backfill_task.check)
-        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))  # executors are there now
+        at_once = max(1, min(spark.sparkContext.defaultParallelism, len(backfill.tasks)))  # executors are up by now
         orders = self._orders(backfill, at_once)
         frame = await self._frame(spark, backfill, orders)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -333,7 +333,7 @@ class _Driver:
             if not self._options.json:
                 write_out(f"Backfill {backfill.id}: the workers of {self._settings.flow} wait with these topics.\n")
         except NotHeld:
-            raise  # another driver has it
+            raise  # another driver has the hold
         except BaseException as error:
             if not outlives_failed_start(backfill):
                 await hold.end(BackfillState.STOPPED, str(error))
@@ -437,7 +437,7 @@ class _Driver:
         ]
 
     async def _show(self, backfill: Backfill, bytes_an_offset: float | None) -> None:
-        """Show how far it is, until cancelled."""
+        """Show the progress until cancelled."""
         with Progress(self._clock) as progress:
             while True:
                 with suppress(Mm2Error):
@@ -481,7 +481,7 @@ def _complete(rows: list[dict[str, Any]], backfill: Backfill) -> _Outcome:
 
 
 def with_attempts(master: str) -> str:
-    """Return the master with further attempts of a task that fails; a local one has a single attempt by itself."""
+    """Return the master with several attempts for a task that fails; by default a local master makes only one."""
     if master == "local":
         return f"local[1,{ATTEMPTS}]"
     return f"{master[:-1]},{ATTEMPTS}]" if master.startswith("local[") and "," not in master else master
@@ -493,7 +493,7 @@ def driver_name() -> str:
 
 
 def slots_of(master: str) -> int | None:
-    """Return how many tasks run at once, as far as the master's name says it; None: a cluster's is not known here."""
+    """Return how many tasks run at once, as far as the master's name says it; None: not known here, for a cluster."""
     if master.startswith("local["):
         inside = master[len("local[") :].partition("]")[0].partition(",")[0]
         return os.cpu_count() or 1 if inside == "*" else max(1, int(inside)) if inside.isdecimal() else 1

@@ -21,11 +21,11 @@ from mm2py.text_table import text_table
 SHOWN_MOST: Final = 40
 BAR_CHARS: Final = 30
 RATE_OVER: Final = 10
-"""The rate that is shown is that of this many looks."""
+"""The rate that is shown is the average over this many looks."""
 
 
 def selection_lines(flow: str, selection: SettingsSelection) -> list[str]:
-    """Return what will be stored for the workers, and how the file differs besides."""
+    """Return what will be stored for the workers, and the other differences of the file."""
     lines = [f"{flow}: stored for all workers, behind the hold:", *(f"  {change}" for change in selection.added)]
     if selection.left:
         lines += ["  not stored, though the file says it:", *(f"    {change}" for change in selection.left)]
@@ -62,7 +62,7 @@ def plan_text(plan: BackfillPlan, flow: str, expressions: Expressions, *, as_jso
 def result_text(
     backfill_id: str, flow: str, rows: Sequence[Mapping[str, Any]], kept: Path | None, *, as_json: bool
 ) -> str:
-    """Return for people what was copied, or as one JSON object.
+    """Return what was copied, for people or as one JSON object.
 
     Args:
         kept: the Parquet file that has the rows; None: they are not kept.

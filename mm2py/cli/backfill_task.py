@@ -1,6 +1,6 @@
 """What an executor of Spark does for a backfill: reads the settings file, connects, and runs one attempt of a task.
 
-The file has to be there on every executor, with the same content as on the driver. So no secret leaves it.
+The file must exist on every executor, with the same content as on the driver. So no secret leaves the file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def digest_of(path: Path) -> str:
 
 
 def check(order: TaskOrder) -> None:
-    """Raises: ConfigError, if the settings file is missing here, or another one than on the driver."""
+    """Raises: ConfigError, if the settings file is missing here, or differs from the driver's."""
     if digest_of(Path(order.file)) != order.file_digest:
         raise ConfigError(
             f"{order.file} on {os.uname().nodename} is not the file of the driver.",
@@ -57,7 +57,7 @@ def check(order: TaskOrder) -> None:
 
 
 def settings_of(order: TaskOrder) -> FlowSettings:
-    """Return by what a task copies: what the workers share, with the addresses of the file, at the task's own rate.
+    """Return the settings of a task: those that workers share, the addresses of the file, and the task's own rate.
 
     Raises: as ``check``; ConfigError.
     """
@@ -75,7 +75,7 @@ def copy(order: TaskOrder, attempt: int) -> list[Mapping[str, Any]]:
     """Run one attempt of a task, and return a row for each partition.
 
     Raises:
-        Mm2Error: the attempt failed; another one goes on where this one stood.
+        Mm2Error: the attempt failed; another one continues where this one stopped.
     """
     keep_large_blocks()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -83,7 +83,7 @@ def copy(order: TaskOrder, attempt: int) -> list[Mapping[str, Any]]:
 
 
 def copy_rows(order: TaskOrder, attempt: int, rows: Iterator[pa.RecordBatch]) -> list[Mapping[str, Any]]:
-    """Like ``copy``, of the rows that Spark has kept of the only partition. Raises: as ``copy``."""
+    """Like ``copy``, but copies the rows that Spark has kept of the task's only partition. Raises: as ``copy``."""
     keep_large_blocks()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:  # its end waits for the thread that waits for rows
         return [asdict(one) for one in runner.run(_copy(order, attempt, rows))]
@@ -106,7 +106,7 @@ async def _copy(order: TaskOrder, attempt: int, rows: Iterator[pa.RecordBatch] |
             filtered = FilteredSource(both.source, key, wanted, partial(asyncio.to_thread, next, rows, None))
             stack.push_async_callback(filtered.close)
             source = replace(source, brokers=filtered)
-            settings = replace(settings, bytes_per_second_max=None)  # Spark reads at the rate
+            settings = replace(settings, bytes_per_second_max=None)  # Spark keeps to the rate when it reads
         name = TransactionalId(
             settings.group, process_of(order.backfill, order.task), order.attempt(attempt), str(settings.flow)
         )

@@ -26,7 +26,7 @@ DEADLINE_S: Final = 30.0
 """How long a cluster may take to be read or written, and a running flow to answer."""
 
 WIDTH: Final = 100
-"""Of what ``--help`` prints, in characters."""
+"""The width of what ``--help`` prints, in characters."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class CommandParser(argparse.ArgumentParser):
             description=fill(description, WIDTH),
             epilog=examples_of(command_named(name)) if name else overview(),
             formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=WIDTH),
-            allow_abbrev=False,  # one that works today would mean something else, or nothing, after an update
+            allow_abbrev=False,  # an update could give an abbreviation another meaning, or none
         )
 
     def error(self, message: str) -> NoReturn:
@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def number_up_to(most: int, *, least: int = 0) -> Callable[[str], int]:
-    """Return what reads a number of the command line."""
+    """Return a function that reads a number from the command line."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
@@ -66,7 +66,7 @@ class CommandFailed(Mm2Error):
 async def as_workers_run(file: SettingsFile, settings: FlowSettings, target: Brokers) -> FlowSettings:
     """Return the settings by which the workers run a flow: those that are stored, with the addresses of the file.
 
-    If what is stored cannot be read or used, that is said, and the file counts.
+    If the stored settings cannot be read or used, the user is told so, and the settings of the file count.
     """
     return (await as_workers_run_by(file, settings, target))[0]
 
@@ -74,7 +74,7 @@ async def as_workers_run(file: SettingsFile, settings: FlowSettings, target: Bro
 async def as_workers_run_by(
     file: SettingsFile, settings: FlowSettings, target: Brokers
 ) -> tuple[FlowSettings, FlowConfig | None]:
-    """Return the same, and what is stored if that counts; None: the file does."""
+    """Return the same, and the stored settings if they count; None: those of the file do."""
     table = ConfigTable(target, settings.configs_topic)
     try:
         await table.read()

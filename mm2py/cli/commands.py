@@ -1,4 +1,4 @@
-"""The table of commands: a new one takes a row here, and a module that has ``run``. Pure.
+"""The table of commands: a new command needs a row here and a module that has ``run``. Pure.
 
 MirrorMaker 2 has one command, which runs it.
 """
@@ -19,9 +19,9 @@ class CommandRow:
     name: str
     """One word, or two, as ``dr cutover``."""
     module: str
-    """Its ``run`` takes the arguments behind the name, and returns the exit code. It is loaded when it is called."""
+    """Its ``run`` takes the arguments after the name, and returns the exit code. It is loaded when it is called."""
     heading: str
-    """Under which the help lists it."""
+    """The heading under which the help lists it."""
     summary: str
     examples: tuple[str, ...]
     """Lines for ``--help``."""
@@ -140,7 +140,7 @@ def find(
     """Return the command that a command line begins with, and what follows its name; None: it begins with none.
 
     Raises:
-        ConfigError: the first word begins commands of two words, and the second one is none of theirs.
+        ConfigError: the first word begins commands of two words, and none of them has this second word.
     """
     by_words = {tuple(command.name.split()): command for command in commands}
     for count in (2, 1):
@@ -169,5 +169,5 @@ def overview(commands: Sequence[CommandRow] = COMMANDS) -> str:
 
 
 def examples_of(command: CommandRow) -> str:
-    """Return what stands at the end of the help of one command."""
+    """Return the examples at the end of the help of one command."""
     return "\n".join(["examples:", *(f"  {line}" for line in command.examples)])

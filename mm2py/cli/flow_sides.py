@@ -1,4 +1,4 @@
-"""The two clusters of a flow, for a command that asks them once: a cluster that says nothing is not waited for long."""
+"""The two clusters of a flow, for a command that asks them once. It does not wait long for a silent cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``mm2py gaps FILE``: lists the gaps of all flows out of their status topics, and lets stopped partitions go on.
+"""``mm2py gaps FILE``: lists the gaps of all flows from their status topics, and lets stopped partitions continue.
 
 Listing writes nothing. ``accept`` writes a command with the position that the gap names; the process that runs the flow
-carries it out and answers. It is refused when the partition has moved on since the gap was listed.
+carries it out and answers. The command is refused if the partition has moved on since the gap was listed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WantedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommandOutcome:
-    """What became of one command. ``text`` is the owner's answer, or why there is none."""
+    """The outcome of one command. ``text`` is the owner's answer, or why there is none."""
 
     wanted: WantedPartition
     carried_out: bool
@@ -132,7 +132,7 @@ async def accept(
 
     Raises:
         CommandFailed: the status topic cannot be read or written.
-    Cancelling leaves commands that were written: they are carried out all the same.
+    Cancelling does not undo commands that were written: they are still carried out.
     """
     table = GapTable(brokers, settings.status_topic)
     await within_deadline(settings.flow.target, _read(table), f"reading {settings.status_topic}")
@@ -251,8 +251,8 @@ async def list_or_accept(
 ) -> int:
     """List the gaps of ``flows``, or accept those that are ``wanted``; returns the exit code.
 
-    A cluster that cannot be read keeps nothing of the others back: ``warn`` gets what could not be listed, and what
-    could not be accepted is among the outcomes.
+    If a cluster cannot be read, the others are still shown: ``warn`` gets what could not be listed, and what could not
+    be accepted is among the outcomes.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     found: list[tuple[Flow, Gap]] = []
@@ -294,7 +294,7 @@ def _connect(settings: FlowSettings, rng: random.Random) -> Connected:
 
 
 def gaps_text(found: Sequence[tuple[Flow, Gap]]) -> str:
-    """Return a table with a line for each gap; what it says comes last, as it is long."""
+    """Return a table with a line for each gap; the text of the gap comes last, because it is long."""
     if not found:
         return "No gap is open.\n"
     head = ("PARTITION", "KIND", "OFFSETS", "DONE", "POSITION", "SINCE", "WHAT")

@@ -1,4 +1,4 @@
-"""``mm2py groups FILE A->B``: the consumer groups of a flow, and whether each could go on on the target now.
+"""``mm2py groups FILE A->B``: the consumer groups of a flow, and whether each could continue on the target now.
 
 It asks both clusters and no worker, and writes nothing. MirrorMaker 2 has no such command.
 """
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: see ``parse_arguments``, ``load_configuration``; or a cluster does not tell.
+        Mm2Error: see ``parse_arguments``, ``load_configuration``; or a cluster does not answer.
     """
     options = parse_arguments(arguments)
     file = read_settings_file(options.file, None)
@@ -146,7 +146,7 @@ def text_of(reports: Sequence[ConsumerGroupReport], *, partitions: bool = False,
 
 
 def text_of_target(told: GroupsTold, *, everything: bool = False) -> str:
-    """Return what people read if the source does not tell.
+    """Return what people read if the source does not answer.
 
     Args:
         everything: do not cut long lists.

@@ -1,6 +1,6 @@
-"""``mm2py hash-password``: what the users' file of REST keeps of a password or a token.
+"""``mm2py hash-password``: prints the hash of a password or a token for the users' file of REST.
 
-Neither is ever taken from the command line, which other users of a machine can see.
+Neither is ever taken from the command line, because other users of a machine can see that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _SilentParser(CommandParser):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print a hash. Raises: ConfigError, there is no password, or it is no good."""
+    """Print a hash. Raises: ConfigError, there is no password, both entries differ, or a token is too short."""
     parser = _SilentParser(
         "hash-password",
         "Asks for a password, or reads it from standard input, and prints its hash for rest.users.file.",

@@ -1,7 +1,7 @@
-"""``mm2py history FILE [A->B]``: what was changed of flows and asked of their connectors; by whom, when and why.
+"""``mm2py history FILE [A->B]``: who changed flows, or sent requests to their connectors, when and why.
 
-It reads the targets and asks no worker. MirrorMaker 2 keeps nothing of the kind: of settings it has the last ones, and
-Connect's log has the calls over REST.
+It reads the targets and asks no worker. MirrorMaker 2 has no history: it keeps only the last settings, and Connect's
+log has the calls over REST.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ async def show(
     connect: Callable[[FlowSettings, random.Random], Connected],
     failed: bool = False,
 ) -> int:
-    """Print what the targets keep; returns the exit code. A cluster that does not answer keeps nothing of others back.
+    """Print the history that the targets keep; returns the exit code. A cluster without an answer stops no other.
 
     Args:
-        failed: something is already known not to be shown.
+        failed: it is already known that some flows cannot be shown.
     """
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     found: dict[Flow, list[HistoryEntry]] = {}

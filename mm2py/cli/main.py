@@ -1,6 +1,6 @@
-"""The command ``mm2py``: reads the file, joins the parts, runs until told to stop.
+"""The command ``mm2py``: reads the file, joins the parts, runs until it is stopped.
 
-The one place that joins the packages.
+This is the only module that joins the packages.
 
 Counterpart: MirrorMaker.main and connect-mirror-maker.sh of Apache Kafka.
 """
@@ -125,7 +125,7 @@ def make_herder(
     *,
     apply: bool = False,
 ) -> tuple[Herder, Callable[[], Sequence[Cluster]]]:
-    """Return a worker's herder, between real clusters. The second result lists connections to close."""
+    """Return a worker's herder for real clusters. The second result lists the connections to close."""
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     memory_max_bytes = file.configuration().memory_max_bytes
     frames = FrameMemory(memory_max_bytes // 2)
@@ -212,7 +212,7 @@ async def run_worker(
 
 
 def _refuse_what_is_no_command(arguments: Sequence[str]) -> None:
-    """Raises: ConfigError, the first word looks like a command. A missing file is reported later."""
+    """Raises: ConfigError, the first word is no file, and looks like a command. A missing file is reported later."""
     first = arguments[0] if arguments else ""
     if not first or first.startswith("-") or os.path.exists(first):
         return
@@ -259,7 +259,7 @@ def run(arguments: Sequence[str]) -> int:
         raise ConfigError(
             f"--allow-recopy names {strangers[0]}, which does not run.", remedy="Name a flow of the file."
         )
-    for warning in configuration.warnings if options.worker_number is None else ():  # the parent has said them
+    for warning in configuration.warnings if options.worker_number is None else ():  # the parent has logged them
         log.warning("config", why=warning)
     if options.workers > 1:
         return supervisor.run_workers(arguments, options.workers, configuration.rest, log)
@@ -348,7 +348,7 @@ def main() -> NoReturn:
 
 
 def _flush_output() -> None:
-    """What --help and --version printed may have no reader: that is no failure, and Python must not make it one."""
+    """Flush what --help or --version printed. A reader that is gone is no failure, and Python must report none."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -356,7 +356,7 @@ def _flush_output() -> None:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open what the caller closed of 0, 1 and 2: a socket that got such a number would be sent stray output."""
+    """Open those of 0, 1 and 2 that the caller closed: a socket with such a number would be sent stray output."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""``mm2py rebuild-ledger FILE A->B``: makes the ledger of what was copied before one was kept, from both logs.
+"""``mm2py rebuild-ledger FILE A->B``: makes the ledger of records that were copied before one was kept, from both logs.
 
 It is for records that MirrorMaker 2 has copied, and for a ledger that was lost. Workers may run meanwhile.
 MirrorMaker 2 has no ledger.
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: see ``parse_arguments``, ``flow_of``; or a cluster does not tell.
+        Mm2Error: see ``parse_arguments``, ``flow_of``; or a cluster does not answer.
     """
     options = parse_arguments(arguments)
     file = with_flow(read_settings_file(options.file, None), options.flow)
@@ -148,11 +148,11 @@ class RebuildJob:
         After a cluster has not answered, the other partitions are not tried.
 
         Args:
-            tell: gets the report of each partition as soon as there is one, but for those of which nothing is missing.
-            progress: learns up to which source offset a partition was compared.
+            tell: gets the report of each partition as soon as there is one, except of those without a missing part.
+            progress: gets the source offset up to which a partition was compared.
         Raises:
-            ConfigError: the selection names what is not there.
-            CommandFailed: a cluster does not tell what is missing.
+            ConfigError: the selection names a topic or a partition that does not exist.
+            CommandFailed: a cluster does not answer what is missing.
         Cancelling loses the work on the present partition.
         """
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
@@ -233,7 +233,7 @@ async def _work(
 
 
 class _Progress:
-    """Tells now and then where the reading is, on a terminal."""
+    """Shows from time to time, on a terminal, how far the reading is."""
 
     def __init__(self) -> None:
         self._line = TerminalLine()

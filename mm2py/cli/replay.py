@@ -49,7 +49,7 @@ class ReplayArguments(argparse.Namespace):
 
 
 def parse_arguments(arguments: Sequence[str]) -> ReplayArguments:
-    """Read what stands behind ``replay``.
+    """Read what follows ``replay`` on the command line.
 
     Raises:
         ConfigError: it cannot be understood.
@@ -162,8 +162,8 @@ async def append_to(
     """Append the selected records to the remote topic, if ``yes``; say what is done and what it costs.
 
     Args:
-        stop_partitions: append also where the flow stops its partitions for it.
-        file: that of the flow, as a command line takes it.
+        stop_partitions: append even if the flow then stops its partitions.
+        file: the file of the flow, as a command line takes it.
     """
     quarantine = _quarantine(settings)
     remote = settings.remote_topic(selection.topic)

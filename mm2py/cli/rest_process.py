@@ -1,8 +1,10 @@
-"""A worker's REST process: started with sockets that listen already, told how the worker is, started again if it ends.
+"""A worker's REST process. The worker opens its sockets, answers its questions, and starts it again if it ends.
 
-Counterpart: the REST server inside a Connect worker. Here it is a process of its own, so that no request, however
-large or many, delays copying. It ends when the worker does: its channel to the worker closes then. It reads and
-changes flows by the topics on the target, and asks the worker only how the worker itself is.
+It is a process of its own, so that requests never delay copying, however large or many they are. It ends with the
+worker, because its channel to the worker closes then. It reads and changes flows through the topics on the target, and
+asks the worker only about the worker itself.
+
+Counterpart: the REST server inside a Connect worker.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ from mm2py.rest_token import PROVEN_USER, TokenUnusable, token_at, token_path
 from mm2py.worker.facts import HEAD, Frame
 
 START_AFTER_S: Final = 1.0
-"""The process starts so long after the worker, so that first records are not delayed. Callers wait in the backlog."""
+"""The process starts this long after the worker, to delay no first records. Callers wait in the backlog."""
 HEALTHY_AFTER_S: Final = 60.0
 ENDS_MOST_S: Final = 5.0
-"""A REST process that has not ended by itself so long after its channel was closed is killed."""
+"""A REST process that still runs this long after its channel was closed is killed."""
 SOCKETS_OPTION: Final = "--rest-sockets"
-"""Of a worker with a parent: sockets that listen already, as ``sockets_text`` writes them."""
+"""Given to a worker with a parent: sockets that already listen, as ``sockets_text`` writes them."""
 
 Answer = Callable[[str], Iterable[object]]
-"""Yields what a REST process asks for, by name, in parts. Each is quick: it is made in the event loop that copies."""
+"""Yields the answer to a named question, in parts. Each must be quick: the event loop that copies makes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundSocket:
-    """A socket that listens, and for what it was opened. A listener has one for each address of its host."""
+    """A socket that listens, and its listener. A listener has one socket for each address of its host."""
 
     listener: Listener
     number: int
@@ -65,7 +67,7 @@ def bind(settings: RestSettings, log: FilteringBoundLogger, *, number: int = 1) 
     Args:
         number: of the worker on this machine; each has ports of its own.
     Raises:
-        ConfigError: an address that the file names cannot be listened at. The default one only warns.
+        ConfigError: listening at an address of the file fails. If the default address fails, this only warns.
     """
     found: list[BoundSocket] = []
     for place, listener in enumerate(settings.listeners):
@@ -94,7 +96,7 @@ def addresses(bound: Sequence[BoundSocket]) -> list[str]:
 
 
 def refuse_shared_ports(settings: RestSettings, workers: int) -> None:
-    """Raises: ConfigError, two workers of this machine would listen at one port. The default one counts as well."""
+    """Raises: ConfigError, two workers of this machine would listen at one port. The default port counts, too."""
     each = [(number, one.of_worker(number)) for number in range(1, workers + 1) for one in settings.listeners]
     for (first, one), (second, other) in itertools.combinations(each, 2):
         if one.port and one.port == other.port and first != second and one.host_overlaps(other):
@@ -106,9 +108,9 @@ def refuse_shared_ports(settings: RestSettings, workers: int) -> None:
 
 
 def open_sockets(settings: RestSettings, log: FilteringBoundLogger, *, number: int) -> list[tuple[int, int]]:
-    """In a parent: listen for a worker, which inherits these sockets; one that is started again gets the same.
+    """In a parent: open the sockets of a worker, which inherits them, and gets the same ones when it is started again.
 
-    Returns of each the number of its listener, from 0, and its descriptor.
+    Returns for each socket the number of its listener, from 0, and its descriptor.
     Raises: as ``bind``.
     """
     bound = bind(settings, log, number=number)
@@ -118,7 +120,7 @@ def open_sockets(settings: RestSettings, log: FilteringBoundLogger, *, number: i
 
 
 def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number: int) -> list[BoundSocket]:
-    """Return the sockets that the parent of a worker has opened for it, by what ``open_sockets`` has returned.
+    """Return the sockets that the parent has opened for a worker, from the result of ``open_sockets``.
 
     Raises:
         ConfigError: the file had more listeners when the parent read it.
@@ -132,7 +134,7 @@ def adopt(settings: RestSettings, sockets: Sequence[tuple[int, int]], *, number:
 
 
 def make_token(settings: RestSettings, log: FilteringBoundLogger) -> None:
-    """Make the token that changes take, if a listener asks for it, and say where it is, before REST answers."""
+    """Make the token that changes take, if a listener asks for it, and log where it is, before REST answers."""
     if not settings.takes_token:
         return
     try:
@@ -145,7 +147,7 @@ def make_token(settings: RestSettings, log: FilteringBoundLogger) -> None:
 
 
 def _listen(at: Listener) -> list[socket.socket]:
-    """Listen at all addresses of a host that are this machine's, all at one port. Raises: OSError, at none of them."""
+    """Listen at the addresses of a host that this machine has, all at one port. Raises: OSError, at none of them."""
     if at.port > 65535:
         raise OSError("there is no such port")  # the resolver would take it modulo 65536
     everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  (what the file asks for)
@@ -166,7 +168,7 @@ def _listen(at: Listener) -> list[socket.socket]:
                 for one in opened:
                     one.close()
                 raise
-            away = error  # as ::1 where the machine has no IPv6
+            away = error  # for example ::1 where the machine has no IPv6
     if not opened and away is not None:
         raise away
     return opened
@@ -192,7 +194,7 @@ def _listen_at(family: int, address: tuple[str | int, ...], *, is_everywhere: bo
 
 
 def python() -> list[str]:
-    """Return the interpreter, which looks for modules where this process does.
+    """Return the command of the interpreter that looks for modules where this process does.
 
     The story: the script ``mm2py`` is started in a directory that holds another module ``json``. The script does
     not look there, and neither may the process that it starts.
@@ -221,7 +223,7 @@ class RestProcess:
         self._log = log
 
     async def run(self) -> None:
-        """Run until cancelled: the process ends then, as its channel closes."""
+        """Run until cancelled; the process then ends, because its channel closes."""
         for address in addresses(self._bound):
             self._log.info("rest.listening", at=address)
         backoff = Backoff(self._rng, first_s=1.0, most_s=30.0)
@@ -288,9 +290,9 @@ class RestProcess:
             writer.close()
 
     async def _send_answer(self, writer: asyncio.StreamWriter, number: int, what: str) -> None:
-        """Send an answer part by part; the event loop copies on between them.
+        """Send an answer part by part; between the parts the event loop continues to copy.
 
-        If it cannot be made, the worker goes on, and the REST process says that it is silent.
+        If the answer cannot be made, the worker goes on, and the REST process reports that the worker is silent.
         Raises: OSError, the REST process is gone.
         """
         end = Frame.END

@@ -1,9 +1,8 @@
-"""``mm2py status FILE``: how it stands with workers, flows and lag, from what both clusters say. Asks no worker.
+"""``mm2py status FILE``: shows the state of workers, flows and lag, as both clusters report it. It asks no worker.
 
-It writes nothing anywhere.
+It writes nothing anywhere, and works when no worker runs.
 
-Counterpart: what MirrorMaker 2 leaves to the REST interface of each Connect worker and its JMX metrics; this works
-when none of them runs.
+Counterpart: the REST interface of each Connect worker and its JMX metrics.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ async def show(
     """Look once, or until ``stopped``; returns the exit code of the last look.
 
     Args:
-        screen: tells how many lines there are to redraw while watching; None: append.
+        screen: returns the number of lines of the terminal, to redraw it while watching; None: append.
     """
     code = EXIT_DONE
     while True:
@@ -151,7 +150,7 @@ async def show(
 
 
 async def _look(inquiry: Inquiry, stopped: asyncio.Event) -> Report | None:
-    """Return a report; None if we were stopped before there was one."""
+    """Return a report; None if the command was stopped before there was one."""
     looking = asyncio.ensure_future(inquiry.look())
     stopping = asyncio.ensure_future(stopped.wait())
     try:

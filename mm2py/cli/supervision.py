@@ -20,13 +20,13 @@ NOTHING_LEFT: Final = 1
 """Exit code of a worker without a flow that it may run, and of a parent whose workers did not all drain."""
 REFUSED: Final = 2
 """Exit code of a worker whose file or arguments are wrong. At its first start that is final: another start would read
-the same. Later the file has changed, and may be half-saved; so it is tried again."""
+the same. At a later start the file has changed, and may be half-saved; so the start is tried again."""
 INTERRUPTED: Final = 130
 HEALTHY_AFTER_S: Final = 120.0
-"""A worker that has run for so long is started again after a short pause, however often it died before."""
+"""A worker that has run this long is started again after a short pause, even if it died often before."""
 
 _NOTHING_TO_DRAIN: Final = frozenset({DRAINED, -signal.SIGTERM, -signal.SIGINT})
-"""Only a worker that has not started, or has ended, dies of these two: in between they make it drain."""
+"""Nothing is left to drain: the signals kill only a worker that has not started, or has ended. Others drain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Signalled:
 
 @dataclass(frozen=True, slots=True)
 class DrainOverdue:
-    """Workers were told to drain so long ago that they should have given up on their own."""
+    """Workers were asked to drain so long ago that they should have given up on their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class DrainWorkers:
-    """Let these workers drain, and send ``DrainOverdue`` after the time that may take."""
+    """Let these workers drain, and send ``DrainOverdue`` after the most time that may take."""
 
     workers: tuple[int, ...]
     why: str
@@ -123,7 +123,7 @@ class Supervision:
     _stopping: bool = field(default=False, init=False)
     _signals: int = field(default=0, init=False)
     _result: int | None = field(default=None, init=False)
-    """What to end with, where that does not depend on how the workers end."""
+    """The exit code, if it does not depend on how the workers end."""
 
     def __post_init__(self) -> None:
         self._workers = {number: _Worker(self.make_backoff()) for number in range(1, self.count + 1)}
@@ -138,7 +138,7 @@ class Supervision:
         return [Start(number) for number in self._workers]
 
     def step(self, event: Event) -> list[Effect]:
-        """Take in what happened, and return what to do about it, in this order."""
+        """Apply what happened, and return what to do about it, in this order."""
         match event:
             case WorkerEnded():
                 return self._on_end(event)
@@ -184,7 +184,8 @@ class Supervision:
         return [Kill(self.running, why)] if self.running else []
 
     def _finish_if_none_runs(self) -> list[Effect]:
-        """One that lay dead when the stop came counts too: what it had not drained, the next start has to look up."""
+        """Finish if no worker runs. A worker that died before the stop counts, too: the next start must look up what it
+        had not drained."""
         if self.running:
             return []
         if self._result is not None:

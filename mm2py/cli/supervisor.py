@@ -1,10 +1,12 @@
 """Several workers on one machine: a parent that starts them as processes, starts dead ones again, and stops them all.
 
-No counterpart in MirrorMaker 2, whose threads share one process; a Python process uses one core. Each worker is a full
-member. It runs for as long as its standard input stays open, which the parent holds the only other end of: so it
-drains when the parent stops, and also when the parent is gone, however that died. Signals are not sent on, as a worker
-may get the same one from elsewhere (systemd signals every process of a unit) and would take it for the second one,
-which ends it undrained. Workers have sessions of their own: Ctrl-C reaches the parent alone.
+A Python process uses one core. Each worker is a full member of its group. It runs as long as its standard input stays
+open, and only the parent has the other end. So a worker drains when the parent stops, and also when the parent dies for
+any reason. The parent does not forward signals: systemd signals every process of a unit, and a worker would take a
+forwarded signal for the second one, which ends it undrained. Workers have sessions of their own, so Ctrl-C reaches the
+parent alone.
+
+No counterpart in MirrorMaker 2, whose threads share one process.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ from mm2py.kafka.errors import Backoff
 
 WORKERS_MOST: Final = 256
 WORKER_DRAIN_S: Final = 60.0
-"""A worker gives up draining on its own after 40 seconds; one that has not ended by now hangs, and is killed."""
+"""A worker gives up draining on its own after 40 seconds; one that still runs after this time hangs, and is killed."""
 UNDRAINED: Final = "the next start looks up what they have copied, and continues after it"
 APPLY_OPTION: Final = "--apply"
 OPTION: Final = "--workers"
 NUMBER_OPTION: Final = "--worker-number"
-"""Of a worker with a parent. An argument and not a variable, so that ``ps`` shows it, and no child inherits it."""
+"""Given to a worker with a parent. It is an argument, no variable, so that ``ps`` shows it and no child inherits it."""
 STDIN: Final = 0
 _OF_REFUSED: Final = {
     "why": "it was refused its file or its arguments, with which it ran before",
@@ -89,7 +91,7 @@ def worker_arguments(
 ) -> list[str]:
     """Return the arguments of one worker: those of the parent, without ``--workers N``, and with the number.
 
-    One that is begun ``again`` has no ``--apply``: it would undo what an operator has changed since.
+    A worker that is started ``again`` gets no ``--apply``: it would undo what an operator has changed since.
     """
     kept = [NUMBER_OPTION, str(number)]
     if sockets is not None:
@@ -121,8 +123,8 @@ def own_command(original: Sequence[str], arguments: Sequence[str]) -> list[str]:
 def run_workers(arguments: Sequence[str], count: int, rest: RestSettings, log: FilteringBoundLogger) -> int:
     """Run this many workers with these arguments until a signal stops them. Returns the exit code.
 
-    0: all drained. 1: one of them did not, or none had a flow left to run. 2: a worker was refused at its first start
-    the file or the arguments. 130: a second signal came.
+    0: all drained. 1: one of them did not, or none had a flow left to run. 2: at its first start, a worker found the
+    file or the arguments wrong. 130: a second signal came.
     """
     rng = random.Random()  # noqa: S311  (spreads restarts; nothing secret)
     command = own_command(sys.orig_argv, arguments)
@@ -183,7 +185,7 @@ class _Process:
     process: subprocess.Popen[bytes]
     begun_s: float
     is_told: bool = False
-    """It was told to drain: its end is no surprise."""
+    """It was asked to drain, so its end is expected."""
 
     def drain(self) -> None:
         self.is_told = True
@@ -192,7 +194,7 @@ class _Process:
 
 
 class Parent:
-    """Starts workers as ``supervision`` decides, and says so."""
+    """Starts and stops workers as ``Supervision`` decides, and logs it."""
 
     def __init__(
         self,
@@ -209,14 +211,14 @@ class Parent:
         self._supervision = supervision
         self._log = log
         self._drain_most_s = drain_most_s
-        self._events: asyncio.Queue[Event] = asyncio.Queue()  # two a worker at most, and one a signal
+        self._events: asyncio.Queue[Event] = asyncio.Queue()  # at most two for each worker, and one for each signal
         self._timers: list[asyncio.TimerHandle] = []
         self._running: dict[int, _Process] = {}
         self._starts: Counter[int] = Counter()
         self._result: int | None = None
 
     async def run(self) -> int:
-        """Run until all workers have ended and none is to begin. Returns the exit code.
+        """Run until all workers have ended and none will start again. Returns the exit code.
 
         Cancelling closes the standard input of all workers, and waits for none: they drain on their own.
         """
@@ -236,7 +238,7 @@ class Parent:
         return self._result
 
     def on_signal(self) -> None:
-        """Stop: let all workers drain. Called once more, end them at once."""
+        """Let all workers drain; at the second call, end them at once."""
         self._events.put_nowait(Signalled())
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:

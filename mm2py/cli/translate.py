@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: see ``parse_arguments``, ``flow_of``; or a cluster does not tell.
+        Mm2Error: see ``parse_arguments``, ``flow_of``; or a cluster does not answer.
     """
     options = parse_arguments(arguments)
     file = with_flow(read_settings_file(options.file, None), options.flow)

@@ -119,7 +119,7 @@ def since_ms(text: str, now_ms: int) -> int:
     """Return the time that ``--since`` means, in epoch milliseconds.
 
     Raises:
-        ConfigError: it means none.
+        ConfigError: it is no time.
     """
     found = age_or_iso_ms(text, now_ms)
     if found is None:
@@ -168,7 +168,7 @@ def wanted_of(options: VerifyArguments, clock: Clock) -> WantedRanges:
 
 
 def check_places(options: VerifyArguments) -> None:
-    """Refuse what could not be written after an hour of reading.
+    """Refuse places to which the result could not be written, before an hour of reading.
 
     Raises:
         ConfigError: there is no such folder, or the Parquet folder exists.

@@ -1,10 +1,11 @@
-"""A client for applications: which clusters are upstream, and where to go on reading on the other cluster.
+"""A client for applications: which clusters are upstream, and where to continue reading on the other cluster.
 
-Applications import this package. So it is light: names, record layouts and aiokafka, nothing of a worker.
+Applications import this package, so it imports little: names, record layouts and aiokafka, but no code of a worker.
+docs/client.md has a consumer that uses it to fail over.
 
 Counterpart: MirrorClient and RemoteClusterUtils, Apache Kafka, connect/mirror-client. Like them it asks only the
-target cluster, and reads the topics that MirrorMaker 2 or mm2py keeps there. Beyond them it knows the ledger, so it
-translates any offset exactly, in both directions. docs/client.md has a consumer that fails over by it.
+target cluster, and reads the topics that MirrorMaker 2 or mm2py keeps there. In addition it reads the ledger, so it
+translates any offset exactly, in both directions.
 """
 
 from mm2py.client.mirror_client import MirrorClient, RemoteOffset

@@ -1,4 +1,4 @@
-"""The records of a ledger topic, put in order: the ledgers of the partitions that an application asks about. Pure."""
+"""Builds the ledgers of the partitions that an application asks about, from the records of a ledger topic. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LedgerRecords:
-    """What the ledger topic holds of some source partitions. It keeps the last record of each key, as compaction does.
+    """The ledger topic's records of some source partitions: the last record of each key, as compaction leaves it.
 
-    All chunks of a source partition are in one partition of the ledger topic. If that topic got more partitions, newer
-    chunks may be in another one. Then the partition whose last record is older comes first.
+    All chunks of a source partition are in one partition of the ledger topic. If partitions were added to that topic,
+    newer chunks may be in another one. Then the partition whose last record is older is read into the ledger first.
     """
 
     def __init__(self, wanted: Collection[tuple[str, int]]) -> None:
@@ -28,15 +28,15 @@ class LedgerRecords:
         self._logs: dict[tuple[str, int], dict[int, _LedgerLog]] = {}
 
     def take(self, ledger_partition: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
-        """Take in the next record of a partition of the ledger topic. A malformed one is passed over.
+        """Add the next record of a partition of the ledger topic. A malformed record is skipped.
 
         Raises:
-            NewerLedgerFormat: the record is of a kind that may not be passed over, and is not known here.
+            NewerLedgerFormat: the record is of an unknown kind that a reader may not skip.
         """
         try:
             chunk = ledger_record.decode_key(key)
             if chunk is None:
-                ledger_record.decode(key, value)  # it raises if a reader may not pass it over
+                ledger_record.decode(key, value)  # it raises if a reader may not skip the record
         except MalformedRecord as error:
             _log.info("A record of the ledger topic is passed over: %s", error)
             return
@@ -50,7 +50,7 @@ class LedgerRecords:
             log.values[key] = value
 
     def ledgers(self) -> dict[tuple[str, int], PartitionLedger]:
-        """Return the ledgers of all wanted partitions. The ledgers of a partition without records know nothing.
+        """Return the ledgers of all wanted partitions. Those of a partition without records are empty.
 
         Raises:
             NewerLedgerFormat: a newer mm2py wrote a chunk of a wanted partition.

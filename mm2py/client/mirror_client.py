@@ -1,6 +1,6 @@
 """The client: hops, upstream clusters, topics, offsets of groups, and any offset by the ledger.
 
-Every question is asked of the cluster anew; nothing is kept between two of them.
+Every call asks the cluster again; the client caches nothing between two calls.
 """
 
 from __future__ import annotations
@@ -45,20 +45,22 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RemoteOffset:
-    """Where a group goes on in a remote partition. Both offsets are of the record to be read next."""
+    """Where a group continues in a remote partition. Both offsets are of the record to be read next."""
 
     source_offset: int
-    """What the group had committed on the source cluster when its checkpoint was emitted."""
+    """The offset that the group had committed on the source cluster when its checkpoint was emitted."""
     target_offset: int
-    """Where it goes on. It skips no record."""
+    """The offset at which the group continues on the target cluster. The group skips no record."""
     metadata: str
     """The text that the group committed with its offset, empty if there was none."""
     is_exact: bool
-    """The ledger confirms that the group reads no record again either. False also if the ledger cannot say."""
+    """True if the ledger confirms that the group reads no record twice. False also if the ledger does not know."""
 
 
 class MirrorClient:
-    """Asks a target cluster about what is mirrored to it. Use it with ``async with``; it may be used by several tasks.
+    """Asks a target cluster about the topics and groups that are mirrored to it.
+
+    Use it with ``async with``. Several tasks may use it at the same time.
 
     Every method waits until the brokers have answered. The caller limits that with ``asyncio.timeout``; cancelling
     changes nothing on the cluster. All may raise aiokafka's ``KafkaError``: no broker answers, or a log-in fails.
@@ -80,7 +82,8 @@ class MirrorClient:
 
         Args:
             bootstrap_servers: ``host:port``, several as a list.
-            policy: that of the flows, with their separators: ``DefaultReplicationPolicy(separator="_")``. With
+            policy: the replication policy of the flows, with the same separator:
+                ``DefaultReplicationPolicy(separator="_")``. With
                 ``IdentityReplicationPolicy(source_alias=ClusterAlias("A"))`` a topic counts as a copy from A.
             aiokafka_options: further arguments of ``AIOKafkaConsumer``: ``security_protocol``, ``ssl_context``,
                 ``sasl_mechanism``, ``client_id`` and the like.
@@ -113,16 +116,16 @@ class MirrorClient:
     # What is upstream
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
-        """Return what a topic of a source cluster is called here.
+        """Return the name that a topic of a source cluster has on this cluster.
 
         Source: ReplicationPolicy.formatRemoteTopic, Apache Kafka, connect/mirror-client.
         """
         return self.policy.format_remote_topic(ClusterAlias(source_alias), TopicName(topic))
 
     async def replication_hops(self, upstream_alias: str) -> int | None:
-        """Return over how many flows records come from a cluster, by the shortest way; None if none come.
+        """Return the number of flows on the shortest way from a cluster to this one; None if no records come from it.
 
-        It is told by the names of heartbeats topics, as in all methods that name clusters.
+        The names of the heartbeats topics show the way, as in all methods that name clusters.
         Source: MirrorClient.replicationHops, Apache Kafka, connect/mirror-client. It returns -1 instead of None.
         """
         hops = (replication_hops(topic, upstream_alias, self.policy) for topic in await self.heartbeat_topics())
@@ -136,7 +139,7 @@ class MirrorClient:
         return {alias for topic in await self.heartbeat_topics() for alias in source_clusters(topic, self.policy)}
 
     async def heartbeat_topics(self) -> set[str]:
-        """Return the cluster's own heartbeats topic, and the copies of others'.
+        """Return the cluster's own heartbeats topic, and the copies of other clusters' heartbeats topics.
 
         Source: MirrorClient.heartbeatTopics, Apache Kafka, connect/mirror-client.
         """
@@ -150,10 +153,10 @@ class MirrorClient:
         return {topic for topic in await self._topics() if self.policy.is_checkpoints_topic(topic)}
 
     async def remote_topics(self, source_alias: str | None = None) -> set[str]:
-        """Return the topics that are copies, by their names. Internal topics are left out.
+        """Return the topics whose names say that they are copies. Internal topics are left out.
 
         Args:
-            source_alias: only those that were copied last from this cluster; by default all.
+            source_alias: return only topics whose last hop was from this cluster; by default all.
         Source: MirrorClient.remoteTopics, Apache Kafka, connect/mirror-client.
         """
         sources = {
@@ -167,30 +170,30 @@ class MirrorClient:
             if source is not None and (source_alias is None or source == source_alias)
         }
 
-    # Where a group goes on
+    # Where a group continues
 
     async def remote_consumer_offsets(self, group: str, source_alias: str) -> dict[Partition, RemoteOffset]:
-        """Return where a group that reads on a source cluster goes on here, by its checkpoints.
+        """Return where a group of a source cluster continues on this cluster, by its checkpoints.
 
         Args:
             group: the group id.
             source_alias: the source cluster of the flow; Java calls it remote cluster.
         Returns:
-            By remote partition. Empty if no checkpoint of the group was emitted: it is unknown, not among the groups
-            of the flow, or nothing could be translated yet.
+            By remote partition. Empty if no checkpoint of the group was emitted: the group is unknown, the flow does
+            not select it, or nothing could be translated yet.
         Raises:
             MissingTopic: the cluster has no checkpoints from this source.
             ReadDenied: the application may not read them.
         Source: MirrorClient.remoteConsumerOffsets, RemoteClusterUtils.translateOffsets, Apache Kafka,
         connect/mirror-client. When their time-out ends, they return what they have read by then. Here
-        ``asyncio.timeout`` raises, because part of the checkpoints may be outdated ones.
+        ``asyncio.timeout`` raises, because checkpoints that were read so far may be outdated.
         """
         return (await self._remote_offsets(source_alias, lambda one: one == group)).get(group, {})
 
     async def remote_consumer_offsets_matching(
         self, groups: re.Pattern[str], source_alias: str
     ) -> dict[str, dict[Partition, RemoteOffset]]:
-        """Return where many groups go on here: see ``remote_consumer_offsets``.
+        """Return where many groups continue on this cluster: see ``remote_consumer_offsets``.
 
         Args:
             groups: matches the whole group id. The pattern is Python's.
@@ -234,7 +237,7 @@ class MirrorClient:
     async def _known_ledgers(
         self, source_alias: str, remote: Collection[Partition]
     ) -> dict[Partition, PartitionLedger]:
-        """Return the ledgers of remote partitions, as far as there are any: a group can go on without them."""
+        """Return the ledgers of remote partitions that have one; a group can continue without a ledger."""
         sources = {place: source for place in remote if (source := self._upstream(source_alias, place)) is not None}
         try:
             ledgers = await self._ledgers(source_alias, set(sources.values()))
@@ -250,20 +253,20 @@ class MirrorClient:
     async def translate(
         self, source_alias: str, offsets: Mapping[Partition, Iterable[int]]
     ) -> dict[Partition, list[Answer]]:
-        """Return where to go on here instead of at offsets of a source cluster. All are looked up in one read.
+        """Translate source offsets: return where to continue on this cluster. The ledger topic is read once for all.
 
         Args:
             source_alias: the source cluster of the flow.
-            offsets: source offsets by topic and partition, as they are called on the source cluster.
+            offsets: source offsets by topic and partition, named as on the source cluster.
         Returns:
             The answers by remote partition, in the order of the offsets. ``Answer.kind`` says what was found.
-            ``Answer.offset`` is None if the record was not copied yet, or so recently that the ledger does not say it
-            yet (``NOT_YET``); and if it was copied before the ledger was kept (``BEFORE_LEDGER``).
-            ``Answer.is_exact``: no record is skipped and none is read again.
+            ``Answer.offset`` is None if the record was not copied yet, or so recently that the ledger does not have it
+            yet (``NOT_YET``); and if the record was copied before the ledger was kept (``BEFORE_LEDGER``).
+            ``Answer.is_exact``: no record is skipped and none is read twice.
         Raises:
             MissingTopic: no ledger of this source is kept here. MirrorMaker 2 keeps none.
-            ReadDenied: the application may not read it.
-            NewerLedgerFormat: a newer mm2py wrote it.
+            ReadDenied: the application may not read the ledger.
+            NewerLedgerFormat: a newer mm2py wrote the ledger.
             ValueError: an offset is negative.
         """
         asked = {TopicPartition(*place): _checked(place, some) for place, some in offsets.items()}
@@ -282,16 +285,16 @@ class MirrorClient:
     async def translate_back(
         self, source_alias: str, offsets: Mapping[Partition, Iterable[int]]
     ) -> dict[Partition, list[Answer]]:
-        """Return where to go on at a source cluster instead of at offsets of this one: ``translate`` the other way.
+        """Translate target offsets: return where to continue on a source cluster. The inverse of ``translate``.
 
         Args:
             source_alias: the source cluster of the flow.
-            offsets: target offsets by remote topic and partition, as they are called on this cluster.
+            offsets: target offsets by remote topic and partition, named as on this cluster.
         Returns:
             The answers by source partition, in the order of the offsets; see ``translate``.
         Raises:
             MissingTopic, ReadDenied, NewerLedgerFormat: as ``translate``.
-            ValueError: an offset is negative, or by its name a topic is no copy from this source.
+            ValueError: an offset is negative, or the name of a topic is not that of a copy from this source.
         """
         asked = {TopicPartition(*place): _checked(place, some) for place, some in offsets.items()}
         sources: dict[TopicPartition, TopicPartition] = {}
@@ -311,9 +314,10 @@ class MirrorClient:
         return await asyncio.to_thread(answers)
 
     async def _ledgers(self, source_alias: str, partitions: Collection[Partition]) -> dict[Partition, PartitionLedger]:
-        """Return the ledgers of source partitions; those of an unknown partition know nothing.
+        """Return the ledgers of source partitions; those of an unknown partition are empty.
 
-        They are made in a thread, and asked in one: a million runs take three seconds, and the application goes on.
+        Ledgers are built and queried in a thread: a million runs take three seconds, and the application's event loop
+        must not wait for that.
         """
         if not partitions:
             return {}
@@ -344,7 +348,7 @@ class MirrorClient:
         return {TopicName(topic) for topic in await self._lister.topics()}
 
     async def _read(self, topic: str, take: Callable[[ConsumerRecord], None], *, remedy: str) -> None:
-        """Read a topic that is listed: a broker might create another one when it is asked for it."""
+        """Read a topic if the cluster lists it: a broker might create a missing topic that a client asks for."""
         if topic not in await self._topics():
             raise MissingTopic(topic, remedy=remedy)
         await read_to_end(topic, self._options, take, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Which clusters a topic came through, told by its name. Pure."""
+"""Which clusters a topic came through, according to its name. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mm2py.topics.names import ReplicationPolicy
 
 
 def replication_hops(topic: str, upstream_alias: str, policy: ReplicationPolicy) -> int | None:
-    """Return over how many flows a topic came from a cluster; None if it did not come from there.
+    """Return the number of flows between a cluster and this topic; None if the topic did not come from there.
 
     Source: MirrorClient.countHopsForTopic, Apache Kafka, connect/mirror-client.
     """
@@ -16,9 +16,9 @@ def replication_hops(topic: str, upstream_alias: str, policy: ReplicationPolicy)
 
 
 def source_clusters(topic: str, policy: ReplicationPolicy) -> list[str]:
-    """Return the clusters that a topic came through, the nearest first; a cluster that comes up again ends the list.
+    """Return the clusters that a topic came through, the nearest first. The list ends before a cluster would repeat.
 
-    Under the identity policy a name does not change with a hop, so its only cluster would come up for ever.
+    Under the identity policy a name does not change with a hop, so its only cluster would repeat without end.
     Source: MirrorClient.allSources, Apache Kafka, connect/mirror-client.
     """
     found: list[str] = []

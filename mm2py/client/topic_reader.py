@@ -39,17 +39,17 @@ async def read_to_end(
 ) -> None:
     """Pass every committed record to ``take``, up to where each partition ended when the read began.
 
-    Each partition is read in order. Committed means: as the target cluster knows it by then, so an open transaction
-    ends the read before it.
+    Each partition is read in order. Its end is its last stable offset, so records from the first open transaction on
+    are not read.
 
     Args:
-        topic: one that is there. A broker might create it otherwise.
+        topic: must exist. A broker might create a missing topic.
         options: arguments of ``AIOKafkaConsumer``: no group, ``read_committed``, from the start.
         remedy: for MissingTopic.
     Raises:
         MissingTopic: the topic was deleted meanwhile.
-        ReadDenied: the application may not read it.
-        KafkaError: aiokafka's, such as: no broker can be reached.
+        ReadDenied: the application may not read the topic.
+        KafkaError: of aiokafka, for example because no broker can be reached.
     """
     consumer = AIOKafkaConsumer(topic, **options)
     try:

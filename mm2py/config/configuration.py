@@ -1,7 +1,7 @@
-"""From a settings file to the configuration of a process: what it enables, and what is wrong or missing in it.
+"""Makes the configuration of a process from a settings file, or reports what is wrong or missing in the file.
 
 This is the border: MirrorMaker 2's properties come in, read by ``properties.py``, layered by ``layers.py``, listed by
-``inventory.py``; out go the typed ones of ``settings.py``. All problems of a file are reported at once.
+``inventory.py``; the typed settings of ``settings.py`` go out. All problems of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mm2py.flow import ARROW, ClusterAlias, Flow, parse_flow
 from mm2py.secret import may_hold_secret, setting_within, shown_key, without
 
 _SENT_BY_KAFKAS_CLIENTS = frozenset({"client.id"})
-"""They leave the process as they are, once mm2py has a use for them in each client."""
+"""Their values leave the process as they are, as soon as mm2py uses them in each client."""
 
 
 def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configuration:
@@ -58,20 +58,20 @@ def load_configuration(path: Path, clusters: Sequence[str] | None) -> Configurat
         clusters: aliases of ``--clusters``: only flows and heartbeats into these are returned. None or empty: all.
     Raises:
         ConfigError: the file or a selected alias is wrong, or neither flow nor heartbeats are left. The message names
-            the file and, for every problem, the line and the key. Flows that are refused do not raise; there may be no
-            others.
+            the file and, for every problem, the line and the key. A refused flow does not raise, even if there
+            is no other.
     """
     return read_settings_file(path, clusters).configuration()
 
 
 def as_argument(path: Path) -> str:
-    """Return a file as a command line takes it, from any directory."""
+    """Return a file as an argument of a command line, valid in any directory."""
     return shlex.quote(str(path.absolute()))
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A settings file as it was read once; what stands on the disk may change meanwhile."""
+    """A settings file as it was read once; the file on the disk may have changed since."""
 
     path: Path
     properties: Properties
@@ -80,18 +80,18 @@ class SettingsFile:
 
     @property
     def argument(self) -> str:
-        """The file as a command line takes it, from any directory."""
+        """The file as an argument of a command line, valid in any directory."""
         return as_argument(self.path)
 
     def configuration(self, stored: Mapping[Flow, FlowProperties] | None = None) -> Configuration:
         """Return the flows that the file enables, with their addresses and credentials.
 
         Args:
-            stored: what the workers of a flow share (``flow_properties.py``); it counts instead of what the file says.
-                A flow that is switched off there is left out.
+            stored: the settings that the workers of a flow share (``flow_properties.py``); they override the file's. A
+                flow that they switch off is left out.
         Raises:
             ConfigError: as ``load_configuration``.
-            StoredConfigUnusable: what is stored cannot be used; this is not the file's fault.
+            StoredConfigUnusable: the stored settings cannot be used; this is not the file's fault.
         """
         stored = {} if stored is None else stored
         for flow, properties in stored.items():
@@ -111,11 +111,11 @@ class SettingsFile:
         return replace(found, refused=MappingProxyType(refused), warnings=tuple(map(self._masked, found.warnings)))
 
     def _masked(self, text: str) -> str:
-        """Second net: no message repeats a credential. This one still hides what config providers have given."""
+        """Hide credentials from config providers. Messages never repeat a credential; this is a second safeguard."""
         return without(text, self.properties.secrets)
 
     def shared(self, flow: Flow) -> dict[str, str]:
-        """Return what the file says of one of its flows, as far as workers share it."""
+        """Return the file's settings of a flow that workers share."""
         own = self.properties.entries.get(f"{flow}.enabled")
         return flow_properties(self.properties.entries, flow, enabled=own is None or _is_true(own.value))
 
@@ -129,7 +129,7 @@ class SettingsFile:
         ]
 
     def flows_switched_off(self) -> list[FlowSettings]:
-        """Return the same flows as they would be, as far as the file says how to reach their clusters."""
+        """Return these flows as they would run, if the file says how to reach their clusters."""
         found: list[FlowSettings] = []
         for flow in self.switched_off():
             try:
@@ -140,13 +140,13 @@ class SettingsFile:
         return found
 
     def switching_on(self, flow: Flow) -> SettingsFile:
-        """Return the same file with a flow enabled: so that its addresses can be read."""
+        """Return the same file with a flow enabled, so that its addresses can be read."""
         key = f"{flow}.{keys.ENABLED.name}"
         entries = {**self.properties.entries, key: PropertyEntry("true", key, 0)}
         return replace(self, properties=replace(self.properties, entries=entries))
 
     def alone(self, flow: Flow) -> SettingsFile:
-        """Return the same file with this flow enabled and no other: so that two directions form no ring.
+        """Return the same file with only this flow enabled, so that two directions form no ring.
 
         Raises: ConfigError, as ``configuration``.
         """
@@ -157,10 +157,10 @@ class SettingsFile:
 
 
 def read_settings_file(path: Path, clusters: Sequence[str] | None) -> SettingsFile:
-    """Read a file, and what its config providers have; arguments: see ``load_configuration``.
+    """Read a file, and the values of its config providers; arguments: see ``load_configuration``.
 
     Raises:
-        ConfigError: the file cannot be read. What is wrong with its providers, ``configuration`` raises.
+        ConfigError: the file cannot be read. For problems with its providers ``configuration`` raises.
     """
     return SettingsFile(
         path, resolve_references(_with_new_names(read_properties(path)), os.environ), tuple(clusters or ())
@@ -184,10 +184,11 @@ def flow_of(file: SettingsFile, name: str) -> FlowSettings:
 
 
 def with_flow(file: SettingsFile, name: str) -> SettingsFile:
-    """Return a file that enables a flow. If this one switches it off, all others are switched off instead.
+    """Return a file that enables a flow. If ``file`` does not enable it, the result enables no other flow.
 
-    The story: B took over from A. Now A is back, and the file enables only the way back. Where B->A begins on B, only
-    the ledger of A->B tells. With both of them enabled, the identity policy would refuse them as a ring.
+    The story: B took over from A. Now A is back, and the file enables only B->A. Only the ledger of A->B knows where
+    B->A begins on B. With both flows enabled, the identity policy would refuse them as a ring.
+
     Raises: ConfigError, as ``SettingsFile.configuration``.
     """
     wanted, found = parse_flow(name), file.configuration()
@@ -261,10 +262,11 @@ def _is_true(text: str) -> bool:
 
 
 def _is_told(key: Key[Any]) -> bool:
-    """Whether the value of a setting gets around: it is stored for all workers, sent, or shown where it is wrong.
+    """Return whether a setting's value leaves the worker: stored for all workers, sent, or shown where it is wrong.
 
-    What only plug-ins read may hold anything, settings of their own connections too. The story of what is sent: a
-    client id that ended in a backslash took the password in the next line with it, to every broker in every request.
+    A setting that only plug-ins read is left out: it may hold anything, even settings of their own connections. The
+    story of what is sent: a client id ended in a backslash. So the password in the next line was a part of it, and was
+    sent to every broker in every request.
     """
     is_used = key.kind is not string or key.status is Status.WORKS or key.name in _SENT_BY_KAFKAS_CLIENTS
     return is_used or any(key is stored for stored in stored_keys().values())
@@ -274,7 +276,7 @@ def _check_swallowed(entries: Iterable[PropertyEntry], problems: list[str]) -> N
     """Look for lines that have become part of the value before them, in values that might be stored or shown.
 
     Raises:
-        Unusable: there are some. Nothing more is said of such a file then: it could quote what must not be shown.
+        Unusable: there are some. Then no other problem is reported: it could quote what must not be shown.
     """
     found = [(entry, setting_within(entry.value)) for entry in entries if not may_hold_secret(entry.key)]
     told = [

@@ -1,7 +1,7 @@
 """Which parts of a running flow a changed setting concerns. Pure.
 
-A part that may change in place takes the new settings up at its next round or request: nothing stops. The others are
-drained and restart.
+A part that may change in place uses the new settings from its next round or request on, and nothing stops. The other
+parts are drained and restart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class FlowPart(Enum):
-    """What of a running flow is concerned."""
+    """A part of a running flow."""
 
     TOPICS = "which topics are copied, how they are looked for and made: the next round of discovery"
     TOPIC_CONFIGS = "the schedule that carries settings of topics over"
@@ -31,5 +31,5 @@ class FlowPart(Enum):
 
     @property
     def is_in_place(self) -> bool:
-        """Whether copying goes on meanwhile."""
+        """Whether copying continues during the change."""
         return self not in {FlowPart.TASKS, FlowPart.ON_OFF}

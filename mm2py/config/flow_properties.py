@@ -1,13 +1,13 @@
 """Which settings belong to a flow and may be shared, and which stay in each worker's own file.
 
-What a flow copies, and how, has to be the same for all workers that run it: that goes to ``mm2-configs.A.internal``.
-How a worker reaches the clusters is its own matter: addresses, credentials, paths, proofs of identity and what only
-concerns its connections never leave its file. So this is a list of what may pass. An unknown key does not, and
-of known ones those that look like a secret or an address do not either, whatever table they stand in.
+What a flow copies, and how, has to be the same for all workers that run it. These settings go to
+``mm2-configs.A.internal``. How a worker reaches the clusters is its own matter: addresses, credentials, paths, proofs
+of identity and settings of its connections never leave its file. So this module lists what may be shared. Unknown keys
+are not shared. Known keys that look like a secret or an address are not shared either, in whatever table they are.
 
-The names are those of a connector's settings in MM2, so that what MM2 has stored reads the same: ``topics``,
-``source.consumer.fetch.max.bytes``, ``producer.override.linger.ms``; mm2py's own and the few of the worker stand bare.
-Only what was set is named; a setting that is not there has its default.
+The names are those of a connector's settings in MM2, so that settings which MM2 has stored are read the same way:
+``topics``, ``source.consumer.fetch.max.bytes``, ``producer.override.linger.ms``. mm2py's own settings and the few of
+the worker have no prefix. Only settings that were set are stored; a setting that is not there has its default.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _WORKER: Final = (
     keys.STATUS_REPLICATION_FACTOR,
     keys.EXACTLY_ONCE,
 )
-"""Where positions and gaps are kept has to be known to all, else records would be copied twice."""
+"""All workers have to know where positions and gaps are kept, else records would be copied twice."""
 
 
 class StoredConfigUnusable(ConfigError):
-    """The settings that stand in the configs topic of a flow cannot be run as they are."""
+    """A flow cannot run by the settings that are stored in its configs topic."""
 
     def __init__(self, flow: Flow | str, why: str) -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class StoredConfigUnusable(ConfigError):
 
 
 def new_name(key: str) -> str | None:
-    """Return what a key with a name that MM2 dropped in 4.0 is called since, with the same prefix; None for others."""
+    """Return the new name, with the same prefix, of a key whose name MM2 dropped in 4.0; None for other keys."""
     for old, new in tables.RENAMED.items():
         if key == old or key.endswith(f".{old}"):
             return key.removesuffix(old) + new
@@ -82,9 +82,10 @@ def new_name(key: str) -> str | None:
 
 
 def contradicted(key: str, values: Mapping[str, str]) -> str | None:
-    """Return the key beside which one of an old name says something else: that of its new name, or of another old one.
+    """Return the key, of the new or another old name, whose value contradicts that of a key with an old name.
 
-    That of a flow must not differ from the new name at the top, either: MM2 3.x took the new name then.
+    A flow's old name must not contradict the new name at the top of the file, either: MM2 3.x took the new name then.
+
     Args:
         key: one of ``values`` that has a ``new_name``.
         values: all settings of a file or a connector, by key.
@@ -102,7 +103,7 @@ def _entries(text: str) -> set[str]:
 
 
 def may_be_stored(key: Key[Any]) -> bool:
-    """Whether a known setting is a flow's, and neither an address nor a credential nor a worker's own."""
+    """Return whether a known setting belongs to a flow, and is no address, no credential and not a worker's own."""
     return (
         key.status in _LIVE
         and key.name not in CLIENT_NAMES
@@ -115,7 +116,7 @@ def may_be_stored(key: Key[Any]) -> bool:
 
 
 def looks_like_address_or_secret(name: str) -> bool:
-    """By its name alone: for keys of which nothing else is known, and against a slip in the tables."""
+    """Judge a setting by its name alone: for unknown keys, and as a safeguard against a mistake in the tables."""
     if name == keys.OFFSET_SYNCS_LOCATION.name:
         return False  # it says source or target
     return may_hold_secret(name) or may_be_address(name)
@@ -123,7 +124,7 @@ def looks_like_address_or_secret(name: str) -> bool:
 
 @cache
 def stored_keys() -> Table:
-    """Return all settings that may be stored, under the names they are stored by."""
+    """Return all settings that may be stored, by the names under which they are stored."""
     return dict(_stored_keys())
 
 
@@ -136,18 +137,18 @@ def _stored_keys() -> Iterator[tuple[str, Key[Any]]]:
         (_SOURCE_ADMIN, tables.ADMIN),
         (_TARGET_ADMIN, tables.ADMIN),
     ):
-        # What a client does not do yet it does for a connection, mostly; of connectors it is work to come.
+        # Most settings of clients that do nothing yet concern connections; those of connectors will work later.
         yield from (
             (prefix + name, key) for name, key in table.items() if may_be_stored(key) and key.status is Status.WORKS
         )
 
 
 def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[str, str]:
-    """Return what a file says of a flow, as far as it is to be shared. Pure; the file was found usable before.
+    """Return the settings of a flow in a file that workers share. Pure; the file has to be checked before.
 
     Args:
         file: the entries of the whole file, by key.
-        enabled: whether the flow is, by the file.
+        enabled: whether the file enables the flow.
     """
     own = {
         name: file[prefix + name]
@@ -161,9 +162,9 @@ def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[st
 
 
 def properties_of_connector(raw: Mapping[str, str]) -> dict[str, str]:
-    """Return the flow's settings out of those of a source connector, as MM2 or another client has stored them.
+    """Return the flow's settings from those of a source connector, as MM2 or another client has stored them.
 
-    As in MM2 3.x, a new name comes before an old one.
+    As in MM2 3.x, a new name overrides an old one.
     """
     connector = {key: PropertyEntry(value, key, 0) for key, value in raw.items()}
     connector = {new: connector[old] for old in raw if (new := new_name(old)) is not None} | connector
@@ -207,9 +208,10 @@ def _places(layers: FlowLayers, own: Layer) -> Iterator[tuple[Layer, str, Callab
 
 
 def with_stored(layers: FlowLayers, flow: Flow, stored: FlowProperties) -> FlowLayers:
-    """Return a flow's layers with its shared settings as they are stored, everything else as its file has it.
+    """Return a flow's layers with its shared settings as they are stored, and all others as its file has them.
 
-    What is not stored has its default, whatever the file says; what a younger mm2py has stored beside is passed over.
+    A shared setting that is not stored has its default, whatever the file says. Settings that only a newer mm2py knows
+    are ignored.
     """
     defaults = flow_layers({}, flow)
     worker, connector, _, consumer, producer, source_admin, target_admin = (
@@ -236,7 +238,7 @@ def with_stored(layers: FlowLayers, flow: Flow, stored: FlowProperties) -> FlowL
 
 
 def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, PropertyEntry]:
-    """The same for mm2py's own settings of a flow."""
+    """Like ``with_stored``, for mm2py's own settings of a flow."""
     known = {name for name in tables.OWN_FLOW if name in stored_keys()}
     return {name: entry for name, entry in own.items() if name not in known} | {
         name: PropertyEntry(stored[name], name) for name in known if name in stored
@@ -244,7 +246,7 @@ def own_with_stored(own: Layer, stored: FlowProperties) -> dict[str, PropertyEnt
 
 
 def check_stored(flow: Flow, stored: FlowProperties) -> None:
-    """Raises: StoredConfigUnusable, if a value is none that its setting can have, or must not be stored."""
+    """Raises: StoredConfigUnusable, if a setting cannot have its value, or a value must not be stored."""
     bad = []
     for name, value in stored.items():
         key = stored_keys().get(name)
@@ -265,7 +267,7 @@ def check_stored(flow: Flow, stored: FlowProperties) -> None:
 
 
 def is_enabled(stored: FlowProperties) -> bool:
-    """Whether the flow is to copy."""
+    """Return whether the flow is to copy."""
     return _is_true(stored.get(ENABLED, "true"))
 
 
@@ -283,10 +285,10 @@ def meaning(name: str, value: str | None) -> object:
 
 
 def shown_change(name: str, old: str | None, new: str | None) -> str:
-    """Return the change in one line; None stands for the default.
+    """Return the change in one line; None means the default.
 
-    Both values are shown whole, as long ones may differ anywhere. Of a long list only what was added and removed is
-    shown.
+    Both values are shown whole, because long ones may differ anywhere. Of a long list only what was added and removed
+    is shown.
     """
     return f"{shown_key(name)}: {_of_lists(name, old, new) or f'{_shown(name, old)} -> {_shown(name, new)}'}"
 

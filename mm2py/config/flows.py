@@ -1,6 +1,6 @@
-"""The settings of all flows and heartbeats of one file, each from its own layers, and what is to be said of them.
+"""The settings of all flows and heartbeats of one file, each from its own layers, and the warnings about them.
 
-Which flows there are is known here already; the file as a whole is looked at in ``configuration.py``.
+``configuration.py`` reads the file as a whole, and says which flows there are.
 
 Counterpart: MirrorSourceConfig and MirrorHeartbeatConfig of MM2.
 """
@@ -54,15 +54,15 @@ from mm2py.topics.topic_configs import ConfigPropertyFilter
 T = TypeVar("T")
 
 PARTITION_BYTES: Final = 1 << 20
-"""What an answer brings of a partition without ``max.partition.fetch.bytes``, as with Kafka's consumers."""
+"""What an answer brings of a partition if ``max.partition.fetch.bytes`` is not set, as with Kafka's consumers."""
 ALONE_BYTES: Final = 4 << 20
-"""The same of a partition that is read alone. A quarter of the requests takes a tenth less CPU."""
+"""The same for a partition that is read alone: a quarter of the requests, which takes a tenth less CPU."""
 POSITION_INTERVAL_MAX_S: Final = 1.0
-"""Positions are stored at least this often, however rarely MirrorMaker 2 would; storing costs little."""
+"""Positions are stored at least this often, even if MirrorMaker 2 would do so less often; storing costs little."""
 
 
 class FlowUnsupported(Mm2Error):
-    """A flow is not started, because with what works today its copy would not be what the file asks for."""
+    """A flow is not started, because mm2py cannot yet make the copy that its settings ask for."""
 
 
 class FlowsReading:
@@ -79,7 +79,7 @@ class FlowsReading:
         problems: list[str],
         stored: Mapping[Flow, FlowProperties],
     ) -> None:
-        """``stored`` is what the workers of a flow share, which then counts before what the file says of it."""
+        """``stored`` has the settings that the workers of a flow share; they override those of the file."""
         self.selected_pairs = [pair for pair in pairs if not selected or pair.target in selected]
         self._file = file
         self._items = items
@@ -92,7 +92,7 @@ class FlowsReading:
     def configuration(self, file_warnings: Sequence[str], clusters: Sequence[str]) -> Configuration:
         flows: dict[Flow, FlowSettings] = {}
         refused: dict[Flow, Mm2Error] = {}
-        # Rings close over all enabled flows, those of other processes included.
+        # A ring may include flows that other processes run, so all enabled flows are checked.
         layers = {flow: self._layers(flow) for flow in self._enabled}
         in_rings = self._rings(layers)
         sides = {flow: self._sides_of(flow, layers[flow]) for flow in self._flows}
@@ -152,7 +152,7 @@ class FlowsReading:
     def _heartbeats(
         self, layers: Mapping[Flow, FlowLayers], refused: Mapping[Flow, Mm2Error]
     ) -> tuple[tuple[HeartbeatSettings, ...], list[str]]:
-        """Return the heartbeats of all selected pairs, and what to say: above all which pairs cannot have any."""
+        """Return the heartbeats of all selected pairs, and warnings, mainly about pairs that cannot have any."""
         found: list[HeartbeatSettings] = []
         told: list[str] = []
         silent: dict[str, list[Flow]] = {}
@@ -202,7 +202,7 @@ class FlowsReading:
         )
 
     def _heartbeats_interval_s(self, cluster: ClusterAlias) -> float | None:
-        """Return how often, by this file, heartbeats are emitted into a cluster; the longest interval counts."""
+        """Return the longest interval at which heartbeats are emitted into a cluster, by this file; None: none are."""
         intervals = [
             self._interval_s(
                 self._layers(pair).connector if pair in self._stored else connector_config(self._file, pair),
@@ -215,8 +215,8 @@ class FlowsReading:
         return max((interval_s for interval_s in intervals if interval_s is not None), default=None)
 
     def _telling_items(self) -> list[FileItem]:
-        """Leave out what is said of flows that are not enabled, but for their switch and the heartbeats of their
-        pairs."""
+        """Return the entries to warn about. For a flow that is not enabled these are only its switch and the heartbeats
+        of its pair."""
         return [
             item
             for item in self._items
@@ -241,7 +241,7 @@ class FlowsReading:
         ]
 
     def _check_numbers(self, flow: Flow, layers: FlowLayers) -> None:
-        """Look for numbers that are legal alone and wrong together."""
+        """Report intervals of 0, and numbers that are legal alone and wrong together."""
         connector, consumer = layers.connector, layers.consumer
         for interval in (
             keys.REFRESH_TOPICS_INTERVAL,
@@ -261,7 +261,7 @@ class FlowsReading:
     def _names(
         self, flow: Flow, connector: Layer
     ) -> tuple[ReplicationPolicy, TopicFilter, ConfigPropertyFilter] | None:
-        """Return what decides on names in a flow; None if there is a problem with one of them."""
+        """Return the policy and the filters of a flow; None if there is a problem with one of them."""
         separator = connector.get(keys.POLICY_SEPARATOR.name)
         topics = self._value(connector, keys.TOPICS)
         topics_exclude = self._value(connector, keys.TOPICS_EXCLUDE)
@@ -292,7 +292,7 @@ class FlowsReading:
         return self._made(flow, own, lambda: CopyModes(mode, pass_topics, repack_topics))
 
     def _made(self, flow: Flow, connector: Layer, make: Callable[[], T]) -> T | None:
-        """Return what ``make`` returns; if it finds the settings wrong, note which line it speaks of."""
+        """Return what ``make`` returns. If it finds the settings wrong, note the problem with its line; return None."""
         try:
             return make()
         except ConfigError as error:
@@ -423,7 +423,7 @@ class FlowsReading:
         return float(interval_s) if self._value(connector, enabled) and interval_s > 0 else None
 
     def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, PropertyEntry]:
-        """mm2py's own settings: the flow's before the cluster's before the top of the file."""
+        """Return mm2py's own settings: the flow's override the cluster's, and these the top of the file."""
         layer: dict[str, PropertyEntry] = {}
         for prefix, table in (("", tables.OWN_TOP), (f"{cluster}.", tables.OWN_CLUSTER), (f"{flow}.", tables.OWN_FLOW)):
             layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
@@ -452,7 +452,7 @@ class FlowsReading:
 
 
 def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
-    """Return what in the settings of a flow forbids to run it, a clause for each reason; empty if it may run."""
+    """Return why the settings of a flow forbid to run it, a clause for each reason; empty if it may run."""
     reasons: list[str] = []
     for layer, table in (
         (layers.connector, {**tables.CONNECTOR, **tables.FLOW_ONLY}),
@@ -475,7 +475,7 @@ def refusal_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
 
 
 def _exactly_once_reasons(flow: Flow, layers: FlowLayers) -> list[str]:
-    """Return what contradicts itself about exactly-once: it is required and not enabled, or enabled and undone."""
+    """Return contradictions about exactly-once: it is required but not enabled, or enabled but undone elsewhere."""
     support, required = layers.worker.get(keys.EXACTLY_ONCE.name), layers.connector.get(keys.EXACTLY_ONCE_SUPPORT.name)
     isolation = layers.consumer.get(keys.ISOLATION_LEVEL.name)
     enabled = support is not None and java_trim(support.value).lower() == "enabled"

@@ -1,8 +1,8 @@
 """The group of workers for each target cluster: how it elects its leader, and its session time-out.
 
 These settings belong to a target cluster. ``session.timeout.ms`` and ``heartbeat.interval.ms`` are those of
-MirrorMaker 2's worker into that cluster, with other defaults. Those of ZooKeeper have the names that Kafka's brokers
-had for theirs.
+MirrorMaker 2's worker into that cluster, with other defaults. The settings for ZooKeeper have the names that Kafka's
+brokers used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mm2py.secret import Secret
 from mm2py.topics.replicas import AtMost
 
 Value = Callable[[Layer, Key[Any]], Any]
-"""Reads one setting out of a layer, and keeps what is wrong with it."""
+"""Reads one setting from a layer, and notes what is wrong with it."""
 _SSL_NOT_ENABLED = (
     "set, and the connection would be in plain text: write zookeeper.ssl.client.enable = true, or remove it"
 )
@@ -180,7 +180,7 @@ ZOOKEEPER: Table = table_of(
     ZOOKEEPER_CONNECT, ZOOKEEPER_DIGEST, ZOOKEEPER_SET_ACL, ZOOKEEPER_SSL, ZOOKEEPER_TLS.values()
 )
 OWN: tuple[Key[Any], ...] = (GROUP, keys.INTERNAL_REPLICATION_FACTOR, LEADER_ELECTION, *ZOOKEEPER.values())
-"""Only mm2py has them: at the top, or for a target."""
+"""Settings that only mm2py has, at the top or for a target."""
 WORKER: tuple[Key[int], ...] = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
 """For a target only, as in MirrorMaker 2."""
 
@@ -204,7 +204,8 @@ class GroupsReading:
         return groups
 
     def _layer(self, target: ClusterAlias) -> dict[str, PropertyEntry]:
-        """The cluster's before the top of the file; MirrorMaker 2's own count for the cluster only, as there."""
+        """Return the settings of a group: the cluster's override the top of the file. Those that MirrorMaker 2 also has
+        count only for the cluster, as in MirrorMaker 2."""
         names = [(f"{target}.{key.name}", key.name) for key in (*OWN, *WORKER)]
         layer = {key.name: self._file[key.name] for key in OWN if key.name in self._file}
         layer.update({name: self._file[written] for written, name in names if written in self._file})

@@ -1,6 +1,6 @@
-"""The inventory of a file: for each key where it stands, which setting it is, and what its operator should hear.
+"""The inventory of a file: for each key its level, its setting, and what its operator should know.
 
-MirrorMaker 2 says nothing of a key that it does not use at the level where it was written. Here each such key is named
+MirrorMaker 2 does not mention a key that has no effect at the level where it was written. mm2py names each such key
 once, with the place where it would count. Keys are shown, values of unknown keys never are.
 """
 
@@ -51,7 +51,7 @@ class SettingLevel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FileItem:
-    """One entry of the file, placed.
+    """One entry of the file, with its level and its setting.
 
     ``key`` is None for a name that neither MirrorMaker 2 nor mm2py knows; ``advice`` is set for a known name at a
     level where it does nothing, and says where it would count.
@@ -67,11 +67,11 @@ class FileItem:
 
 
 def take_inventory(file: Layer, clusters: Sequence[str]) -> tuple[list[FileItem], list[str]]:
-    """Place every entry of the file.
+    """Find the level and the setting of every entry of the file.
 
     Returns:
-        The items in the order of the file, and the problems: keys of flows that cannot be (a stranger, a blank,
-        a cluster to itself).
+        The items in the order of the file, and the problems: keys of impossible flows (an unknown cluster, a
+        blank, a cluster to itself).
     """
     items: list[FileItem] = []
     problems: list[str] = []
@@ -187,7 +187,7 @@ def _client_key(name: str, sides: Sequence[str]) -> Key[Any] | None:
 
 
 def _misplaced(name: str, level: SettingLevel) -> tuple[Key[Any] | None, str | None]:
-    """Find a known name that does nothing at this level, and where it would."""
+    """Find a known name that does nothing at this level, and say where it would count."""
     client = _client_key(name, ("",))
     places: list[tuple[Table | None, Key[Any] | None, str]] = [
         (OWN_TOP, None, f"{name} at the top of the file"),
@@ -245,16 +245,16 @@ def nearest(item: FileItem, clusters: Collection[str]) -> str:
 
 
 def may_mean_enabled(item: FileItem) -> bool:
-    """Whether the unknown key of a flow may be its misspelled switch: then the flow is off, and all else about it goes
-    unsaid."""
+    """Return whether the unknown key of a flow may be its misspelt switch. The flow is then off, and its other entries
+    cause no warning."""
     return item.key is None and item.level is SettingLevel.FLOW and bool(_near(item.name, [ENABLED.name]))
 
 
 def warnings_of(items: Sequence[FileItem], clusters: Collection[str]) -> list[str]:
-    """Return what to say about keys that do nothing, one line each, or one line for many.
+    """Return the warnings about keys that do nothing, one line for each, or one line for many.
 
     Args:
-        items: those of the file that count.
+        items: the entries of the file to warn about.
         clusters: its aliases.
     """
     lines: list[str] = []

@@ -1,8 +1,8 @@
 """The settings that work: rows of the table, by section of the example.
 
-MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; beside them stand
-mm2py's own. A default here is the one that counts. Of secured connections, workers' groups and REST the rows are in
-``security/keys.py``, ``groups.py`` and ``rest.py``; ``tables.py`` joins them all, with what does not work.
+MirrorMaker 2's file mixes the settings of three connectors, a Connect worker and three Kafka clients; mm2py adds its
+own. A default here is the one that counts. The rows of secured connections, workers' groups and REST are in
+``security/keys.py``, ``groups.py`` and ``rest.py``; ``tables.py`` joins them all, with settings that do not work.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ INTERNAL_REPLICATION_FACTOR: Key[int | None] = NEW_TOPICS.row(
         " setting. Write it at the top or for a cluster."
     ),
 )
-"""Of all internal topics that have no setting of their own."""
+"""For all internal topics that have no setting of their own."""
 REMOTE_PARTITIONS_MAX = NEW_TOPICS.row(
     "remote.partitions.max",
     _POSITIVE,

@@ -2,7 +2,7 @@
 
 The settings themselves are in ``keys.py``. A kind is a function: it says which texts Kafka accepts for a boolean, a
 number or a list, and what each text means. As in Kafka 4.2 and later no entry of a list is empty, and equal ones count
-once. pydantic is left out: its messages quote the value, which may be a password.
+once. pydantic is not used: its messages quote the value, which may be a password.
 
 Counterpart: ``ConfigDef`` of Apache Kafka's clients.
 """
@@ -50,7 +50,7 @@ def boolean(text: str) -> bool:
 
 
 def integer(low: int, high: int = 2**31 - 1, *, or_minus_one: bool = False) -> Kind[int]:
-    """Return the kind of whole numbers from ``low`` to ``high``, both included, and perhaps -1 beside them."""
+    """Return the kind of whole numbers from ``low`` to ``high``, both included; with ``or_minus_one`` also -1."""
 
     def parse(text: str) -> int:
         trimmed = java_trim(text)
@@ -69,7 +69,7 @@ def string(text: str) -> str:
 
 
 def raw(text: str) -> str:
-    """The text as it stands, for the few settings that MirrorMaker 2 reads past its own definitions."""
+    """The text as it is written, for the few settings that MirrorMaker 2 reads without its own definitions."""
     return text
 
 
@@ -117,7 +117,7 @@ def strings(text: str) -> tuple[str, ...]:
 
 
 def distinct_strings(text: str) -> tuple[str, ...]:
-    """A list in which nothing may stand twice: Kafka drops the second, which here would hide a slip of the pen."""
+    """A list without duplicates. Kafka drops a duplicate; here that would hide a typing mistake."""
     items = strings(text)
     trimmed = java_trim(text)
     twice = [item for item in items if _COMMA.split(trimmed).count(item) > 1]

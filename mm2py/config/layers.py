@@ -1,7 +1,7 @@
-"""Who overrides whom in a settings file, by MirrorMaker 2's rules, and how problems with its values are told.
+"""Which setting of a file overrides which, by MirrorMaker 2's rules, and the texts of problems with values.
 
-Pure: a map in, a map out, and each value keeps the key and the line it was written in. A test beside the real classes
-holds this module to them. All problems of a file are reported at once, by line.
+Pure: a map in, a map out, and each value keeps the key and the line it was written in. A test compares this module with
+the real classes. All problems of a file are reported at once, by line.
 
 Counterpart: ``MirrorMakerConfig`` (clusterProps, workerConfig, connectorBaseConfig, clusterPairs), the client
 configurations of ``MirrorConnectorConfig`` and Connect's producer of a source task.
@@ -35,7 +35,7 @@ class Unusable(Exception):
 
 
 def all_problems(path: Path, problems: Sequence[str]) -> ConfigError:
-    """Return one error that tells the problems of a file, in the order of its lines."""
+    """Return one error that names the problems of a file, in the order of its lines."""
     shown = sorted(problems, key=line_of)[:PROBLEMS_SHOWN_MAX]
     if len(problems) > len(shown):
         shown.append(f"and {len(problems) - len(shown)} more")
@@ -45,7 +45,7 @@ def all_problems(path: Path, problems: Sequence[str]) -> ConfigError:
 
 
 def bad_value(entry: PropertyEntry, bad: BadValue) -> str:
-    """Return a value that its setting does not take as a problem."""
+    """Return the problem text of a value that its setting does not take."""
     why = str(bad) if entry.written is None else bad.unquoted
     return f"line {entry.line}: {shown_key(entry.key)} = {shown_value(entry.key, entry.text)} is {why}"
 
@@ -70,7 +70,10 @@ def line_of(text: str) -> int:
 
 @dataclass(slots=True)
 class Findings:
-    """``layer`` holds the client's settings, ``own`` mm2py's own for this flow and cluster."""
+    """Collects what is wrong with a client's settings.
+
+    ``layer`` has the client's settings, ``own`` mm2py's own for this flow and cluster.
+    """
 
     layer: Layer
     own: Layer
@@ -107,7 +110,7 @@ def origin(entry: PropertyEntry) -> str:
 
 
 def named(entry: PropertyEntry) -> str:
-    """Return a setting as warnings begin."""
+    """Return the beginning of a warning about a setting: its line and its key."""
     return (f"line {entry.line}: " if entry.line is not None else "") + shown_key(entry.key)
 
 
@@ -142,7 +145,7 @@ _CONNECTOR_NAMES = (
     " emit.heartbeats.enabled emit.heartbeats.interval.seconds heartbeats.topic.replication.factor"
 )
 CONNECTOR_NAMES = frozenset(_CONNECTOR_NAMES.split()) | (CLIENT_NAMES - {"bootstrap.servers"})
-"""The only settings that travel from the top of the file into a connector, by their whole name."""
+"""The only settings that a connector takes from the top of the file, by their whole name."""
 
 WORKER_TOP_PREFIXES = (
     "offset.storage",
@@ -155,7 +158,7 @@ WORKER_TOP_PREFIXES = (
     "worker",
     "replication.policy",
 )
-"""Top-level keys that begin so override what the target cluster says of the worker; a plain prefix, no dot needed."""
+"""Top-level keys with these prefixes override the worker's settings of the target cluster; a dot is not needed."""
 
 # Java's `.` stops at line ends, so a key with one inside is no client key for MirrorMaker 2.
 _CLIENT_KEY = re.compile(r"(?:consumer|producer|admin)[^\n\r\x85\u2028\u2029]*")
@@ -180,9 +183,9 @@ def cluster_pairs(file: Layer, clusters: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def cluster_props(file: Layer, alias: str) -> dict[str, PropertyEntry]:
-    """Return what the file says of one cluster, without the alias; client settings are spread over its clients.
+    """Return the settings of one cluster, without the alias; those of CLIENT_NAMES are spread over its clients.
 
-    For a client on cluster X: ``X.consumer.k`` before ``X.k`` before a top-level ``k``, and only for CLIENT_NAMES.
+    For a client on cluster X ``X.consumer.k`` overrides ``X.k``, which overrides a top-level ``k``; only CLIENT_NAMES.
     """
     props = _stripped(file, f"{alias}.")
     for name in sorted(CLIENT_NAMES):
@@ -197,7 +200,7 @@ def cluster_props(file: Layer, alias: str) -> dict[str, PropertyEntry]:
 
 
 def worker_config(file: Layer, flow: Flow) -> dict[str, PropertyEntry]:
-    """Return the settings of the Connect worker that runs a flow: those of its target cluster, and some top-level.
+    """Return the settings of the Connect worker that runs a flow: those of its target cluster, and some of the top.
 
     A flow's own ``A->B.k`` never gets here. Expressions like ``${file:...}`` stay as they are written.
     """
@@ -250,7 +253,7 @@ def client_config(connector: Layer, side: str, client: str) -> dict[str, Propert
         client: ``consumer``, ``producer`` or ``admin``. The producer here writes offset syncs; records are
             written by the one of data_producer_config.
     Returns:
-        ``source.cluster.k`` (CLIENT_NAMES only) before ``consumer.k`` before ``source.consumer.k``, later wins.
+        ``source.cluster.k`` (CLIENT_NAMES only), then ``consumer.k``, then ``source.consumer.k``; the later wins.
         So a cluster's ``A.consumer.k`` beats the flow's ``A->B.consumer.k``.
     """
     props = {k: entry for k, entry in _stripped(connector, f"{side}.cluster.").items() if k in CLIENT_NAMES}
@@ -293,9 +296,9 @@ class FlowLayers:
     connector: Layer
     worker: Layer
     consumer: Layer
-    """Of the client that reads records from the source."""
+    """The settings of the client that reads records from the source."""
     producer: Layer
-    """Of the client that writes them to the target."""
+    """The settings of the client that writes them to the target."""
     source_admin: Layer
     target_admin: Layer
 

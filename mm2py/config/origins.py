@@ -1,4 +1,4 @@
-"""Where the value of a flow's setting stands: in which line of the file, in what is stored, or nowhere. Pure."""
+"""Where the value of a flow's setting comes from: a line of the file, the stored settings, or the default. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FILTERS: Final = (keys.TOPICS.name, keys.TOPICS_EXCLUDE.name, keys.GROUPS.name, 
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """Where the value of a setting stands."""
+    """Where the value of a setting comes from."""
 
     key: str
     """Its name there: ``A->B.topics.exclude`` in a file, ``topics.exclude`` elsewhere."""
     where: str
     """``mm2.properties line 14``, ``stored as version 4 by rest``, ``the default``."""
     is_default: bool = False
-    """The setting stands nowhere."""
+    """The setting is written nowhere."""
 
     @property
     def text(self) -> str:
@@ -36,12 +36,12 @@ class SettingOrigin:
 
 
 def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | None = None) -> SettingOrigin:
-    """Return where the value by which a flow runs stands.
+    """Return where the value comes from that a setting has in a flow.
 
     Args:
         file: of the worker or the command that was asked.
         name: the setting as a connector has it, as ``topics.exclude``.
-        stored: what the workers share, if they run by it; what the file says of these settings then does not count.
+        stored: the settings that the workers share, if they run by them; the file's then do not count.
     """
     default = SettingOrigin(name, "the default", is_default=True)
     if stored is not None:
@@ -56,12 +56,12 @@ def origin_of(file: SettingsFile, flow: Flow, name: str, stored: FlowConfig | No
 
 
 def origins_of_filters(file: SettingsFile, flow: Flow, stored: FlowConfig | None) -> Mapping[str, SettingOrigin]:
-    """Return where the lists of patterns of a flow stand, by their names; arguments: see ``origin_of``."""
+    """Return where the lists of patterns of a flow come from, by their names; arguments: see ``origin_of``."""
     return {name: origin_of(file, flow, name, stored) for name in FILTERS}
 
 
 def entry_of(name: str, layers: FlowLayers, entries: Layer, flow: Flow) -> PropertyEntry | None:
-    """Return what a file says of a setting under the name by which it is shared; or what it is without a word of it."""
+    """Return a file's entry for the shared name of a setting; for some defaults, an entry without a line."""
     for prefix, layer in zip(CLIENTS, clients_of(layers), strict=True):
         if name.startswith(prefix):
             return layer.get(name.removeprefix(prefix))

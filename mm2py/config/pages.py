@@ -1,6 +1,6 @@
-"""``mm2.properties.example`` and ``docs/settings.md``, made of the table of settings.
+"""Writes ``mm2.properties.example`` and ``docs/settings.md`` from the table of settings.
 
-``python -m mm2py.config.pages`` in a checkout writes both anew; a test holds them to the table.
+``python -m mm2py.config.pages`` in a checkout writes both again; a test compares them with the table.
 """
 
 from __future__ import annotations

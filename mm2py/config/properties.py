@@ -1,8 +1,8 @@
 """A settings file as ``java.util.Properties`` reads it, plus the line of each key.
 
 MirrorMaker 2 loads its file with ``Properties.load(InputStream)``. The package ``javaproperties`` reads the same; a
-test compares both on generated files. Where the two differ, the file is refused: a backslash that continues nothing.
-What Java accepts without a word, and an operator should hear, is kept as a warning: a key that is set twice.
+test compares both on generated files. They differ for a backslash that continues nothing; such a file is refused. A key
+that is set twice is kept as a warning: Java accepts it silently.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _HALF_OF_A_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class PropertyEntry:
-    """One value with where it came from. ``line`` is None for a value that no file set."""
+    """One value with its key and line. ``line`` is None for a value that no file set."""
 
     value: str
     key: str
     line: int | None = None
     written: str | None = None
-    """What the file says, where the value is that of a config provider."""
+    """The text in the file, if the value came from a config provider."""
 
     @property
     def text(self) -> str:
@@ -50,14 +50,14 @@ class PropertyEntry:
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The entries of one file by key, and what an operator should hear about the file itself."""
+    """The entries of one file by key, and what an operator should know about the file itself."""
 
     entries: Mapping[str, PropertyEntry] = field(repr=False)
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """What is wrong with its references to config providers; no flow runs then."""
     secrets: tuple[Secret, ...] = ()
-    """What config providers have given for credentials: no message shows it, not even inside of something longer."""
+    """The credentials that config providers have given: no message shows them, not even inside a longer text."""
 
 
 def read_properties(path: Path) -> Properties:

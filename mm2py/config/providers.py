@@ -1,8 +1,9 @@
 """The config providers that a settings file may name: a properties file, a directory of files, the environment.
 
-Counterpart: FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider of Apache Kafka's clients. They are
-known by the names of their classes; nothing is loaded by a name. Messages name files, keys and providers, never what
-was read.
+A file names them by the names of Kafka's classes; no class is loaded. Messages name files, keys and providers, never
+the values that were read.
+
+Counterpart: FileConfigProvider, DirectoryConfigProvider and EnvVarConfigProvider of Apache Kafka's clients.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class FileProvider:
     """``${file:PATH:KEY}``: a key of a properties file, in UTF-8."""
 
     def __init__(self, allowed: Sequence[str] | None) -> None:
-        """``allowed``: directories or files in which everything that is read has to be; None: anywhere."""
+        """``allowed``: the only directories and files from which may be read; None: no limit."""
         self._allowed = allowed
         self._read: dict[str, Mapping[str, PropertyEntry]] = {}
 
@@ -85,10 +86,10 @@ class EnvironmentProvider:
 
 
 def _text(path: str, allowed: Sequence[str] | None) -> str:
-    """Return what stands in a file.
+    """Return the text of a file.
 
     The story: Kubernetes mounts a secret as a link to a directory with a date in its name, and changes the link. So
-    links are followed first, and where they lead has to be allowed.
+    links are followed first, and the real path has to be allowed.
     """
     try:
         real = os.path.realpath(path)
@@ -151,7 +152,7 @@ class _BadSetting(BadValue):
 
 
 def _provider(written: PropertyEntry, parameters: str, file: Layer, environment: Mapping[str, str]) -> Provider:
-    """Return the provider of a class; ``parameters`` is what the names of its parameters begin with."""
+    """Return the provider of a class; ``parameters`` is the prefix of the names of its parameters."""
     paths = file.get(f"{parameters}allowed.paths")
     class_name = java_trim(written.value)
     if class_name == _FILE:

@@ -1,8 +1,8 @@
 r"""References to config providers in the text of a setting: ``${file:/run/secrets/kafka:password}``. Pure.
 
-A text that is no whole reference stays as it is, and so does a reference to a provider that is not named. What a
-provider answers is not looked at again, whatever it holds. Other than in Kafka, a key that a provider does not have is
-an error: as text, the reference would be sent to the broker in place of the password.
+A text that is no whole reference stays as it is, and so does a reference to a provider that the file does not name. The
+answer of a provider is not searched for references. Unlike in Kafka, a key that a provider does not have is an error:
+as text, the reference would be sent to the broker in place of the password.
 
 Counterpart: ConfigTransformer of Apache Kafka's clients: ``${provider:path:key}`` or ``${provider:key}``, several in
 one text.
@@ -35,7 +35,7 @@ class Resolved:
     values: tuple[Secret, ...]
     """What the providers answered."""
     has_strangers: bool
-    """Some references are to providers that are not named, and stay."""
+    """Some references are to providers that the file does not name, and stay as they are."""
 
 
 def holds_reference(text: str) -> bool:

@@ -1,11 +1,12 @@
-"""Which settings of a file take references to config providers, and the file with their values in place.
+"""Replaces references to config providers in a settings file by their values, where a setting may have them.
 
-A file is resolved once, when it is read: what a worker goes by does not change under it. An entry keeps its text as it
-was written beside the value, and messages show only that text.
+A file is resolved once, when it is read, so the settings of a running worker do not change. An entry keeps its text as
+it was written in addition to the value, and messages show only that text.
 
-Counterpart: ``MirrorMakerConfig.transform``, which resolves them all. Here the settings that the workers of a flow
-share take none: they are stored where many can read them, and another worker's providers need not have the same
-values. What is stored, or comes by REST, is never resolved.
+The settings that the workers of a flow share take no references: they are stored where many can read them, and another
+worker's providers need not have the same values. Settings that are stored, or come by REST, are never resolved.
+
+Counterpart: ``MirrorMakerConfig.transform``, which resolves all references.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from mm2py.config.references import Unresolved, holds_reference, resolve
 from mm2py.secret import Secret, may_hold_secret
 
 MASKED_MIN_CHARS: Final = 8
-"""A user may be called kafka: without its own name in it, a message would neither help nor hide anything."""
+"""Shorter values are not hidden in messages: a user may be called kafka, and a message without this word is no help."""
 
 
 def resolve_references(properties: Properties, environment: Mapping[str, str]) -> Properties:
@@ -74,7 +75,8 @@ def resolve_references(properties: Properties, environment: Mapping[str, str]) -
 
 
 def _takes_references(item: FileItem) -> bool:
-    """Each worker has this setting for itself; ``clusters`` and the providers are what references are read by."""
+    """Return whether each worker has this setting for itself. ``clusters`` and the providers are needed to resolve, and
+    take no references."""
     if item.key in (keys.CLUSTERS, keys.CONFIG_PROVIDERS, keys.PROVIDER_SETTINGS):
         return False
     return not any(item.key is key for key in stored_keys().values())

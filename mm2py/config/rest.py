@@ -1,7 +1,7 @@
 """Where a worker serves REST, metrics and its health, and who may ask there. Pure.
 
 Counterpart: ``listeners``, ``admin.listeners`` and ``listeners.https.*`` of Kafka Connect's worker. MirrorMaker 2's
-dedicated mode serves only its own processes there. The users and their roles stand in a file of their own
+dedicated mode serves only its own processes there. The users and their roles are in a file of their own
 (``rest/mm2py_rest/access/users.py``).
 """
 
@@ -36,7 +36,7 @@ class Listener:
     """0: any free port."""
     is_tls: bool = False
     for_probes: bool = False
-    """One of ``admin.listeners``: for the health and the metrics of the worker, and nothing else."""
+    """One of ``admin.listeners``, which serves the health and the metrics of the worker, and nothing else."""
 
     @property
     def is_loopback(self) -> bool:
@@ -55,7 +55,7 @@ class Listener:
 
     @property
     def without_port(self) -> str:
-        """The same for each worker of a machine."""
+        """Scheme and host, which are the same for each worker of a machine."""
         return f"{'https' if self.is_tls else 'http'}://{self.host}"
 
     def of_worker(self, number: int) -> Listener:
@@ -228,11 +228,11 @@ class Exposure(Enum):
     EVERYONE = auto()
     """All of it to all who reach it, as Connect does."""
     READERS = auto()
-    """All of it to all who reach it, as long as they only read; who changes anything has the token of this machine."""
+    """All of it to all who reach it, for reading; changes take the token of this machine."""
     USERS = auto()
     """To users, by their roles; the health to all."""
     HEALTH = auto()
-    """The health and nothing else: other machines reach it, and what protects the rest is missing."""
+    """The health and nothing else: other machines reach it, and the protection of the rest is missing."""
     PROBES = auto()
     """Health and metrics, to all who reach it: one of ``admin.listeners``."""
 
@@ -244,17 +244,17 @@ class RestSettings:
     listeners: tuple[Listener, ...] = DEFAULT
     """Those of ``admin.listeners`` are the last ones."""
     is_explicit: bool = False
-    """The file names them: a port that is taken is an error then. Else the worker copies without REST."""
+    """The file names them: then a port that is taken is an error. Otherwise the worker copies without REST."""
     tls: ServerTls | None = None
-    """Of listeners with ``https``."""
+    """The TLS of listeners with ``https``."""
     probes_tls: ServerTls | None = None
     """The same for ``admin.listeners``."""
     users_file: Path | None = None
     token_file: Path | None = None
-    """Where the file names it; see ``mm2py/rest_token.py``."""
+    """The token file, if the settings file names one; see ``mm2py/rest_token.py``."""
     anonymous_may_change: bool = False
     hosts: tuple[str, ...] = ()
-    """By which names this worker is called, besides its own and those of its listeners."""
+    """Names by which clients call this worker, besides its own and those of its listeners."""
     is_insecure: bool = False
 
     def tls_of(self, listener: Listener) -> ServerTls | None:
@@ -264,7 +264,7 @@ class RestSettings:
         return self.probes_tls if listener.for_probes else self.tls
 
     def exposure(self, listener: Listener) -> Exposure:
-        """Return what a listener serves. Beyond loopback all of it takes TLS and users, or ``rest.insecure``."""
+        """Return what a listener serves. Beyond loopback, all of it takes TLS and users, or ``rest.insecure``."""
         if listener.for_probes:
             return Exposure.PROBES
         if self.users_file is not None:
@@ -293,8 +293,8 @@ def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSett
     """Read how REST is served.
 
     Args:
-        problems: get what is wrong.
-        warnings: get what is open too far, or not open.
+        problems: wrong settings are added to it.
+        warnings: listeners that are open too far, or not open, are added to it.
     """
 
     def value(key: Key[Any]) -> Any:
@@ -352,7 +352,7 @@ def read_rest(file: Layer, problems: list[str], warnings: list[str]) -> RestSett
 def _tls(
     file: Layer, families: tuple[Key[str], ...], key: Key[Any], problems: list[str], warnings: list[str]
 ) -> ServerTls:
-    """Read ``listeners.https.*``; where there is none of it, ``ssl.*``, as Connect does."""
+    """Read ``listeners.https.*``; without any of these ``ssl.*``, as Connect does."""
     layers = [
         {name.removeprefix(family.name): entry for name, entry in file.items() if name.startswith(family.name)}
         for family in families

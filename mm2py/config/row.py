@@ -2,7 +2,7 @@
 
 A row is written once, in ``keys.py``, ``groups.py``, ``rest.py`` or ``security/keys.py``. From it come how a text is
 read, the field of the typed settings, ``mm2.properties.example`` and ``docs/settings.md`` (``pages.py``), what REST
-tells of it, and whether it changes in place.
+shows of it, and whether it changes in place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Reader(Enum):
 
     FILE = auto()
     FAMILY = auto()
-    """Of the names that begin so."""
+    """All names with this prefix."""
     CONNECTOR = auto()
     FLOW_ONLY = auto()
     WORKER = auto()
@@ -70,8 +70,8 @@ def never(value: str) -> bool:
 class Key(Generic[T]):
     """One setting: how its text is read, what it is without one, and what it does.
 
-    ``agrees`` tells the values with which mm2py already does what is asked, so that there is nothing to say;
-    ``refuses`` the values of a working key that do not work yet. ``note`` says why, or the way out.
+    ``agrees`` is true for values with which mm2py already does what is asked, so that no warning is needed; ``refuses``
+    for values of a working key that do not work yet. ``note`` says why, or what to do instead.
     """
 
     name: str
@@ -83,11 +83,11 @@ class Key(Generic[T]):
     refuses: Callable[[str], bool] = never
     readers: Readers = ()
     parts: tuple[FlowPart, ...] = ()
-    """What of a running flow a change concerns; none: all its tasks, if it is a setting of a flow."""
+    """The parts of a running flow that a change concerns; none: all its tasks, if it is a setting of a flow."""
     field: str = ""
-    """Of ``FlowSettings``, where the value alone decides it; in seconds if it ends so and the name in ms."""
+    """The field of ``FlowSettings`` that the value alone decides; in s if it ends in ``_s`` and the name in ``.ms``."""
     text: str = ""
-    """What it does, its unit and its borders."""
+    """What it does, its unit and its limits."""
 
     def typed(self, value: T) -> Any:
         """Return the value of ``field``."""
@@ -97,9 +97,9 @@ class Key(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ExampleBlock:
-    """Lines of ``mm2.properties.example`` under one text, empty where they go with the lines above.
+    """Lines of ``mm2.properties.example`` under one text, which is empty if they belong to the lines above.
 
-    One without lines adds a row whose lines stand in another block.
+    A block without lines adds a row whose lines are in another block.
     """
 
     text: str
@@ -139,7 +139,7 @@ class Section:
         Args:
             text: what it does; empty: the text of the block above is about both.
             at: the prefix with which the example shows its default.
-            lines: what the example shows instead, as where there is no default.
+            lines: what the example shows instead, for example if there is no default.
         """
         key = Key(
             name,

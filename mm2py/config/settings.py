@@ -64,7 +64,7 @@ class CheckpointSettings:
     interval_s: float
     group_filter: GroupFilter
     refreshes_groups: bool
-    """Whether groups that come later count; else only those that are there at the start."""
+    """Whether groups that appear later are included; else only those that exist at the start."""
     group_sync: GroupSyncSettings | None
     """None: nothing is committed on the target."""
 
@@ -81,7 +81,7 @@ class FlowSettings:
     config_filter: ConfigPropertyFilter
     heartbeats_replication: bool
     heartbeats_interval_s: float | None
-    """How often heartbeats reach the source, which this flow copies; None: by this file none are emitted there."""
+    """How often heartbeats, which this flow copies, reach the source; None: by this file none are emitted there."""
     replication_factor: int
     """Of new remote topics; -1 leaves it to the target's brokers."""
     refresh_topics_interval_s: float | None
@@ -93,20 +93,20 @@ class FlowSettings:
     """None: ACLs of topics are not carried over."""
     sync_topic_acls_dry_run: bool
     remote_partitions_max: int
-    """No remote topic is made or widened when the flow's remote topics had more partitions then."""
+    """No remote topic is made or widened if the flow's remote topics would then have more partitions than this."""
     remote_acls_max: int
-    """Nothing is granted on a remote topic when the flow's remote topics had more ACLs then."""
+    """Nothing is granted on a remote topic if the flow's remote topics would then have more ACLs than this."""
     topics_watch_interval_s: float
     read_committed: bool
     auto_offset_reset: Literal["earliest", "latest", "none"]
     fetch_max_bytes: int
     fetch_partition_max_bytes: int
     fetch_alone_max_bytes: int
-    """Of a partition that is read alone."""
+    """The limit for a partition that is read alone."""
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     client_rack: str
-    """Where this worker stands, in the words of the source's ``broker.rack``; empty: it reads from leaders only."""
+    """The rack of this worker, as in the source's ``broker.rack``; empty: it reads from leaders only."""
     source_request_timeout_s: float
     target_request_timeout_s: float
     linger_s: float
@@ -118,7 +118,7 @@ class FlowSettings:
     offsets_topic_replication_factor: int
     position_interval_s: float
     status_topic: str
-    """Where gaps are kept, and what operators say to them."""
+    """The topic of gaps, and of what operators decide about them."""
     status_topic_partitions: int
     status_topic_replication_factor: int
     on_source_gap: SourcePolicy | None
@@ -127,20 +127,20 @@ class FlowSettings:
     stall_timeout_s: float
     copy_modes: CopyModes
     tasks_max: int | None
-    """On how many workers at most its partitions are spread; None: on all."""
+    """The most workers over which its partitions are spread; None: all."""
     bytes_per_second_max: int | None
     connections_per_broker_max: int
-    """For the flow; each worker takes as large a part of it as it has partitions."""
+    """For the whole flow; each worker gets a part in proportion to its partitions."""
     many_to_one: bool
     exactly_once: ExactlyOnce
     """``enabled``: a partition that cannot be fenced or reconciled stops. Otherwise it is copied at least once, and
-    that is shown."""
+    the status shows this."""
     quarantines: bool
     """A record that the target refuses is kept in the quarantine topic; else its partition stops there."""
     mm2_group_id: str
     """The group in which a live MirrorMaker 2 would run this flow, on the target."""
     configs_topic: str
-    """Where it keeps the settings of its connectors, and mm2py what the workers of a flow share; on the target."""
+    """The topic on the target with the settings of MirrorMaker 2's connectors, and those that mm2py's workers share."""
     configs_topic_replication_factor: int
     group: str
     offset_syncs: OffsetSyncSettings | None
@@ -148,10 +148,10 @@ class FlowSettings:
     checkpoints: CheckpointSettings | None
     """None: no checkpoints are emitted; they need offset syncs."""
     aliases: tuple[ClusterAlias, ...]
-    """Of all clusters of the file."""
+    """The aliases of all clusters of the file."""
 
     def decision(self, topic: str) -> TopicDecision:
-        """Tell whether the flow copies a topic of the source. Raises: PatternTooSlow."""
+        """Decide whether the flow copies a topic of the source, and if not, why. Raises: PatternTooSlow."""
         return should_replicate(
             TopicName(topic),
             policy=self.policy,
@@ -162,7 +162,7 @@ class FlowSettings:
         )
 
     def replicates(self, topic: str) -> bool:
-        """Tell the same. Raises: PatternTooSlow."""
+        """Return whether the flow copies a topic of the source. Raises: PatternTooSlow."""
         return self.decision(topic).replicate
 
     def remote_topic(self, topic: str) -> str:
@@ -170,7 +170,7 @@ class FlowSettings:
         return str(self.policy.format_remote_topic(self.flow.source, TopicName(topic)))
 
     def source_topic(self, topic: str, *, is_reverse: bool = False) -> str:
-        """Return the name on the source of a topic. With ``is_reverse`` it may be given by its name on the target.
+        """Return a topic's name on the source. With ``is_reverse``, ``topic`` may be its name on the target.
 
         Raises:
             ConfigError: the flow does not copy it.
@@ -199,7 +199,7 @@ class HeartbeatSettings:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """The ZooKeeper that says who may lead a group."""
+    """The ZooKeeper that decides which worker leads a group."""
 
     servers: tuple[HostPort, ...]
     chroot: str
@@ -207,7 +207,7 @@ class ZooKeeperSettings:
     digest: Secret | None
     """``user:password``; None: without a user."""
     set_acl: bool
-    """Whether what is created there is for that user alone."""
+    """Whether only that user may use the nodes that mm2py creates there."""
     tls: TlsSettings | None
     """None: in plain text."""
 
@@ -219,12 +219,12 @@ class GroupSettings:
     target: ClusterAlias
     name: str
     session_timeout_s: float
-    """The session of a member that has not written for so long has expired."""
+    """The session of a member that has not written for this long has expired."""
     heartbeat_interval_s: float
-    """At most a third of that."""
+    """At most a third of ``session_timeout_s``."""
     election: Election
     zookeeper: ZooKeeperSettings | None
-    """Not None where it is elected through."""
+    """None unless the leader is elected through ZooKeeper."""
     replication_factor: int = AtMost(3)
     """Of the control log, if it has to be made."""
 

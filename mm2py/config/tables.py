@@ -55,7 +55,7 @@ def _rows(reader: Reader) -> list[Key[Any]]:
 
 
 FIELDS = tuple(key for section in SECTIONS for key in section.rows if key.field)
-"""Settings that are a field of ``FlowSettings`` as they are."""
+"""Settings whose value is a field of ``FlowSettings``."""
 
 OWN_TOP = table_of(_rows(Reader.OWN_TOP))
 OWN_CLUSTER = table_of(_rows(Reader.OWN_CLUSTER))
@@ -67,8 +67,8 @@ RENAMED = {
     "groups.blacklist": "groups.exclude",
     "config.properties.blacklist": "config.properties.exclude",
 }
-"""Names that MirrorMaker 2 dropped in 4.0, and how one of them is misspelled. It ignores them since, and copies what
-they were to keep out."""
+"""Names that MirrorMaker 2 dropped in 4.0, and a misspelling of one of them. It ignores them since, and copies what
+they should exclude."""
 
 # --- MirrorMaker 2's connectors ---------------------------------------------------------------------------------------
 

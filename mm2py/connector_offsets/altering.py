@@ -1,12 +1,15 @@
 """Alters the offsets of a flow's connectors as KIP-875 says: only while they are stopped, and for good.
 
-An altered offset N is an operator's position: copying goes on at N + 1, whatever the copy holds. A deleted one counts
-as ``--allow-recopy`` for the partition. Of checkpoints and heartbeats nothing is stored, so nothing changes there.
+An altered offset N is an operator's position: copying continues at N + 1, whatever the copy contains. A deleted offset
+counts as ``--allow-recopy`` for the partition. Checkpoint and heartbeat connectors store no offsets, so nothing changes
+for them.
 
-Counterpart: alterConnectorOffsets and resetConnectorOffsets of Connect's DistributedHerder, which fences the tasks of
-a source connector before. Here all workers of the flow must have said that they have drained, and the group must have
-fenced those that died before they could: no late position replaces ours. The new position names a producer that may
-still write to the remote partition: the next owner fences it there before it copies.
+All workers of the flow must have reported that they have drained, and the group must have fenced the workers that died
+before they reported it: so no late position replaces ours. The new position names a producer that may still write to
+the remote partition: the next owner fences that producer there before it copies.
+
+Counterpart: alterConnectorOffsets and resetConnectorOffsets of Connect's DistributedHerder, which first fences the
+tasks of a source connector.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from mm2py.topics.names import InternalTopic
 
 DRAINED_AGAIN_S: Final = 0.25
 DRAINED_WITHIN_S: Final = 5.0
-"""How long a request waits for workers that have just been told to stop."""
+"""How long a request waits for workers that have just got the order to stop."""
 ALTERED: Final = "The offsets for this connector have been altered successfully"
 RESET: Final = "The offsets for this connector have been reset successfully"
 
@@ -68,7 +71,7 @@ class StillRunning(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """What is asked of the two clusters of a flow, and of its group."""
+    """Access to the two clusters of a flow, its stored settings and its group."""
 
     source: Brokers
     target: Brokers
@@ -82,8 +85,8 @@ def why_running(state: GroupState | None, flow: Flow, target: Target) -> str:
     """Return who may still write for a flow that was stopped; empty if all have drained.
 
     Args:
-        state: of its group; None: no worker ever joined one.
-        target: the record that stopped it.
+        state: of the flow's group; None: no worker ever joined it.
+        target: the record that stopped the flow.
     """
     if state is None:
         return ""
@@ -100,7 +103,7 @@ class ConnectorOffsets:
     """The offsets of one flow's connectors."""
 
     def __init__(self, settings: FlowSettings, clusters: Clusters) -> None:
-        """``settings`` are those by which the workers run the flow."""
+        """``settings`` are the flow's settings that the workers use."""
         self._settings = settings
         self._flow = settings.flow
         self._clusters = clusters
@@ -111,10 +114,10 @@ class ConnectorOffsets:
         """Set the offsets that a body names. Returns the message for the client.
 
         Raises:
-            OffsetsInvalid: nothing was altered; the body asks for something that cannot be.
+            OffsetsInvalid: nothing was altered; the body asks for something impossible.
             NotStopped, StillRunning, Mm2IsRunning, FlowOfAnotherGroup: nothing was altered; see there.
-            Mm2Error: a cluster does not answer, or refuses. Ask again, or read what is there.
-        Cancelling may leave all or some of them altered.
+            Mm2Error: a cluster does not answer, or refuses. Ask again, or read the stored offsets.
+        Cancelling may leave all or some of the offsets altered.
         """
         wanted = read_offsets(body, kind, self._flow.source)
         await self._store(kind, lambda _: wanted)
@@ -190,7 +193,7 @@ class ConnectorOffsets:
     async def _positions_for(
         self, wanted: Offsets, stored: Mapping[TopicPartition, StoredPosition]
     ) -> dict[TopicPartition, StoredPosition | None]:
-        """Return what is to be stored. Raises: OffsetsInvalid, if a partition is absent or ends before."""
+        """Return the positions to store. Raises: OffsetsInvalid, if a partition is absent or ends before its offset."""
         settings = self._settings
         names = sorted({name for name, _ in wanted})
         source = await fetch_metadata(self._clusters.source, names)
@@ -220,7 +223,7 @@ class ConnectorOffsets:
         return positions
 
     async def _ends(self, wanted: Offsets, upstreams: Mapping[str, TopicMetadata]) -> dict[TopicPartition, int]:
-        """Return the ends of the partitions that get an offset. Raises: StillRunning, if a leader does not tell."""
+        """Return the ends of the partitions that get an offset. Raises: StillRunning, if a leader does not answer."""
         there = {
             key: upstreams[key[0]].partitions[key[1]].leader
             for key, offset in wanted.items()
@@ -236,8 +239,8 @@ class ConnectorOffsets:
         return ends
 
     async def _write(self, topic: TopicMetadata, positions: Mapping[TopicPartition, StoredPosition | None]) -> None:
-        """Write under a transactional id of the flow: if an answer is missing, the next start fences it like any
-        previous incarnation, before it reads positions."""
+        """Write under a transactional id of the flow: if an answer is missing, the next start of a worker fences this
+        writer like any previous incarnation, before it reads positions."""
         clock, settings = self._clusters.clock, self._settings
         brokers = gated_alone(self._target, clock)
         name = TransactionalId(settings.group, f"{self._rng.getrandbits(48):012x}", 0, str(self._flow))
@@ -260,7 +263,7 @@ _RESET: Final = StoredPosition(next_source=0, by=BY_OPERATOR, recopy=True)
 
 
 def _producer_of(stored: StoredPosition | None) -> dict[str, Any]:
-    """Return the fields that name a producer that may still write; none if all that it sent was answered."""
+    """Return the fields that name a producer that may still write; none if all its requests were answered."""
     if stored is None or stored.producer_id is None or stored.drained:
         return {}
     return {
@@ -271,6 +274,6 @@ def _producer_of(stored: StoredPosition | None) -> dict[str, Any]:
 
 
 def _skips(known: StoredPosition, *, position_at: int, upstream: TopicMetadata) -> bool:
-    """Whether all before the known position is copied, and the records between the two are skipped."""
+    """Whether all records before the known position are copied, and those between the two positions are skipped."""
     is_same = known.source_topic_id in {None, upstream.topic_id}
     return known.drained and is_same and position_at >= known.next_source

@@ -1,9 +1,10 @@
 """Offsets of connectors as bodies of Connect's REST API, ``{"offsets":[{"partition":{...},"offset":{...}}]}``. Pure.
 
-Counterpart: alterOffsets of MirrorSourceConnector, MirrorCheckpointConnector and MirrorHeartbeatConnector: what they
-take and refuse. Like there, a null offset is accepted for any partition, and further keys are ignored. Beyond that,
-the source cluster must be that of the flow. Connect repeats what was sent in its messages. Ours name the entry, the
-key and the type of its value: what was sent by mistake may be a secret. Source:
+mm2py accepts and refuses the same bodies as MirrorMaker 2: a null offset is accepted for any partition, and further
+keys are ignored. In addition the source cluster must be that of the flow. Connect's messages repeat the values that
+were sent. Ours name only the entry, the key and the type of its value: a value sent by mistake may be a secret.
+
+Counterpart: alterOffsets of MirrorSourceConnector, MirrorCheckpointConnector and MirrorHeartbeatConnector. Source:
 MirrorUtils.validateSourcePartitionString and others, Apache Kafka, connect/mirror; ConnectorOffsets, connect/runtime.
 """
 
@@ -22,10 +23,10 @@ _TEXTS: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.CHECKPOINT: ("group", "topic"),
     Kind.HEARTBEAT: ("sourceClusterAlias", "targetClusterAlias"),
 }
-"""What names a partition of each connector, as text; all but heartbeats have a number beside it."""
+"""The text fields that name a partition of each connector; all but heartbeats have also a partition number."""
 
 Offsets = Mapping[TopicPartition, int | None]
-"""By source topic and partition: the last offset that counts as copied; None: there is none any more."""
+"""By source topic and partition: the last offset that counts as copied; None: the offset is deleted."""
 
 
 class OffsetsInvalid(Mm2Error):
@@ -36,7 +37,7 @@ class OffsetsInvalid(Mm2Error):
 
 
 def body_of(positions: Mapping[TopicPartition, StoredPosition], source: ClusterAlias) -> dict[str, Any]:
-    """Return the stored positions of a source connector; without those that say that nothing is copied yet."""
+    """Return the stored positions of a source connector; without partitions of which nothing is copied yet."""
     return {
         "offsets": [
             {
@@ -53,9 +54,9 @@ def read_offsets(body: object, kind: Kind, source: ClusterAlias) -> Offsets:
     """Return what a body asks for. Of two entries for a partition the last one counts, as in Connect.
 
     Returns:
-        For a source connector; nothing is stored of the others, so for these it is empty.
+        The offsets of a source connector. Empty for the other connectors, which store no offsets.
     Raises:
-        OffsetsInvalid: a connector of MirrorMaker 2 would refuse it; or it is for another cluster.
+        OffsetsInvalid: a connector of MirrorMaker 2 would refuse the body; or the body is for another cluster.
     """
     wanted: dict[TopicPartition, int | None] = {}
     for place, entry in enumerate(_entries(body), 1):

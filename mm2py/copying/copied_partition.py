@@ -1,8 +1,8 @@
 """A partition being copied, and why it stands still.
 
 Fetch lanes and produce lanes share it. A *lane* is the asyncio shell around copiers on the side of one broker. It
-decides nothing: what happens to a partition is told to it (``CopiedPartition.tell``), and its ``shell`` does what the
-copier asks for then.
+decides nothing: it passes each event to the partition (``CopiedPartition.tell``), whose ``shell`` carries out what the
+copier asks for.
 
 A partition stands still when records wait at the source and none is acknowledged for a while. MM2 shows such a
 partition as RUNNING; ``why_stalled`` says in words what it waits for.
@@ -26,28 +26,28 @@ from mm2py.metrics.windows import CopyMeter
 from mm2py.records.source_offset import StoredPosition
 
 END_KNOWN_S: Final = 15.0
-"""How long the end of a source log counts as known. At the end of a log it is told twice a second."""
+"""How long an end of a source log counts as known. At the end of a log, reads bring it twice a second."""
 
 
 class Shell(Protocol):
-    """What carries out the effects of copiers, and hears of lanes: the source task of a flow."""
+    """Carries out the effects of copiers, and is called by lanes: the source task of a flow."""
 
     def tell(self, part: CopiedPartition, event: Event, /) -> None:
-        """Give an event to the copier of a partition, and do what it asks for."""
+        """Give an event to the copier of a partition, and carry out its effects."""
         ...
 
     def sent(self, part: CopiedPartition, /) -> None:
-        """A batch of it is on its way, so it may be read again."""
+        """Note that a batch of the partition was sent, so the partition may be read again."""
         ...
 
     def read_elsewhere(self, part: CopiedPartition, /) -> None:
-        """It is to be read from another broker from now on, see ``Leaders.replica``."""
+        """Note that the partition must be read from another broker from now on, see ``Leaders.replica``."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Leaders:
-    """The brokers of a partition on both sides. The task writes them down as metadata tells them."""
+    """The brokers of a partition on both sides. The task sets them from metadata."""
 
     source: BrokerId | None = None
     source_epoch: int = -1
@@ -61,19 +61,19 @@ class Reading:
     """What fetch lanes and pools keep of a partition from read to read."""
 
     current: object | None = None
-    """The read under way; None: it may be read."""
+    """The read under way; None: the partition may be read."""
     fetch_bytes: int = 0
     """How much to ask for if a batch is larger than the setting; 0: the setting is enough."""
     usual_bytes: int = 0
-    """What a read by its lane brings of it: as much as the last one did, or half of what was usual before."""
+    """How many bytes a read by its lane brings: as many as the last read did, or half of what was usual before."""
     bytes_per_offset: float = 0.0
-    """What the last read brought for each offset; 0 before the first."""
+    """How many bytes the last read brought for each offset; 0 before the first read."""
     merged_bytes: int | None = None
     """How many bytes become one merged batch; reads bring multiples of it. None: the last read was not merged."""
     merging: MergeRule = PASS_ALL
     """Which batches were merged in the last read."""
     is_heavy: bool = False
-    """The last plan of it took more than one step of the event loop may: the next one is made beside it at once."""
+    """The last plan took longer than one step of the event loop may. The next one is made beside the loop at once."""
     transactional_seen: bool = False
     log_end: int = 0
     """The end of the source log at the last read, including records that an open transaction hides from readers."""
@@ -82,49 +82,49 @@ class Reading:
     answered_at_s: float = -math.inf
     """When a read of it was last answered."""
     end_told_at_s: float = -math.inf
-    """When the source last told its end to a read, or said that nothing is new."""
+    """When an answer to a read last had the end of the source log, or said that nothing is new."""
     ends_at: int | None = None
-    """The source offset behind the last batch before the seam; None as long as it was not seen."""
+    """The source offset after the last batch before the seam; None until a read has shown it."""
 
 
 @dataclass(slots=True, eq=False)
 class AskedEnd:
-    """The end of a source log that is not read just now, as it was asked for (``SourceEnds``)."""
+    """The end of a source log that is not being read, as ``SourceEnds`` has looked it up."""
 
     end: int = 0
-    """0: it was not asked for since the partition was read last."""
+    """0: it was not looked up since the partition was read last."""
     readable_end: int = 0
     """The same, as far as it may be read: under read_committed, up to the first open transaction."""
     at_s: float = -math.inf
-    """When that was told."""
+    """When the source answered."""
 
 
 @dataclass(slots=True, eq=False)
 class LedgerPlace:
-    """Where the ledger of a partition stands (``LedgerKeeper``)."""
+    """How far the ledger of a partition is written (see ``LedgerKeeper``)."""
 
     number: int | None = None
-    """The ledger that is written of it; None before it starts."""
+    """The number of the ledger that is being written; None before it starts."""
     run: tuple[int, int, bool] | None = None
-    """See ``StoredPosition.ledger_run``; up to what was last given to the ledger."""
+    """See ``StoredPosition.ledger_run``. It ends with the last records that were given to the ledger."""
 
 
 @dataclass(slots=True, eq=False)
 class CopiedPartition:
-    """A partition being copied: what it is, its copier, and what each part of the way notes of it in its own place."""
+    """A partition being copied: its names, its copier, and the state that each part of the way keeps about it."""
 
     source_topic: str
     target_topic: str
     partition: int
     copier: Copier
     rules: TargetRules
-    """What the remote topic takes. Lookups replace them."""
+    """What the remote topic accepts. Lookups replace them."""
     shell: Shell = field(repr=False)
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
     stored: StoredPosition | None = None
-    """The position that it started at; None: nothing was copied of it before. What a newer version keeps in it is
-    written back unchanged."""
+    """The stored position that it started from; None: nothing of the partition was copied before. Fields of a newer
+    version in it are written back unchanged."""
     seam: int | None = None
     """Batches that reach beyond this source offset are not copied; None: all are. See ``is_over``."""
     leaders: Leaders = field(default_factory=Leaders)
@@ -133,14 +133,14 @@ class CopiedPartition:
     ledger: LedgerPlace = field(default_factory=LedgerPlace)
     meter: CopyMeter = field(default_factory=CopyMeter)
     connection: int = 0
-    """Over which of the connections to its target broker it is written. Its produce lane sets it."""
+    """The connection to its target broker over which it is written. Its produce lane sets it."""
     stalled: str = ""
     """Why records wait here and none is acknowledged; empty unless that has lasted. ``Stalls`` sets it."""
     position_problem: str = ""
     """Why its position cannot be stored; empty unless that has lasted. The position keeper sets it."""
 
     def tell(self, event: Event) -> None:
-        """Let the partition know what has happened; it goes on at once as far as it can."""
+        """Give an event to the copier of the partition. Its effects start at once."""
         self.shell.tell(self, event)
 
     @property
@@ -169,10 +169,10 @@ class CopiedPartition:
         return "the remote partition has no leader" if self.leaders.target is None else None
 
     def known_end(self, now_s: float) -> int | None:
-        """Return the end of the source log if it is known as of the last seconds; else a lag would not be true.
+        """Return the end of the source log if it was read in the last seconds. An older end would give a wrong lag.
 
-        The story: READ is revoked at the end of a log, and 25 records come. The end of the last read still says that
-        none waits.
+        The story: a partition is at the end of its log when READ is revoked, and then 25 records arrive. By the end
+        that the last read brought, none waits.
         """
         end = self.copier.end_offset
         if end is not None and now_s - self.reading.end_told_at_s <= END_KNOWN_S:
@@ -183,11 +183,11 @@ class CopiedPartition:
     def newest_ms(self) -> int | None:
         """Return the newest timestamp of the batch that was copied last; None: it had none, or none is known.
 
-        Until this worker has copied a batch, the position that the partition started at tells it. It does not if the
-        partition starts before that position: then the last record of the copy is another one.
+        Until this worker has copied a batch, the stored position has this timestamp. It is not used if the partition
+        starts before that position: then the last record of the copy is another one.
 
-        The story: a worker is started anew while the target refuses writes. It has copied nothing itself, and the copy
-        is as old as the last batch of the previous incarnation.
+        The story: a worker restarts while the target refuses writes. It has copied nothing itself, and the copy is as
+        old as the last batch of the previous incarnation.
         """
         if self.copier.tally.records:
             at_ms = self.copier.tally.last_timestamp_ms
@@ -210,7 +210,7 @@ class LaneProblem:
     """Why a broker does not answer us; ``text`` is None while it does."""
 
     def __init__(self, report: Callable[[str | None], None], lost: Callable[[], None] = lambda: None) -> None:
-        """``report`` is told when the problem changes, ``lost`` of each request without an answer."""
+        """``report`` is called when the problem changes, ``lost`` for each request without an answer."""
         self.text: str | None = None
         self._report = report
         self._lost = lost
@@ -236,7 +236,7 @@ class Watch:
         self._acknowledged = -1
         self._since_s: float | None = None
         self.said: dict[str, float] = {}
-        """Why it stands still, as far as that was logged, and when."""
+        """The reasons for the standstill that were logged, and when."""
 
     def look(self, end_offset: int, acknowledged: int, now_s: float) -> float:
         """Return for how long records have waited while none was acknowledged; 0 if none waits.
@@ -267,7 +267,7 @@ class Circumstances:
     has_unacknowledged: bool = False
     """Records were read, and not acknowledged yet."""
     hidden_by_transaction: bool = False
-    """All that readers of committed records may see is copied, and more stands behind it."""
+    """All records that readers of committed records may see are copied, and the log has more after them."""
     target_problem: str | None = None
     source_problem: str | None = None
     throttled_s: float = 0.0
@@ -276,7 +276,7 @@ class Circumstances:
 
 
 def why_stalled(seen: Circumstances) -> str:
-    """Return in words what the partition waits for: what comes first on the way keeps what comes behind it."""
+    """Return in words what the partition waits for: of several reasons, the first in the order of a batch's way."""
     if seen.lacks_leader:
         return seen.lacks_leader
     if seen.reason:

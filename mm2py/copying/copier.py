@@ -1,13 +1,13 @@
 """The copier: how one source partition becomes its remote partition. Pure.
 
-Facts come in through ``handle``, which returns effects: what to do about them. The shell calls ``next_batch`` whenever
-there is room to send. Nothing else changes a copier. ``states`` declares its states and transitions
+``handle`` takes an event and returns effects: what the shell must do. The shell calls ``next_batch`` whenever there is
+room to send. Nothing else changes a copier. ``states`` declares its states and transitions
 (docs/internals/copier-states.md).
 
 One rule makes failures simple: *whatever goes wrong, forget everything that was not acknowledged, wait until nothing is
 in flight, and read again from the position*. The same source batches then have the same sequences, so the broker drops
 what it has already stored. Where that does not hold (docs/broker-facts.md#c1, #h1, #h2), the copier asks for
-``Need.RECONCILE``: its producer is fenced, and what it stored is looked up.
+``Need.RECONCILE``: the shell fences its producer, and looks up what this producer has stored.
 
 Counterpart: WorkerSourceTask and MirrorSourceTask of Apache Kafka's Connect, for one partition.
 """
@@ -75,8 +75,8 @@ class Copier:
         """Make a copier that waits for its position to be stored.
 
         Args:
-            lookup: why the shell must look up what others have written behind ``position`` (see ``Reconciled``), in
-                words for the operator. None: nothing was written behind it.
+            lookup: why the shell must look up what other producers have written after ``position`` (see
+                ``Reconciled``), in words for the operator. None: nothing was written after it.
         """
         self.name = name
         self.position = position._replace(sequence=0)
@@ -88,21 +88,21 @@ class Copier:
         self.end_offset: int | None = None
         self.target_leader_epoch: int | None = None
         self.end_checks = 0
-        """How often there was a reason to check if the target still holds what it acknowledged: another leader epoch
-        (docs/broker-facts.md#m4), a missing answer, an answer that it leads no longer."""
+        """How often there was a reason to check that the target still has every batch that it acknowledged: a new
+        leader epoch (docs/broker-facts.md#m4), a missing answer, or an answer from a broker that may no longer lead."""
         self.tally = Tally()
         self.new_runs = NewRuns()
-        """What the target has acknowledged since the shell last took it."""
+        """Runs of the records that the target has acknowledged since the shell last took this field."""
         self.refused_bytes = 0
         """Size of the batch that the target last refused as too large, until ``LimitsFound``."""
         self.search = PoisonSearch(quarantines=settings.quarantines)
         self.in_flight = InFlightBatches(name, ready_max_bytes=settings.ready_max_bytes)
         self._end_checked = 0
-        """The highest value of ``end_checks`` for which the target held everything."""
+        """The highest value of ``end_checks`` for which the target had every acknowledged batch."""
         self._failures = 0
         self._fault: Fault | None = None
         self._damaged_reads = 0
-        """How often in a row the batch at the position came damaged."""
+        """How many reads in a row brought a damaged batch at the position."""
 
     def next_batch(self, broker: int, retained_after_ms: int) -> Sending | None:
         """Return the next batch if one may be sent now to ``broker``. Arguments: see ``InFlightBatches``."""
@@ -111,7 +111,7 @@ class Copier:
         return self.in_flight.next_batch(broker, retained_after_ms, self.identity)
 
     def handle(self, event: Event) -> Sequence[Effect]:
-        """Take in one fact and return what is to be done about it."""
+        """Apply one event, and return the effects that the shell must carry out."""
         effects = self._take_in(event)
         if isinstance(self.state, (Stopped, Drained)) and self.in_flight.has_failed:
             self.in_flight.release()  # nothing will be sent again
@@ -190,7 +190,7 @@ class Copier:
 
     def _fetched(self, event: events.Fetched) -> Sequence[Effect]:
         if type(self.state) is not Copying or event.fetch_offset != self.fetch_offset:
-            return ()  # a read that was overtaken by a rewind: those offsets come again
+            return ()  # a rewind has overtaken this read: its offsets are read again
         plan, in_flight = event.plan, self.in_flight
         if in_flight.has_unknown_outcomes and (why := in_flight.reads_otherwise(plan)) is not None:
             return self._lost_track(event.now_s, why)
@@ -211,7 +211,7 @@ class Copier:
         return effects
 
     def _meet_fault(self, now_s: float) -> Sequence[Effect]:
-        """Report a batch that cannot be copied when all before it are stored. Reading stops at it meanwhile."""
+        """Report a batch that cannot be copied, once all batches before it are stored. Reading stops at this batch."""
         fault = self._fault
         if fault is None or type(self.state) is not Copying or not self.in_flight.is_idle:
             return ()
@@ -227,12 +227,12 @@ class Copier:
         entry = in_flight.answered(event.token)
         if entry is None:
             return ()
-        oldest = in_flight.oldest  # what is settled before it has left
+        oldest = in_flight.oldest  # settled steps before it have left already
         if oldest is not entry:
             if oldest.not_stored and not self.awaits_lookup:
                 return self._stall_at_hole(oldest)
             in_flight.overtake()
-            return self._when_settled(event.now_s)  # both are sent again, and recognised
+            return self._when_settled(event.now_s)  # both are sent again, and the target recognises them
         gaps = gaps_of(self.state)
         real, displaced = gaps.as_it_is(self.position), list[Effect]()
         expected, lost = real.target_offset, real.target_beyond(event.base_offset)
@@ -280,7 +280,7 @@ class Copier:
         what = f"{name_of(event.code)} ({event.code})"
         if event.message:
             what += f": {plain_message(event.message)}"
-        if type(self.state) is not Copying:  # what this one says follows from an earlier one's failure
+        if type(self.state) is not Copying:  # this refusal follows from the failure of an earlier batch
             if error.stored is not Stored.NO:
                 self._lose_answer()
             return self._when_settled(event.now_s)
@@ -318,13 +318,16 @@ class Copier:
                 assert_never(error.reaction)
 
     def _lose_answer(self) -> None:
-        """An outcome stays unknown. In an ending state no resend will tell it."""
+        """Note that the outcome of a batch stays unknown. In an ending state no resend will show it."""
         if isinstance(self.state, (Stopped, Draining)):
             self._change(states.AnswerLost())
 
     def _timestamp_refused(self, event: events.ProduceRefused, entry: InFlightEntry, what: str) -> Sequence[Effect]:
-        """Ask for the limits of the upstream topic and send the batch once more. Then find the record, and ask for them
-        whenever it is refused again. The quarantine asks for itself."""
+        """Ask that the remote topic gets the limits of its upstream topic, and send the batch once more.
+
+        If the batch is refused again, find the record, and ask for the limits after each further refusal. With
+        quarantine the shell sets the limits itself before it keeps a record.
+        """
         if self.search.quarantines:
             return self._records_refused(event, entry, what)
         if not (entry.repeated or self.is_failing):
@@ -342,11 +345,11 @@ class Copier:
         if not repeated:
             return self._fail(event.now_s, text)
         effects = self._lost_track(event.now_s, text)
-        self.in_flight.maybe_sent_until = -1  # nothing was sent under the epoch to come
+        self.in_flight.maybe_sent_until = -1  # nothing was sent yet under the next epoch
         return effects
 
     def _meet_poison(self, now_s: float, poison: Poison, report: str, text: str) -> Sequence[Effect]:
-        """Wait for an operator at a record that the target refuses, or for the quarantine to keep it."""
+        """Wait at a record that the target refuses, for an operator or until the quarantine has stored it."""
         if not self.search.quarantines:
             return self._block(now_s, report, text, poison.code)
         effects = self._fail(now_s, text, pause_s=BLOCKED_PAUSE_S, is_blocked=True)
@@ -360,9 +363,10 @@ class Copier:
         return self._tick(event.now_s)
 
     def _go_on_behind(self, poison: Poison, now_s: float) -> Sequence[Effect]:
-        """Continue behind a record that is in quarantine.
+        """Continue after a record that is in quarantine.
 
-        If batches of unknown outcome follow it, they have used the next sequences. Then only another producer id can.
+        If batches of unknown outcome follow it, they have used the next sequences. Then copying can continue only under
+        another producer id.
         """
         before = self.position.skipped
         self._note_skipped(poison.next_offset, HoleCause.QUARANTINED)
@@ -390,7 +394,7 @@ class Copier:
         at = self.position.source_offset
         is_due = isinstance(self.state, Waiting) and not self.in_flight.unanswered
         if not is_due or event.log_start <= at <= event.log_end:
-            return ()  # a stale answer of a broker that was not up to date; the read is simply tried again
+            return ()  # a stale answer, from a broker that was not up to date: the read is tried again
         if at > event.log_end:
             return self._stall_at(gaps_found.source_ends_before(self.position, event.log_end))
         if self.in_flight.has_unknown_outcomes:  # some of what is gone may be stored
@@ -405,11 +409,11 @@ class Copier:
         return [Need.STORE_POSITION, gap]
 
     def _reconciled(self, event: events.Reconciled) -> Sequence[Effect]:
-        """Continue behind what is stored, as soon as nothing is in flight under the old identity."""
+        """Continue after the last stored record, once nothing is in flight under the old identity."""
         if not isinstance(self.state, (Reconciling, Storing)) and not (
             isinstance(self.state, Stopped) and self.has_untold_gaps
         ):
-            return ()  # a draining partition settles by the answers that it still gets
+            return ()  # a draining partition only waits for the remaining answers, and ends
         if self.in_flight.unanswered:
             self._change(states.ResultKept(event))
             return ()
@@ -451,7 +455,7 @@ class Copier:
             self.new_runs.add_entries([Hole(at, target, next_offset - at, 0, cause)])
 
     def _check_end(self) -> Sequence[Effect]:
-        """Send nothing until the target is known to hold what it acknowledged. There may be nothing yet."""
+        """Send nothing until the target has shown that it has every acknowledged batch. If there is none, continue."""
         self.end_checks += 1
         if self.position.target_offset is None:
             self._end_checked = self.end_checks
@@ -459,7 +463,7 @@ class Copier:
         return [Need.TARGET_END]
 
     def _when_settled(self, now_s: float) -> Sequence[Effect]:
-        """An answer came, or will not come. After the last one, do what waits for it."""
+        """Do what waits for the last answer. Called after each answer, and for each answer that will not come."""
         state = self.state
         if type(state) is Copying or self.in_flight.unanswered:
             return ()
@@ -482,7 +486,8 @@ class Copier:
         is_blocked: bool = False,
         refused_with: int = 0,
     ) -> Sequence[Effect]:
-        """Pause, then read again from the position. What was sent is sent again one by one, with its sequences."""
+        """Pause, then read again from the position. Batches that were sent are sent again, each alone, with the same
+        sequences."""
         if type(self.state) is not Copying:
             return self._fail_once_more(now_s, need)
         effects: list[Effect] = [] if need is None else [need]
@@ -508,7 +513,8 @@ class Copier:
         return effects
 
     def _lost_track(self, now_s: float, reason: str, need: Need = Need.RECONCILE) -> Sequence[Effect]:
-        """No sequence can tell what is stored: another producer id must follow (docs/broker-facts.md#h1)."""
+        """Give up on resending: no sequence can show what is stored, so another producer id must follow
+        (docs/broker-facts.md#h1)."""
         if type(self.state) is Copying:
             self._failures += 1
             self.in_flight.fail()
@@ -517,7 +523,7 @@ class Copier:
         return self._fail_once_more(now_s, need)
 
     def _block(self, now_s: float, event: str, text: str, refused_with: int = 0) -> Sequence[Effect]:
-        """Wait for an operator. It is reported once, and tried again from time to time."""
+        """Wait for an operator. Report the reason once, and try again from time to time."""
         pause_s = BLOCKED_PAUSE_S
         return self._fail(now_s, text, pause_s=pause_s, report=event, is_blocked=True, refused_with=refused_with)
 
@@ -540,13 +546,13 @@ class Copier:
         return self._report_gaps()
 
     def _report_gaps(self) -> Sequence[Effect]:
-        """Report the gaps once all that was sent is settled. Unknown outcomes are looked up before."""
+        """Report the gaps once every batch that was sent is settled. Ask for a lookup first if outcomes are unknown."""
         state, in_flight = self.state, self.in_flight
         if not self.has_untold_gaps or in_flight.unanswered:
             return ()
         if isinstance(state, Stopped) and not state.gaps.is_looked_up:
             if state.awaits_lookup:
-                return ()  # ``Reconciled`` is to come
+                return ()  # ``Reconciled`` will come
             in_flight.trust_refusals()
             if self.position.source_offset < in_flight.maybe_sent_until:
                 self._change(states.LookupStarted())
@@ -565,7 +571,7 @@ class Copier:
         self.fetch_offset = self.position.source_offset
         self.fetched_epoch = self.position.source_leader_epoch
 
-    # -- what it shows to others: nothing here changes anything --------------------------------------------------
+    # -- what others read of a copier: nothing below changes it --------------------------------------------------
 
     @property
     def reason(self) -> str:
@@ -574,13 +580,13 @@ class Copier:
 
     @property
     def owns_position(self) -> bool:
-        """Its stored position may be replaced. Until it is reconciled, that names the previous producer."""
+        """Its stored position may be replaced. Before it is reconciled, the stored one names the previous producer."""
         state = self.state
         return state.owns_position if isinstance(state, (Reconciling, Ending)) else True
 
     @property
     def has_untold_gaps(self) -> bool:
-        """It has stopped at a gap and does not know yet where it stands. Its stored position stays."""
+        """It has stopped at a gap, and its position is not final yet. The stored position is not replaced."""
         return bool(gaps_of(self.state).met)
 
     @property
@@ -595,7 +601,7 @@ class Copier:
 
     @property
     def is_unsettled(self) -> bool:
-        """A batch behind the position may be stored, or arrive later. A successor must fence its producer."""
+        """A batch after the position may be stored, or may still arrive. The next owner must fence this producer."""
         state, in_flight = self.state, self.in_flight
         unknown = isinstance(state, Reconciling)
         if isinstance(state, Ending):
@@ -618,7 +624,7 @@ class Copier:
 
     @property
     def is_at_end(self) -> bool:
-        """Everything that was there at the last read has been read, so the next read waits for more."""
+        """All records that the log had at the last read were read, so the next read waits for new ones."""
         return self.end_offset is not None and self.fetch_offset >= self.end_offset
 
     @property
@@ -628,7 +634,7 @@ class Copier:
 
     @property
     def resume_at_s(self) -> float | None:
-        """When a ``Tick`` ends the pause; None while none is due."""
+        """When a ``Tick`` ends the pause; None without a pause, or while answers are missing."""
         state = self.state
         return state.resume_at_s if isinstance(state, Waiting) and not self.in_flight.unanswered else None
 
@@ -639,7 +645,7 @@ class Copier:
 
     @property
     def real_position(self) -> Position:
-        """The position with the real target offset, less what the target has lost; see ``Gaps``."""
+        """The position with the real target offset, which is lower by what the target has lost; see ``Gaps``."""
         return gaps_of(self.state).as_it_is(self.position)
 
     @property
@@ -657,6 +663,6 @@ class Copier:
         return None if self.end_offset is None else max(0, self.end_offset - self.position.source_offset)
 
     def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
-        """Whether ``next_batch`` returns none because the batch is too old to be sent again: see ``TooOldToResend``."""
+        """Whether ``next_batch`` returns None because the batch is too old to be sent again: see ``TooOldToResend``."""
         may_send = type(self.state) is Copying and not self.is_end_unverified
         return may_send and self.in_flight.is_too_old_to_resend(retained_after_ms)

@@ -112,7 +112,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class LookupWaits:
-    """Why looking up what a previous producer stored takes long."""
+    """Looking up what a previous producer stored takes long; ``cause`` says why."""
 
     cause: str
 
@@ -124,11 +124,11 @@ class TargetLost:
     expected: int
     end: int
     known: str | None = None
-    """What a previous incarnation reported of it, if no operator has accepted it since."""
+    """What a previous incarnation reported about this loss, if no operator has accepted it since."""
 
 
 class TargetLed(NamedTuple):
-    """The remote partition's leader epoch, by the target's latest metadata."""
+    """The remote partition's leader epoch, from the target's latest metadata."""
 
     leader_epoch: int
 
@@ -142,7 +142,7 @@ class TargetShort:
 
 
 class TargetWhole(NamedTuple):
-    """Answer to ``Need.TARGET_END``: the remote partition holds all that was acknowledged.
+    """Answer to ``Need.TARGET_END``: the remote partition has every acknowledged batch.
 
     ``check``: the value of ``Copier.end_checks`` when the shell asked. Later checks are still open.
     """
@@ -173,7 +173,7 @@ class UnexpectedMet:
     text: str
     kind: GapKind = GapKind.FOREIGN
     is_known: bool = False
-    """A previous incarnation reported them, its position is behind them, and no operator has accepted them since."""
+    """A previous incarnation reported them, its position is after them, and no operator has accepted them since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class CopySettings:
     quarantines: bool = False
     """Records that the target refuses go into quarantine, and copying continues."""
     stops_when_expired: bool = False
-    """Stop at records that were deleted before they were copied, instead of continuing behind them."""
+    """Stop at records that were deleted before they were copied, instead of continuing after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class DrainGivenUp:
-    """The wait for answers is over. Gaps are reported as they are known."""
+    """The shell no longer waits for answers. Gaps are reported as far as they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +257,13 @@ class Need(enum.Enum):
     METADATA = enum.auto()
     OFFSETS = enum.auto()
     TARGET_END = enum.auto()
-    """Look up whether the remote partition still holds all that was acknowledged. Nothing is sent until then."""
+    """Look up whether the remote partition still has every acknowledged batch. Nothing is sent until then."""
     LIMITS = enum.auto()
     TIMESTAMP_LIMITS = enum.auto()
     """Let the remote topic take the timestamps that its upstream topic takes. No event answers it: the copier tries
     again after its pause, or at a ``Tick``."""
     RECONCILE = enum.auto()
-    """Fence this producer and look up what is stored: no resend can tell."""
+    """Fence this producer and look up what it has stored, because no resend can show that."""
     NEW_INCARNATION = enum.auto()
 
 
@@ -275,7 +275,7 @@ class OperatorNotice:
     text: str
     severe: bool = True
     refused_with: int = 0
-    """The error code with which the target refuses it, or would refuse it; 0: it does not."""
+    """The error code with which the target refuses the batch, or would refuse it; 0: no refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,25 +285,25 @@ class Displaced:
     expected: int
     stored_at: int
     sent_before: bool = False
-    """It may have been sent before. Then the first copy may be what lies between."""
+    """The batch may have been sent before. Then its first copy may be what lies between."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poison:
     """A single record that the target refuses. The shell puts it into quarantine and answers ``Quarantined``.
 
-    Copying then continues behind it. Until then the partition waits, and tries again from time to time.
+    Copying then continues after it. Until then the partition waits, and tries again from time to time.
     """
 
     offset: int
     next_offset: int
-    """The source offset where copying continues behind it."""
+    """The source offset where copying continues after it."""
     leader_epoch: int
     code: int
     """The Kafka error code that the target answered, or would have answered."""
     text: str
     was_sent: bool
-    """The target refused it. False: its settings would, so it was not sent."""
+    """The target has refused it. False: the target's settings would refuse it, so it was not sent."""
 
 
 @dataclass(frozen=True, slots=True)

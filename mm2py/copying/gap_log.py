@@ -1,4 +1,4 @@
-"""Gaps, standstills, commands and answers in ``mm2-status.A.internal``: a table, and a log that writes.
+"""Gaps, standstills, commands and answers in ``mm2-status.A.internal``: a table that reads, and a log that also writes.
 
 Only records under our own keys count. Kafka Connect keeps the states of its connectors in the same topic.
 """
@@ -30,7 +30,7 @@ from mm2py.records.source_offset import partition_of
 from mm2py.records.standstill import Standstill
 
 ANSWERS_KEPT_MS: Final = 24 * 60 * 60 * 1000
-"""After so long an answer is removed, read or not."""
+"""An answer is removed after this time, whether it was read or not."""
 MALFORMED_KEPT_MOST: Final = 20
 
 
@@ -50,7 +50,7 @@ class GapTable(TopicTable):
         self._taken = 0
 
     async def read(self) -> int:
-        """Take in what is new since the last call. Return how many records of ours that were.
+        """Read what is new since the last call. Return how many of the new records are ours.
 
         Raises: as ``read_table``.
         """
@@ -76,7 +76,7 @@ class GapTable(TopicTable):
         return sorted(found, key=lambda gap: (gap.topic, gap.partition, gap.at_ms))
 
     def standstills(self) -> list[Standstill]:
-        """Return what workers have stored of what they do not copy."""
+        """Return the workers' records about topics that they do not copy in full."""
         return [record for record in self.records.values() if isinstance(record, Standstill)]
 
     def unanswered(self) -> list[Command]:
@@ -120,7 +120,7 @@ class GapTable(TopicTable):
 
 
 class GapLog(GapTable):
-    """The table of a flow that also writes to it."""
+    """The status topic of one flow, for the worker that also writes to it."""
 
     def __init__(self, brokers: Brokers, topic: str, partitions: int, writer: TopicWriter, clock: Clock) -> None:
         super().__init__(brokers, topic)
@@ -145,7 +145,7 @@ class GapLog(GapTable):
             self.records.pop(key, None)
 
     async def answer(self, answers: Mapping[Command, CommandAnswer]) -> None:
-        """Answer commands, and delete them after that: a crash in between answers them again.
+        """Answer commands, then delete them. After a crash in between they are answered again.
 
         Raises: as ``TopicWriter.write``.
         """

@@ -3,7 +3,7 @@
 A copier describes a gap in words for the operator, with the offset where copying can continue. ``decide`` applies the
 policies ``on.source.gap`` and ``on.target.loss``. ``PoisonSearch`` finds single records that the target refuses: it
 reads a batch again in smaller pieces until the refused record is alone. That is *poison*: the partition waits at it, or
-the quarantine keeps it (docs/quarantine.md) and copying continues behind it.
+the quarantine keeps it (docs/quarantine.md) and copying continues after it.
 
 MirrorMaker 2 has none of this. Its consumer continues at the earliest record (``auto.offset.reset``) without a report,
 and its task fails at a refused record.
@@ -69,7 +69,7 @@ def source_cut_back(event: Diverged, position: Position, *, fetch_offset: int) -
 
 
 def source_rewritten(event: SourceRewritten) -> GapFound:
-    """Return the gap of a source that holds other records than were copied."""
+    """Return the gap of a source that now has other records in the place of copied ones."""
     text = (
         f"records of the source offsets {event.first} to {event.last} were copied, and others stand there "
         "now: the source log was cut back"
@@ -85,7 +85,7 @@ def source_ends_before(position: Position, log_end: int) -> GapFound:
 
 
 def source_expired(position: Position, log_start: int, *, stops: bool) -> GapFound:
-    """Return the gap of a source log that begins behind the position."""
+    """Return the gap of a source log that begins after the position."""
     first, last = position.source_offset, log_start - 1
     text = expired_text(first, last)
     if stops:
@@ -136,26 +136,27 @@ class Gaps:
     """The gaps that stop a partition, from when they are found until all that was sent before is settled.
 
     The story: the source is cut back while two batches are in flight. If the gap were reported at once, it would name
-    a position that the partition leaves when they are acknowledged, and an accepting operator would copy them again.
+    a position that the partition leaves when they are acknowledged. An operator who accepts the gap would have both
+    batches copied again.
 
     A position always has the target offset as if the target had lost nothing, so that a new owner notices the loss,
-    too. How much is lost is kept here until all is settled.
+    too. How much is lost is kept here until every batch that was sent is settled.
     """
 
     met: tuple[GapFound, ...] = ()
     """Those that are not reported yet."""
     is_looked_up: bool = False
-    """The gap was found by reading the target. Another lookup would tell nothing more."""
+    """The gap was found by reading the target. Another lookup would find nothing more."""
     _met_at: Position | None = None
     _go_on_at: int | None = None
-    """Where the source allows to continue; None if only the copy is wrong."""
+    """The source offset where copying can continue; None if only the copy is wrong."""
     _lost: int = 0
 
     def add(self, gap: GapFound, position: Position, *, lost: int, is_looked_up: bool) -> Gaps:
         """Return these gaps with one more.
 
         Args:
-            position: where the partition stands, as if nothing were lost.
+            position: the partition's position, as if nothing were lost.
             lost: how many more offsets the remote partition has lost.
             is_looked_up: see the attribute.
         """
@@ -176,9 +177,9 @@ class Gaps:
         return position.cut_back(-self._lost) if self._lost else position
 
     def behind_a_hole(self) -> Gaps:
-        """Return what is left to report if a batch is missing from the copy: losses of the target.
+        """Return the gaps that must still be reported if a batch is missing from the copy: losses of the target.
 
-        A new owner may not notice those by the end of the log. Continuing behind a gap of the source is impossible.
+        The end of the log may not show these losses to a new owner. Copying cannot continue after a gap of the source.
         """
         met = tuple(gap for gap in self.met if gap.kind is GapKind.TARGET_TRUNCATED)
         return replace(self, met=met, _go_on_at=None, is_looked_up=bool(met))
@@ -186,7 +187,7 @@ class Gaps:
     def tell(self, position: Position) -> tuple[Gaps, Sequence[Effect]]:
         """Return the gaps that remain, and the reports, each with the offset where the partition can continue.
 
-        All is settled, and the partition stands at ``position``.
+        Every batch that was sent is settled, and the partition is at ``position``.
         """
         go_on_at = self._go_on_at
         for gap in self.met:
@@ -204,7 +205,7 @@ NO_GAPS: Final = Gaps()
 
 
 REPORT_QUARANTINED: Final = 1000
-"""The first of adjacent records in quarantine is reported, and one in this many of a partition."""
+"""The first of adjacent records in quarantine is reported, and of each partition one record in this many."""
 _LEAVE_OUT: Final = (
     " Find the producer that wrote it. To leave the batch out, stop the source connector, alter the offset of the"
     " partition to {last_offset}, and resume it. Until then it is tried again every 30 seconds."
@@ -214,11 +215,11 @@ _WAYS_OUT: Final = {
     "over budget": _LEAVE_OUT,
 }
 _POISONS: Final = {"too large": 10, "null key on compacted target": 87}
-"""What the target's settings would refuse, found before it is sent, with the code that it would answer."""
+"""Faults found before sending, because the target's settings would refuse the record, and the code of that refusal."""
 
 
 class PoisonSearch:
-    """What a copier remembers of refused records: how the source is to be read, and what was found."""
+    """What a copier remembers of refused records: how to read the source, and which record was found."""
 
     __slots__ = ("cut_until", "found", "is_kept", "pass_until", "quarantines")
 
@@ -230,15 +231,15 @@ class PoisonSearch:
         self.cut_until = -1
         """Batches that begin below this source offset are cut into single records: the target refused one."""
         self.found: Poison | None = None
-        """The record to be kept in quarantine, as long as nothing was read again."""
+        """The record to be kept in quarantine, until the source is read again."""
         self.is_kept = False
-        """It is stored there. Copying continues behind it when nothing is in flight."""
+        """The quarantine has stored it. Copying continues after it when nothing is in flight."""
 
     def narrow(self, batch: Outgoing, code: int, what: str) -> tuple[Poison | None, str]:
-        """Take in that the target refuses a record of this batch: a merged batch is not merged again, any other is cut.
+        """Decide how to find the refused record of this batch: a merged batch is not merged again, any other is cut.
 
         Args:
-            what: the code by its name, and what the target said of it.
+            what: the name of the code, and the target's message.
         Returns:
             The record if the batch has no other, else None; and what the target refuses, in words.
         """
@@ -261,7 +262,7 @@ class PoisonSearch:
     def kept(self, offset: int) -> bool:
         """Note that the quarantine has stored the record of this offset.
 
-        Returns False if it is not waited for any more: it was sent again meanwhile, and may be stored.
+        Returns False if the copier does not wait for it any more: it was sent again meanwhile, and may be stored.
         """
         if self.found is None or offset != self.found.offset:
             return False
@@ -293,6 +294,6 @@ def came_whole(offset: int, damaged_reads: int) -> OperatorNotice:
 
 
 def left_out(poison: Poison) -> OperatorNotice:
-    """Report a record in quarantine, behind which copying continues."""
+    """Report a record in quarantine, after which copying continues."""
     text = f"source offset {poison.offset} was refused ({poison.text}) and is in quarantine; copying continues after it"
     return OperatorNotice("record.quarantined", text, severe=False)

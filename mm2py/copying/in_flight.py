@@ -27,7 +27,7 @@ MAX_IN_FLIGHT = 5
 """Batches of one partition in flight: as many as a broker remembers in order to recognise a repeat."""
 
 MAX_QUEUED = 5
-"""At the end of its log a partition is not read while this many batches wait behind those in flight."""
+"""At the end of its log a partition is not read while this many batches wait to be sent."""
 
 MAX_CUT_READS = 20
 """How often a merged batch of unknown outcome is read again, if its parts no longer come in one read."""
@@ -36,7 +36,7 @@ _Shape = tuple[int, int, int, int]
 """First and next source offset, record count, leader epoch. All must be the same when a batch is sent again.
 
 The story: a batch is stored, the answer is lost, and the source's cleaner removes it before it is read again. The next
-batch would get its sequence. The target would take it for the one that it has, acknowledge it, and drop it."""
+batch would get its sequence. The target would mistake that batch for the stored one, acknowledge it, and drop it."""
 
 
 class _OutcomeUnknown(NamedTuple):
@@ -65,12 +65,12 @@ class InFlightEntry:
     step: Step
     lease: Lease
     rebuilt_bytes: int = 0
-    """The memory that it takes beside the frame it came in."""
+    """The memory that a rebuilt batch takes, besides the frame in which it was read."""
     token: int = -1
     sequence: int = -1
     settled: bool = False
     stored: Stored | None = None
-    """What the target's answer says about it; None without an answer."""
+    """What the target's refusal says about it; None without a refusal."""
     repeated: bool = False
     """It may have been sent before."""
     not_stored: bool = False
@@ -80,12 +80,12 @@ class InFlightEntry:
 
     @property
     def batch(self) -> Outgoing:
-        """The batch, where one was sent."""
+        """The step of an entry that was sent, which is always a batch."""
         assert isinstance(self.step, Outgoing)  # noqa: S101  (only batches get a token)
         return self.step
 
     def refuse(self, stored: Stored) -> None:
-        """Take in a refusal."""
+        """Note that the target has refused it."""
         self.stored = stored
         self.not_stored = stored is Stored.NO and not self.repeated
 
@@ -120,8 +120,8 @@ class InFlightBatches:
         self._unknown: list[_OutcomeUnknown] = []
         self._cut_reads = 0
         self._left_behind = -1
-        """First source offset of a batch whose refusal left open whether it is stored, before a later one was stored.
-        If the target does not recognise it when it is sent again, it is missing."""
+        """First source offset of a batch whose refusal left open whether it is stored, while a later batch was stored.
+        If the target does not recognise it when it is sent again, it is missing from the copy."""
 
     # Read and waiting
 
@@ -136,13 +136,16 @@ class InFlightBatches:
         return self.unanswered == 0 and not self._ready
 
     def wants_more(self, *, is_at_end: bool) -> bool:
-        """Whether more may be read. At the end of the log, not while batches queue up behind those in flight: records
-        that arrive while the target is slow then come in one read and go in one batch."""
+        """Whether more may be read.
+
+        At the end of the log nothing is read while batches queue. Records that arrive while the target is slow then
+        come in one read and go in one batch.
+        """
         return self.ready_bytes < self.ready_max_bytes and not (is_at_end and len(self._ready) >= MAX_QUEUED)
 
     @property
     def target_is_behind(self) -> bool:
-        """As much is in flight as may be, and more waits."""
+        """A limit is reached: that of batches in flight, or that of batches that wait to be sent."""
         waits = self.unanswered >= MAX_IN_FLIGHT or len(self._ready) >= MAX_QUEUED
         return waits or self.ready_bytes >= self.ready_max_bytes
 
@@ -168,7 +171,7 @@ class InFlightBatches:
         self.ready_bytes = 0
 
     def _skip_dropped(self) -> None:
-        """Move dropped steps from the front to the batch before them, with which the position passes them."""
+        """Move dropped steps from the front to those in flight: the position passes them with the batch before them."""
         while self._ready and isinstance(self._ready[0].step, Dropped):
             entry = self._ready.popleft()
             entry.settled = True
@@ -184,7 +187,7 @@ class InFlightBatches:
             retained_after_ms: a batch whose newest record is older is outside producer-state retention: the broker may
                 forget that it stored it (docs/broker-facts.md#c1). It is in flight alone, and is not sent again: see
                 ``is_too_old_to_resend``.
-            identity: under which it is sent.
+            identity: the producer that sends it.
         """
         if not self._ready:
             return None
@@ -221,7 +224,7 @@ class InFlightBatches:
         return Sending(batch, identity, entry.sequence, entry.token, entry.lease.read_at_s)
 
     def answered(self, token: int) -> InFlightEntry | None:
-        """Count an answer, or that none will come. Return its batch; None if that was given up meanwhile."""
+        """Count an answer, or one that will not come. Return its entry; None if the batch was given up meanwhile."""
         for entry in self._in_flight:
             if entry.token == token:
                 self.unanswered -= 1
@@ -234,7 +237,7 @@ class InFlightBatches:
         return self._in_flight[0]
 
     def overtake(self) -> None:
-        """Note that a batch behind the oldest is stored; see ``is_left_behind``."""
+        """Note that a batch after the oldest is stored; see ``is_left_behind``."""
         if self.oldest.stored is Stored.PERHAPS:
             self._left_behind = self.oldest.batch.first_offset
 
@@ -253,8 +256,10 @@ class InFlightBatches:
         self._alone = False
 
     def leave(self) -> Dropped | None:
-        """Remove settled steps from the front, up to the first dropped one, and return that: the position passes it.
-        Call it after ``take`` and ``settle`` until it returns None."""
+        """Remove settled steps from the front, up to the first dropped step, and return this step.
+
+        The position passes it. Call this after ``take`` and ``settle`` until it returns None.
+        """
         while self._in_flight and self._in_flight[0].settled:
             entry = self._in_flight.popleft()
             step = entry.step
@@ -265,11 +270,11 @@ class InFlightBatches:
 
     @property
     def has_failed(self) -> bool:
-        """Something that was sent is not settled, and all is answered."""
+        """A batch that was sent is not settled, and no answer is missing."""
         return bool(self._in_flight) and not self.unanswered
 
     def release(self) -> None:
-        """Release what was sent and is not settled."""
+        """Release the batches that were sent and are not settled."""
         for entry in self._in_flight:
             entry.lease.release(entry.rebuilt_bytes)
         self._in_flight.clear()
@@ -290,11 +295,11 @@ class InFlightBatches:
 
     @property
     def sent_before(self) -> Sequence[tuple[int, int]]:
-        """(first, next) source offset of each batch of unknown outcome. Reads must cut it in the same way again."""
+        """(first, next) source offset of each batch of unknown outcome. Planning must cut it in the same way again."""
         return [one.shape[:2] for one in self._unknown]
 
     def fail(self) -> None:
-        """Take in a failure: the outcome of every unsettled batch that was sent, now or before, is unknown.
+        """Note a failure: the outcome of every unsettled batch that was sent, now or before, is unknown.
 
         Batches that wait are released. Those in flight stay until they are answered.
         """
@@ -317,10 +322,10 @@ class InFlightBatches:
     def reads_otherwise(self, plan: Plan) -> str | None:
         """Compare what was read with the batches of unknown outcome.
 
-        A batch that reads as it was sent is sent again, and its answer tells the outcome. Otherwise return why no
-        resend can tell, in words for the operator. A batch that was sent and is dropped now reads otherwise, too. The
-        story: the source's cleaner empties a batch of unknown outcome, and a read brings only its header. The position
-        must not pass it, as it may be stored.
+        A batch that reads as it was sent is sent again, and the answer shows the outcome. Otherwise return why no
+        resend can show it, in words for the operator. A batch that was sent and is dropped now differs, too. The story:
+        the source's cleaner empties a batch of unknown outcome, and a read brings only its header. The position must
+        not pass this batch, as it may be stored.
         """
         again = 0
         for step in plan.steps:
@@ -344,7 +349,7 @@ class InFlightBatches:
         return None
 
     def is_too_old_to_resend(self, retained_after_ms: int) -> bool:
-        """Whether a batch that waits to be sent again, or one sent behind it, is outside producer-state retention now.
+        """Whether a batch that waits to be sent again, or one sent after it, is outside producer-state retention now.
 
         It may be stored, and the target may have forgotten that (docs/broker-facts.md#c1). The story: a batch is
         stored, its answer is lost, and the source's broker is away for a day. Sent again, it would be stored twice.
@@ -366,10 +371,10 @@ class InFlightBatches:
         return any(not (entry.settled or entry.retained or entry.not_stored) for entry in self._in_flight)
 
     def trust_refusals(self) -> None:
-        """If nothing of what was sent can be stored, no outcome is unknown, and batches may be cut in another way.
+        """Forget the unknown outcomes if no batch that was sent can be stored. Batches may then be cut in another way.
 
-        The story: a merged batch is too large for the target, so those behind it are out of order. If they had to come
-        again unchanged, only another producer epoch could solve it.
+        The story: a merged batch is too large for the target, so the batches after it are out of order. If they had to
+        be sent again unchanged, only another producer epoch could solve it.
         """
         sent = [entry for entry in self._in_flight if not entry.settled]
         if sent and all(entry.not_stored for entry in sent) and len(self._unknown) == len(sent):

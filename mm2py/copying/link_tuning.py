@@ -1,9 +1,9 @@
-"""How many connections to one broker pay. Pure.
+"""How many connections to one broker are worth their cost. Pure.
 
 A broker's default ``socket.send.buffer.bytes`` (100 KB) ends the kernel's tuning, so one connection carries about
-180 KB a round trip: 1.8 MB/s at 100 ms, whatever the link carries. Several connections carry as much more. How many pay
-is found by trying: the number grows in large steps while the rate follows, and goes back to what the rate needs once it
-does not. Near brokers (round trips under ``NEAR_S``) are read over one connection, which is no limit there.
+180 KB a round trip: 1.8 MB/s at 100 ms, whatever the link carries. Several connections carry a multiple of that. The
+right number is found by trying: it grows in large steps while the rate grows with it, and is then reduced to what the
+rate needs. Near brokers (round trips under ``NEAR_S``) are read over one connection, which does not limit the rate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 NEAR_S: Final = 0.005
 """Over a shorter round trip one connection carries 36 MB/s or more, and more of them only cost."""
 LOOK_S: Final = 0.25
-"""How often a fetch lane looks. A produce lane looks every ``MEASURED_S``."""
+"""How often a fetch lane calls ``LinkTuner.look``. A produce lane does so every ``MEASURED_S``."""
 MEASURED_S: Final = 0.5
 """How long the rate is measured, at least."""
 MEASURED_ROUND_TRIPS: Final = 4
@@ -26,21 +26,21 @@ FIRST: Final = 4
 """How many connections it takes to see what one of them carries."""
 GROWTH: Final = 16
 TRY_GROWTH: Final = 1.5
-"""By how much a number that was found is exceeded to see whether more pay now."""
+"""The factor by which a number that was found is exceeded, to see whether more connections are worth it now."""
 FOLLOWS: Final = 0.5
-"""Connections pay if the rate gained at least this part of what they should have brought."""
+"""More connections are worth it if the rate grew by at least this part of what they should have added."""
 SPARE: Final = 1.25
-"""How many more connections are kept than the best rate needs."""
+"""The factor by which more connections are kept than the best rate needs."""
 IDLE_S: Final = 10.0
 """How long connections are kept when there is nothing to catch up."""
 TRY_AGAIN_S: Final = 60.0
-"""How long a number that was found stays. The link may carry more later; each try without gain doubles the pause."""
+"""How long a number that was found is kept. The link may carry more later; each try without gain doubles the pause."""
 TRY_AGAIN_MOST_S: Final = 600.0
 ASKED_FOR_S: Final = 10.0
-"""No more is asked for at once than comes in so long.
+"""No more is asked for at once than arrives within this time.
 
-The story: over 1 Mbit/s 64 connections were opened to see whether they pay. What they had asked for would have taken
-four minutes, so each request timed out, and next to nothing was copied."""
+The story: over 1 Mbit/s 64 connections were opened, to see whether they bring more. What they had asked for would have
+taken four minutes, so each request timed out, and next to nothing was copied."""
 
 
 class Limit(StrEnum):
@@ -68,7 +68,7 @@ class Look:
     backlog: bool
     """There was something to catch up."""
     asked_bytes: int = 0
-    """All that is under way now, or waits at the broker."""
+    """What was asked for and is under way now, or waits at the broker."""
     held_up_by: Limit | None = None
     """What kept most reads from being sent, other than the number of connections."""
 
@@ -80,7 +80,7 @@ class LinkTuner:
         self.connections = 1
         self.limit = Limit.NOTHING_TO_DO
         self.bytes_per_s = 0.0
-        """In the last stretch that was measured."""
+        """The rate in the last stretch of time that was measured."""
         self.best_bytes_per_s = 0.0
         """The most that was measured since connections were opened."""
         self._before: Look | None = None
@@ -96,11 +96,11 @@ class LinkTuner:
 
     @property
     def part_of_best(self) -> float:
-        """The rate now, beside the best one; at most 1."""
+        """The present rate as a part of the best one; at most 1."""
         return min(1.0, self.bytes_per_s / self.best_bytes_per_s) if self.best_bytes_per_s else 1.0
 
     def look(self, look: Look, most: int) -> None:
-        """Take in what was seen; ``most`` is ``connections.per.broker.max``."""
+        """Decide again, by what was seen; ``most`` is ``connections.per.broker.max``."""
         if look.backlog:
             self._busy_at_s = look.at_s
         elif look.at_s - self._busy_at_s > IDLE_S:
@@ -109,7 +109,7 @@ class LinkTuner:
             self.bytes_per_s = self.best_bytes_per_s = 0.0
             return
         if not look.backlog:
-            self._before = None  # less was wanted than could have come: that says nothing of the link
+            self._before = None  # less was wanted than the link could bring, which says nothing about the link
             self.limit = Limit.NOTHING_TO_DO
             return
         round_trip_s = look.round_trip_s
@@ -126,7 +126,7 @@ class LinkTuner:
         self._measure(look, round_trip_s, most)
 
     def timed_out(self) -> None:
-        """Answers did not come in time: begin again with few connections, which time out least."""
+        """Start again with few connections, because answers did not come in time: few time out least."""
         if self.connections > FIRST:
             self.connections, self._before = FIRST, None
         self.limit, self._smaller, self._is_found = Limit.GROWING, None, False
@@ -138,7 +138,7 @@ class LinkTuner:
         if look.held_up_by is not None:
             self.limit = look.held_up_by
         if self._before is None or is_held_up != (self._before.held_up_by is not None):
-            self._before = look  # a rate that was held up in part says nothing of the link
+            self._before = look  # a rate that was held up for a part of the time says nothing about the link
             return
         if look.at_s - self._before.at_s < max(MEASURED_S, MEASURED_ROUND_TRIPS * round_trip_s):
             return
@@ -162,7 +162,7 @@ class LinkTuner:
                 self._pause_s = min(2 * self._pause_s, TRY_AGAIN_MOST_S)
                 self._change(max(number, min(needed, self.connections)), look, Limit.LINK)
                 return
-            self._smaller = None  # growing has paid
+            self._smaller = None  # growing was worth it
             self._is_found = False
         if self._is_found and look.at_s < self._try_again_at_s:
             self.limit = Limit.LINK

@@ -1,11 +1,11 @@
-"""What a source may answer to a read, and a target to a batch, and what the copier does about it. Pure.
+"""The errors that a source answers to a read, and a target to a batch, and the copier's reaction to each. Pure.
 
 The meaning of the codes was read in ``ReplicaManager``, ``UnifiedLog`` and ``ProducerAppendInfo`` of Apache Kafka 4.3.
 The reactions rest on docs/broker-facts.md#c1, #h1 and #h2. docs/internals/target-answers.md shows the table of produce
 errors to operators.
 
 Counterpart: ``FetchCollector.handleInitializeErrors`` of Kafka's Java consumer and ``Sender.completeBatch`` and
-``TransactionManager.canRetry`` of its producer, to which MM2 leaves it.
+``TransactionManager.canRetry`` of its producer; MM2 leaves these errors to both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FetchError(NamedTuple):
 
 
 def fetch_error(code: int, fetch_offset: int) -> FetchError:
-    """Return the reaction to an error code that a read from ``fetch_offset`` on got."""
+    """Return the reaction to an error code that answers a read from ``fetch_offset`` on."""
     what = f"{name_of(code)} ({code})"
     if code == OFFSET_OUT_OF_RANGE:
         return FetchError(f"source offset {fetch_offset} is out of range", Need.OFFSETS)
@@ -77,7 +77,7 @@ class ProduceReaction(enum.Enum):
 
 
 class Stored(enum.Enum):
-    """What an answer tells about the batch. About a repeat it tells nothing: the first attempt may be stored."""
+    """Whether a batch is stored, by its error code. After a repeat it is unknown: the first attempt may be stored."""
 
     NO = "no"
     """It was refused before anything was appended."""
@@ -98,7 +98,7 @@ _R, _S = ProduceReaction, Stored
 PRODUCE_ERRORS: Final[dict[int, ProduceError]] = {
     error_codes.CORRUPT_MESSAGE: ProduceError(_R.RESEND, _S.NO),  # damaged on the way to the target
     error_codes.UNKNOWN_TOPIC_OR_PARTITION: ProduceError(_R.REFRESH, _S.PERHAPS),  # also when it is deleted meanwhile
-    error_codes.NOT_LEADER_OR_FOLLOWER: ProduceError(_R.REFRESH, _S.PERHAPS),  # also if it led until now
+    error_codes.NOT_LEADER_OR_FOLLOWER: ProduceError(_R.REFRESH, _S.PERHAPS),  # also if it was the leader until now
     error_codes.REQUEST_TIMED_OUT: ProduceError(_R.RESEND, _S.YES),  # the other replicas were too slow
     error_codes.MESSAGE_TOO_LARGE: ProduceError(_R.LIMITS, _S.NO),
     error_codes.INVALID_TOPIC_EXCEPTION: ProduceError(_R.BLOCK, _S.NO),
@@ -154,7 +154,7 @@ def refusal_remedy(code: int, flow: Flow, topic: str, remote: str) -> str:
     """Return what an operator does about a target that refuses a record, or a batch, with this code.
 
     Args:
-        topic: on the source.
+        topic: the upstream topic.
         remote: the remote topic.
     """
     text = _REMEDIES.get(code, "Look at the log of the brokers of {target}.")
@@ -173,6 +173,6 @@ _DEFAULTS: Final = {
 
 
 def produce_error(code: int) -> ProduceError:
-    """Return the row of a code. For others, ``reaction_to`` decides, and the outcome of the batch is unknown."""
+    """Return the row of a code. For a code without one, ``reaction_to`` decides, and the outcome is unknown."""
     found = PRODUCE_ERRORS.get(code)
     return ProduceError(_DEFAULTS[reaction_to(code)], Stored.PERHAPS) if found is None else found

@@ -1,8 +1,8 @@
-"""Where the copying of each partition stands, stored in ``mm2-offsets.A.internal``: a table, a store, and a limit.
+"""Positions of the copied partitions, stored in ``mm2-offsets.A.internal``: a table, a store, and a limit.
 
-Each flow has an account in a worker's budget of positions a second. The budget remembers what each flow asked for last,
-so flows that want much share what flows that want little leave, in any order. MirrorMaker 2 has no such limit: each
-worker writes the offsets of all changed partitions every ``offset.flush.interval.ms``.
+Each flow has an account in a worker's budget of positions a second. The budget remembers how many each flow asked for
+last. So flows that ask for many share what the other flows leave, whichever asks first. MirrorMaker 2 has no such
+limit: each worker writes the offsets of all changed partitions every ``offset.flush.interval.ms``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RANGES_MAX: Final = 100
 
 
 class Position(NamedTuple):
-    """Where the copying of a partition stands. Offsets are the *next* ones; None if unknown."""
+    """How far a partition is copied. Offsets are the *next* ones; None if unknown."""
 
     source_offset: int
     source_leader_epoch: int = -1
@@ -57,7 +57,8 @@ class Position(NamedTuple):
     def behind(self, next_offset: int, leader_epoch: int) -> Position:
         """Return the position at ``next_offset``, with the records before it skipped.
 
-        Adjacent ranges become one. Beyond ``RANGES_MAX`` the two oldest do: nothing was copied between them.
+        Adjacent ranges become one. Beyond ``RANGES_MAX`` the two oldest become one, too: nothing was copied between
+        them.
         """
         first, last = self.source_offset, next_offset - 1
         ranges = [*self.skipped]
@@ -80,8 +81,8 @@ def operators_position(
     """Return a position that says: copy from here, whatever the remote partition holds.
 
     Args:
-        behind: the position that it replaces, if the records between the two are skipped, and all before is copied.
-            Without it another ledger begins.
+        behind: the position that it replaces, if the records between the two are skipped, and all records before are
+            copied. Without it another ledger begins.
     """
     skipped = () if behind is None else behind.skipped
     if behind is not None and behind.next_source < at:
@@ -134,7 +135,7 @@ class PositionBudget:
         return given
 
     def again_in_s(self, now_s: float) -> float:
-        """Return when to ask again for what was not given."""
+        """Return in how many seconds to ask again for what was not given."""
         self._forget(now_s)
         over_s = self._given[0][0] + WINDOW_S if self._given else now_s
         return max(AGAIN_LEAST_S, over_s - now_s)
@@ -149,11 +150,11 @@ class PositionBudget:
 
 
 class PositionAccount:
-    """The part of one flow."""
+    """One flow's part of the budget."""
 
     def __init__(self, budget: PositionBudget) -> None:
         self.wanted = 0
-        """How many were asked for and not given yet."""
+        """How many records were asked for and not given yet."""
         self._budget = budget
 
     def take(self, wanted: int, now_s: float) -> int:
@@ -164,11 +165,11 @@ class PositionAccount:
         return given
 
     def again_in_s(self, now_s: float) -> float:
-        """Return when to ask again for what was not given."""
+        """Return in how many seconds to ask again for what was not given."""
         return self._budget.again_in_s(now_s)
 
     def close(self) -> None:
-        """The flow has ended."""
+        """Close the account, because the flow has ended."""
         self._budget.close(self)
 
 
@@ -184,7 +185,7 @@ def _fair_share(limit: int, demands: list[int]) -> int:
 
 
 class PositionStore:
-    """Writes positions. All previous producers were fenced in the topic before."""
+    """Writes positions. All previous producers must be fenced in the topic before."""
 
     def __init__(self, source_alias: str, partitions: int, writer: TopicWriter, clock: Clock) -> None:
         self._source_alias = source_alias
@@ -232,7 +233,7 @@ class PositionStore:
 
 
 class PositionTable(TopicTable):
-    """The stored positions for a source cluster, as of the last ``read``."""
+    """The stored positions for a source cluster, up to the last ``read``."""
 
     def __init__(self, source_alias: str) -> None:
         super().__init__()
@@ -243,13 +244,13 @@ class PositionTable(TopicTable):
         """Partitions whose last record could not be understood."""
         self._source_alias = source_alias
         self._latest: dict[bytes | None, bytes | None] = {}
-        """What a read has brought: of a thousand records a second, only the last of each partition is decoded."""
+        """Records of a read, not decoded yet: of a thousand a second, only the last of each partition is decoded."""
 
     async def read(self, brokers: Brokers, topic: TopicMetadata) -> None:
-        """Take in what was stored since the last call. Arguments and errors: see ``read_table``."""
+        """Read what was stored since the last call. Arguments and errors: see ``read_table``."""
         try:
             await self._follow(brokers, topic)
-        finally:  # it is not read again
+        finally:  # these records are not read again
             for key, value in self._latest.items():
                 self._decode(key, value)
             self._latest.clear()
@@ -260,7 +261,7 @@ class PositionTable(TopicTable):
         self._latest.clear()
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
-        self._latest.pop(key, None)  # the latest stands last, also where two keys mean one partition
+        self._latest.pop(key, None)  # the latest record comes last, also where two keys mean one partition
         self._latest[key] = value
 
     def _decode(self, key: bytes | None, value: bytes | None) -> None:

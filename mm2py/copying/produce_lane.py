@@ -4,12 +4,13 @@ A *produce lane* keeps up to five requests in flight on a connection to its brok
 request has at most one batch of each partition.
 
 A far broker takes little over one connection, as it does not read faster than its own socket buffer allows. Then
-partitions are spread over as many connections as pay (``link_tuning``). All requests with batches of one partition go
-over the same one, since they must arrive in order: it moves to another only when all of them are answered.
+partitions are spread over as many connections as are worth it (``link_tuning``). All batches of one partition go over
+the same connection, since they must arrive in order. The partition moves to another connection only when all of its
+batches are answered.
 
 A broker answers the requests of a connection one after the other. So while partitions catch up, those at the end of
-their logs are written to a near broker over a connection of their own. Their records do not wait behind megabytes of
-others.
+their logs are written to a near broker over a connection of their own. Their records do not wait for megabytes of
+other partitions.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ REQUESTS_ALWAYS: Final = 2
 """How many requests may always be in flight: a late answer may only be due to a slow network."""
 REQUEST_BYTES: Final = 8 << 20
 FAR_REQUEST_BYTES: Final = 512 << 10
-"""To a far broker. A connection takes some round trips for so much, and the others are not held up by it."""
+"""The same to a far broker. A connection takes some round trips for this much, and the others do not wait for it."""
 OVERDUE: Final = 4
 """If an answer takes this many times longer than the quickest one, our requests wait in the broker's queue."""
 OVERDUE_LEAST_S: Final = 0.002
 WORTHWHILE_BYTES: Final = 1 << 20
-"""So much is sent to such a broker at once. Less waits for its next answer, and then goes in fewer requests."""
+"""If this much waits, it is sent to such a broker at once. Less waits for its next answer, to go in fewer requests."""
 QUICKEST_GROWTH: Final = 1.01
 """By how much every slower answer raises the quickest time."""
 BULK_BYTES: Final = 256 << 10
 BULK_S: Final = 2.0
-"""So long after a request with ``BULK_BYTES`` of partitions that are behind, partitions are catching up."""
+"""For this long after a request with ``BULK_BYTES`` of lagging partitions, partitions count as catching up."""
 TAIL: Final = -1
 """The number of the connection of partitions at the end of their logs, while others catch up."""
 TAIL_BYTES: Final = 64 << 10
 """A partition with more to send is not given that connection; with more than ``BULK_BYTES`` it loses it. Each move
-waits until all its batches are answered, so one with large reads must not go to and fro."""
+waits until all its batches are answered, so a partition with large reads must not move back and forth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +105,13 @@ class ProduceLane:
         self._bulk_until_s = -math.inf
         self._acknowledged_bytes = 0
         self._is_full = asyncio.Event()
-        """Something waited because enough is in flight."""
+        """Set when a batch waits because enough is in flight."""
         self.tuner = LinkTuner()
         self.sent_bytes = 0
         """Batches sent since the start, repeats included."""
 
     def offer(self, partition: CopiedPartition) -> None:
-        """``partition`` may have a batch to send."""
+        """Note that ``partition`` may have a batch to send."""
         channel = self._channel_of(partition)
         if channel is not None:  # else it is offered again with the next answer
             channel.maybe_ready[partition] = None
@@ -134,7 +135,7 @@ class ProduceLane:
                 self._wake.clear()
 
     async def _tune(self) -> None:
-        """Look at the connections while more waits than is sent, until all but one are closed again."""
+        """Tune the number of connections while batches wait, until all but one are closed again."""
         while True:
             await self._is_full.wait()
             self._is_full.clear()
@@ -173,7 +174,7 @@ class ProduceLane:
     def _has_bulk(self) -> bool:
         """Whether partitions catch up, and others may have a connection of their own.
 
-        Connections to a far broker carry little, so a single one would not do for all that are at the end.
+        A connection to a far broker carries little, so one would not be enough for all partitions at the end.
         """
         if self._clock.monotonic() >= self._bulk_until_s:
             return False

@@ -1,18 +1,19 @@
 """How far a previous producer got in a remote partition, and from which source offset copying continues.
 
-The story: w1 stores a position each second and dies. What it wrote since then is in the target, and it is unknown how
-much that is. MM2 copies all of it again. Here the *tail* of the remote partition, from the position on, is read up to
-the marker that fences w1. The sequences of w1's batches in it tell how many records they are. The *walk* over the
-source counts as many records from the position on, and copying continues where it ends. Sequences survive what changes
-the bytes: recompression, repacking, cleaning, retention (docs/broker-facts.md#c4).
+The story: w1 stores a position each second and dies. The target has an unknown number of records that w1 wrote after
+its last stored position. MM2 copies all of them again. Here the *tail* of the remote partition, from the position on,
+is read up to the marker that fences w1. The sequences of w1's batches in it show how many records they are. The *walk*
+over the source counts as many records from the position on, and copying continues where it ends. Sequences survive what
+changes the bytes: recompression, repacking, cleaning, retention (docs/broker-facts.md#c4).
 
 Counting is right as long as the source reads as it did when it was copied. The evidence is the last record of the tail:
 it must also be the last one of the walk. If not, the cleaner has removed records meanwhile, or the isolation level was
-changed. A walk by the other level is tried first, because ``Comparison``, which looks up the records themselves, would
-take aborted records for other records than those copied. Where the target has kept too little to compare, the offsets
-of the walk must be without holes: counting over a hole could count too far and leave records out.
+changed. A walk with the other level is tried first. ``Comparison`` comes after it, because it looks up the records
+themselves and would mistake aborted records for records that replaced the copied ones. Where the target has kept too
+little to compare, the offsets of the walk must be without holes: counting over a hole could count too far and leave
+records out.
 
-``fence_and_prove`` fences a producer in topics of our own before what they hold is believed. It reads the markers back,
+``fence_and_prove`` fences a producer in our own topics before their contents are trusted. It reads the markers back,
 because only they prove a fence (docs/broker-facts.md#c3). MirrorMaker 2 trusts the coordinator's answer.
 """
 
@@ -54,7 +55,7 @@ from mm2py.records.batch import (
 from mm2py.records.varints import CorruptBatch
 
 MISSES_MOST: Final = 10_000
-"""After this many source records that a cleaned target lacks, the search for a later one ends."""
+"""After this many source records that a cleaned target lacks, the search for a later copied record ends."""
 REPEATED_FENCES_MOST: Final = 16
 """How many deleted offsets may be markers of repeated fences, without a record among them."""
 _HALF: Final = SEQUENCE_MODULUS // 2
@@ -88,7 +89,7 @@ class ForeignRecords:
 
 
 class Tail:
-    """A remote partition from an offset on, taken in read by read.
+    """The end of a remote partition, from an offset on, filled read by read.
 
     Once the tail ``is_whole``, ``stored`` says how many records of the writer follow the position.
     """
@@ -116,7 +117,7 @@ class Tail:
         self.next_offset = from_offset
         self.is_whole = False
         self.cut_at: int | None = None
-        """The offset of a batch of the writer that is too near to the position: something before it is lost."""
+        """The offset of a batch of the writer that is too near to the position: records before it are lost."""
         self.has_holes = False
         """A sequence is missing: a batch was refused and the next one stored (docs/broker-facts.md#h2), or the cleaner
         or retention has removed it."""
@@ -124,9 +125,9 @@ class Tail:
         self.last_batch: bytes | None = None
         """The writer's last batch, if it still has records."""
         self.places = NewRuns()
-        """Runs of the number of a record, from 0 on, and its target offset."""
+        """Runs from the number of a record, which begins at 0, to its target offset."""
         self.record_end = from_offset
-        """The target offset behind the writer's last record."""
+        """The target offset after the writer's last record."""
         self.is_log_append_time = False
         self.records: list[Content] = []
         self.copies: list[int] = []
@@ -149,7 +150,7 @@ class Tail:
         return self._trimmed_to is not None
 
     def begin_at(self, log_start: int) -> None:
-        """Learn where the log begins now. Sequences, or only offsets, tell what was before that."""
+        """Note where the log begins now. Sequences, or offsets alone, show how many records were before that."""
         if log_start > self.next_offset:
             self.next_offset = self._trimmed_to = self.record_end = log_start
 
@@ -162,7 +163,7 @@ class Tail:
         return None
 
     def take(self, records: memoryview, *, high_watermark: int) -> bool:
-        """Take in one read from ``next_offset``, up to a damaged batch. Return whether the tail is whole."""
+        """Add one read from ``next_offset``, up to the first damaged batch. Return whether the tail is whole."""
         if self._end is None:
             self._end = high_watermark
         self.is_whole = self._is_at_end()
@@ -201,18 +202,19 @@ class Tail:
         return self._is_behind_end(self.next_offset)
 
     def _is_behind_end(self, offset: int) -> bool:
-        """Whether an offset is behind the end. The cleaner may have removed those before it."""
+        """Whether an offset is at the end or after it, as the cleaner may have removed the offsets before."""
         return self._fence_epoch is None and self._end is not None and offset >= self._end
 
     def _told_by_offsets(self, log_start: int) -> int:
-        """Return how many records there were if no batch is left to tell.
+        """Return how many records the deleted offsets held, if no batch of the writer is left to show it.
 
         Each epoch between the writer's and the fence's was another fence, whose marker may be among the deleted
-        offsets. Counting it as a record could leave one out, so it is subtracted: a record may be copied twice.
+        offsets. Counting a marker as a record could leave a record out, so it is subtracted. Then a record may be
+        copied twice.
 
-        A marker that was not read back is written again in the same epoch, and no epoch tells of it. So a few offsets
-        may all be markers, and count as none. More are records: a target whose retention is shorter than the age of
-        the records deletes them at once, and they are not to be copied again.
+        A marker that was not read back is written again in the same epoch, so the epochs do not show it. Therefore a
+        few offsets may all be markers, and count as no records. More offsets are records: a target whose retention is
+        shorter than the age of the records deletes them at once, and they must not be copied again.
         """
         fences = 0 if self._fence_epoch is None else self._fence_epoch - self._writer.epoch - 1
         told = log_start - self._from_offset - max(0, fences)
@@ -227,7 +229,7 @@ class Tail:
 
     def _take_own(self, header: BatchHeader, batch: memoryview) -> None:
         if header.producer_epoch != self._writer.epoch:
-            return  # from before its epoch was raised: the position covers those
+            return  # from before its epoch was raised: the position covers this batch
         self._saw_writer = True
         if self.cut_at is None and self._is_too_near(header):
             self.cut_at = header.base_offset
@@ -251,8 +253,8 @@ class Tail:
     def _is_too_near(self, header: BatchHeader) -> bool:
         """Whether the log has fewer offsets than the writer wrote records up to this batch: then it was cut back.
 
-        The story: an unclean leader lacks what was stored last, and accepts what was in flight as if nothing were
-        missing. The log soon reaches beyond the position again, so its end tells nothing.
+        The story: an unclean leader lacks the batches that were stored last, and accepts those in flight as if nothing
+        were missing. The log soon reaches beyond the position again, so its end does not show the loss.
         """
         written = (header.base_sequence - self._writer.next_sequence) % SEQUENCE_MODULUS
         return written < _HALF and header.base_offset - self._from_offset < written
@@ -276,7 +278,7 @@ class SourceWalk:
         self.last: Record | None = None
         """The last record counted, with its source offset."""
         self.counted = NewRuns()
-        """Runs of the source offset of a record, and its number, from 0 on."""
+        """Runs from the source offset of a record to its number, which begins at 0."""
         self._left = self._records = records
         self._from_offset = from_offset
         self._seen = 0
@@ -344,11 +346,11 @@ class SourceWalk:
 
 
 class Comparison:
-    """Looks up source records in a tail, in order, until one is not there: copying continues with it.
+    """Looks up source records in a tail, in order. Copying continues with the first record that is not there.
 
     It is for sources that read differently than when they were copied. Cleaning only removes records, so those left
-    are in the tail in the same order. Copied records took at least as many offsets as there were records, so nothing
-    below ``position + stored`` is to be copied. In uncertain cases records are copied again, and none is left out.
+    are in the tail in the same order. Copied records took at least as many offsets as there were records, so no record
+    below ``position + stored`` needs copying. In uncertain cases records are copied again, and none is left out.
     """
 
     def __init__(self, from_offset: int, leader_epoch: int, tail: Tail, *, log_start: int = 0) -> None:
@@ -365,7 +367,7 @@ class Comparison:
         self._may_be_deleted = tail.is_trimmed
         self._records = deque(zip(tail.records, tail.copies, strict=True))
         self.matches = NewRuns()
-        """Records that were found, and look like no other."""
+        """Runs from source to target offsets of records that were found and are unlike all others in the tail."""
         self._where: dict[Content, int] = {}
         for record in tail.records:
             self._where[record] = self._where.get(record, 0) + 1
@@ -382,7 +384,7 @@ class Comparison:
 
     @property
     def leader_epoch(self) -> int:
-        """Of the record before ``resume_offset``; -1 if that was not seen."""
+        """The leader epoch of the record before ``resume_offset``; -1 if this record was not seen."""
         return self._epoch if self.resume_offset == self._certain_to else -1
 
     def take(self, steps: Iterable[Step]) -> bool:
@@ -401,7 +403,7 @@ class Comparison:
         return not self._records and self._certain_to >= self._copied_to
 
     def _look_up(self, record: Record, offset: int, next_offset: int, epoch: int) -> bool:
-        """Return False if this record is to be copied."""
+        """Look up one record. Return False if copying continues with it."""
         content = _content(record, timed=self._timed)
         copy = self._find(content)
         found, is_below = copy is not None, offset < self._copied_to
@@ -443,7 +445,7 @@ def _content(record: Record, *, timed: bool) -> Content:
 
 
 def offset_of(step: Outgoing, index: int) -> int:
-    """Return the source offset of a record of a batch, or where copying continues behind the last one."""
+    """Return the source offset of a record of a batch. After the last record it is where copying continues."""
     if index == step.record_count:
         return step.next_offset
     at, offset = max(run for run in step.runs() if run[0] <= index)
@@ -455,7 +457,7 @@ MARKER_PATIENCE_S: Final = 1.0
 
 
 class TailStretch(LogStretch):
-    """Fills a ``Tail``. If that is not whole in the end, its marker is missing or the topic is another one."""
+    """Fills a ``Tail``. If the tail is not whole at the end, its marker is missing or the topic was recreated."""
 
     def __init__(self, topic: str, topic_id: uuid.UUID | None, partition: int, tail: Tail, clock: Clock) -> None:
         super().__init__(topic, topic_id, partition, clock)
@@ -486,7 +488,7 @@ async def fence_and_prove(
     clock: Clock,
     rng: random.Random,
 ) -> int:
-    """Fence a producer in all partitions of topics, and return when that is proven.
+    """Fence a producer in all partitions of topics, and return when markers that were read back prove the fence.
 
     Args:
         topics: fresh metadata; partitions without a leader are left out.
@@ -494,7 +496,7 @@ async def fence_and_prove(
         The epoch of the fence, for fences of the same producer in other topics.
     Raises:
         NotFenceable: it cannot be fenced.
-        KafkaError: retriable ones; ask again.
+        KafkaError: a retriable error; call it again.
     Cancelling loses nothing: markers that were not read back do no harm.
     """
     metadata = {topic.name: topic for topic in topics}

@@ -16,26 +16,26 @@ from mm2py.copying.positions import Position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What each state tells."""
+    """The fields that all states have."""
 
     label: ClassVar[str]
     cause: str = ""
     """Why the partition waits or has stopped, or why it waited last. Empty once a batch was stored again."""
     reported: str = ""
-    """The log event that told the operator of it, as ``source.denied``; empty: none."""
+    """The log event that reported it to the operator, such as ``source.denied``; empty: none."""
     refused_with: int = 0
-    """The error code of ``Report``."""
+    """See ``OperatorNotice.refused_with``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciling(State):
-    """Batches may stand behind the position. Their producer is fenced, and what it stored is looked up."""
+    """Batches may be stored after the position. Their producer is fenced, and what it stored is looked up."""
 
     label: ClassVar[str] = "finding out what is stored"
     owns_position: bool = True
     """See ``Copier.owns_position``."""
     answer: Reconciled | None = None
-    """The result of the lookup, as long as batches of our own are in flight."""
+    """The result of the lookup, kept while batches of our own are in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,35 +77,36 @@ class Ending(State):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Ending):
-    """Stopped where no retry helps. Its gaps are reported as soon as it is known where the partition stands."""
+    """Stopped where no retry helps. Its gaps are reported as soon as its position is final."""
 
     label: ClassVar[str] = "stalled"
     answer: Reconciled | None = None
-    """As of ``Reconciling``."""
+    """See ``Reconciling.answer``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draining(Ending):
-    """Told to stop; waits for the answers to what it has sent."""
+    """Asked to stop; waits for the answers to the batches that it has sent."""
 
     label: ClassVar[str] = "draining"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained(Ending):
-    """Nothing is in flight, and the position is final."""
+    """Has stopped: nothing is in flight, and the position is final."""
 
     label: ClassVar[str] = "drained"
 
 
 COPYING: Final = Copying()
-"""The state in which nothing is wrong. It is one value, because each batch meets it."""
+"""The state in which nothing is wrong. It is one shared value, because every batch uses it."""
 
-# What leads from one state to another, besides the events ``PositionStored``, ``Reconciled`` and ``LookupWaits``
+# The changes that lead from one state to another, besides the events ``PositionStored``, ``Reconciled`` and
+# ``LookupWaits``
 
 
 class Failed(NamedTuple):
-    """Something went wrong that another attempt may mend."""
+    """Something went wrong; another attempt may succeed."""
 
     resume_at_s: float
     cause: str
@@ -115,7 +116,7 @@ class Failed(NamedTuple):
 
 
 class LostTrack(NamedTuple):
-    """No resend can tell whether what was sent is stored."""
+    """No resend can show whether the batches that were sent are stored."""
 
     cause: str
 
@@ -125,13 +126,13 @@ class PauseEnded(NamedTuple):
 
 
 class RecordKept(NamedTuple):
-    """The quarantine has the record at which the partition waits: the pause need not last any longer."""
+    """The quarantine has stored the record at which the partition waits, so the pause may end."""
 
     now_s: float
 
 
 class PauseCut(NamedTuple):
-    """An operator wants no pause."""
+    """An operator has ended the pause."""
 
     now_s: float
 
@@ -145,7 +146,7 @@ class BatchStored(NamedTuple):
 
 
 class ResultKept(NamedTuple):
-    """``Reconciled`` came while batches were in flight. It counts when they are answered."""
+    """``Reconciled`` came while batches were in flight. It is applied when they are answered."""
 
     answer: Reconciled
 
@@ -216,11 +217,11 @@ _E = TypeVar("_E", bound=Ending)
 
 
 class UndeclaredTransition(AssertionError):
-    """A copier was to change its state in a way that is not declared: a defect."""
+    """A change of a copier's state that is not declared: a defect."""
 
 
 def _copying_again(state: State) -> Copying:
-    """Return the state in which another attempt is made: what was wrong may be so still."""
+    """Return the state for another attempt. It keeps the cause, which may still exist."""
     return Copying(cause=state.cause, reported=state.reported, refused_with=state.refused_with)
 
 
@@ -282,7 +283,7 @@ def next_state(state: State, change: Change) -> State:
         case ((Stopped() | Draining() | Drained()), GapsReported()):
             return replace(state, gaps=change.gaps)
 
-        # It is told to stop
+        # It is asked to stop
         case ((Copying() | Waiting() | Reconciling() | Stopped() | Draining()), DrainStarted(is_idle=False)):
             return ending(state, Draining)
         case ((Storing() | Copying() | Waiting() | Reconciling() | Stopped() | Drained()), DrainStarted(is_idle=True)):
@@ -307,7 +308,7 @@ def gaps_of(state: State) -> Gaps:
 
 
 def ending(state: State, kind: type[_E]) -> _E:
-    """Return a state of this kind that knows what ``state`` knows."""
+    """Return a state of this kind with the data of ``state``."""
     if isinstance(state, kind):
         return state
     if isinstance(state, Ending):

@@ -5,8 +5,8 @@ loaded worker is never above the mean, so it can take any item and stay in balan
 joins would often stay idle, because it lowers the mean by less than the heaviest item. So it gets items until it
 carries the mean less the heaviest item, and at least one.
 
-A bounded flow (``tasks_max``) is first divided, by the same rule, into as many tasks as it may have, which then move as
-wholes. So no move can make it run on a worker too many.
+A bounded flow (``tasks_max``) is first divided, by the same rule, into as many tasks as it may have. Each task then
+moves as a whole. So no move can make the flow run on too many workers.
 
 Counterpart: Connect's ``IncrementalCooperativeAssignor``, which counts tasks.
 """
@@ -43,7 +43,7 @@ class MovableItem(Generic[K]):
     weight: int
     keys: list[K]
     home: int  # the place it is at now, if it may stay there; else NOWHERE
-    at: int = NOWHERE  # the place it shall be at
+    at: int = NOWHERE  # the place where it is to be
     family: int | None = None  # tasks of one bounded flow: no two on one worker
 
 
@@ -83,7 +83,7 @@ class Balance(Generic[K]):
         self._joined = [place for place in range(places) if not self._counts[place]]
 
     def run(self, *, keeps: bool = False) -> None:
-        """Decide. ``keeps``: items that have a home stay there, whatever it carries."""
+        """Decide. ``keeps``: items that have a home stay there, whatever the load of that place is."""
         for pool in self._pools:
             self._place_the_homeless(pool)
         if keeps:
@@ -100,7 +100,7 @@ class Balance(Generic[K]):
             self._bring_back(pool)
 
     def _place_the_homeless(self, pool: Pool[K]) -> None:
-        """Heaviest first, each to the least loaded place."""
+        """Put each item without a home on the least loaded place, the heaviest first."""
         heap = [(self._loads[place], place) for place in pool.places]
         heapq.heapify(heap)
         for item in pool.items:
@@ -127,7 +127,7 @@ class Balance(Generic[K]):
         return moved
 
     def _fill(self, joined: int) -> None:
-        """Move items to a place that had nothing until it has the mean less the heaviest, and one in any case."""
+        """Move items to a place that had none, until it carries the mean less the heaviest item, and at least one."""
         for pool in self._pools:
             if joined in pool.places:
                 least, _ = self._band(pool)
@@ -138,7 +138,7 @@ class Balance(Generic[K]):
                         break
 
     def _bring_back(self, pool: Pool[K]) -> None:
-        """Undo every move that turned out needless, the lightest first; where other pools interfere, leave it."""
+        """Undo every move that turned out needless, the lightest first. Skip a pool that shares places with another."""
         places = set(pool.places)
         if any(not places.isdisjoint(other.places) for other in self._pools if other is not pool):
             return
@@ -154,15 +154,15 @@ class Balance(Generic[K]):
         return self._loads[item.home] + item.weight <= most and (item.at not in self._joined or left >= max(least, 1))
 
     def _band(self, pool: Pool[K]) -> tuple[int, int]:
-        """Return the least whole load and the most that are at most the heaviest item away from the mean."""
+        """Return the smallest and the largest whole load that differ from the mean by the heaviest item at most."""
         total, count = sum(self._loads[place] for place in pool.places), len(pool.places)
         return -(-total // count) - pool.heaviest, total // count + pool.heaviest
 
     def _move_one(self, pool: Pool[K], donor: int, receiver: int) -> bool:
-        """Move the item that leaves the two most alike; return False if none would make the heavier of them lighter.
+        """Move the item that leaves the two loads most alike; return False if no item makes the heavier one lighter.
 
-        No other choice needs fewer moves: the two are further apart than the heaviest item and what must be moved, so
-        an item that is enough alone is nearer to half of the gap than one that is not.
+        No other choice needs fewer moves. The gap between the two is larger than the heaviest item and the load that
+        must be moved together. So an item that is enough alone is nearer to half of the gap than one that is not.
         """
         held, siblings = pool.held[donor], self._families[receiver]
         free = [item for item in held if item.family not in siblings] if siblings else held
@@ -194,7 +194,7 @@ class Balance(Generic[K]):
 
 
 IDLE_BYTES_PER_S: Final = 1024
-"""What any piece weighs at least: idle partitions cost fetches and positions too, and so spread by count."""
+"""The least weight of a piece: idle partitions cost fetches and positions too, so they are spread by their number."""
 TOLERATED_CHANGE: Final = 1.25
 """A measured load counts as unchanged until it is this many times larger or smaller."""
 
@@ -212,12 +212,12 @@ class Piece(Generic[K]):
 
     @property
     def weight(self) -> int:
-        """What the planner reckons with: whole bytes/s, so that no sum depends on its order."""
+        """The load in the planner's sums: whole bytes/s, so that no sum depends on its order."""
         return max(IDLE_BYTES_PER_S, round(self.bytes_per_s))
 
 
 def steady_load(planned_bytes_per_s: float, measured_bytes_per_s: float) -> float:
-    """Return the load to plan with: the one planned with before, until the measured one is clearly another.
+    """Return the load to plan with: the previous one, until the measured one differs clearly.
 
     Many small pieces leave a band of a few thousandths of the mean, and measurements wobble by more than that.
     """
@@ -239,12 +239,12 @@ def assign(
         pieces: all work there is, each key once, each load finite and >= 0.
         workers: each live worker with the flows it may run.
         current: where pieces are now; workers that are gone and keys that are unknown do not matter.
-        tasks_max: on how many workers a flow's pieces may sit, >= 1; unbounded where absent. Bounded flows that are
+        tasks_max: on how many workers a flow's pieces may be, >= 1; unbounded where absent. Bounded flows that are
             merged into one piece share the smallest of their bounds.
         keeps: assign only pieces without an owner; move the others only where these rules demand it, not for balance.
     Returns:
-        A worker for every piece that some worker may run. Only where no single worker may run all flows that are
-        merged with a bounded one can its bound be exceeded: records not copied are worse than a task too many.
+        A worker for every piece that some worker may run. A bound can be exceeded only if no single worker may run all
+        flows that are merged with the bounded one: records that are not copied are worse than one task too many.
     """
     names = sorted(workers)
     ranks = {name: rank for rank, name in enumerate(names)}
@@ -271,7 +271,7 @@ def assign(
 
 
 def _stiffness(pool: tuple[tuple[tuple[int, ...], bool], list[MovableItem[K]]]) -> tuple[bool, int, tuple[int, ...]]:
-    """Orders pools: what is coarse or has little choice is placed first, the rest then fills up around it."""
+    """Sort key: pools of whole tasks, and pools with few places, are placed first; the others fill up around them."""
     (places, whole_tasks), _ = pool
     return not whole_tasks, len(places), places
 
@@ -302,7 +302,7 @@ def _bounded_together(
 def _tasks(
     items: list[MovableItem[K]], places: tuple[int, ...], bound: int, family: int, *, keeps: bool
 ) -> list[MovableItem[K]]:
-    """Deal a bounded flow's pieces into its tasks; a task is what one worker runs of it now, or new."""
+    """Divide a bounded flow's pieces into its tasks. A task is what one worker runs of the flow now, or a new one."""
     held: defaultdict[int, int] = defaultdict(int)
     for item in items:
         if item.home in places:

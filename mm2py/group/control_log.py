@@ -1,8 +1,10 @@
-"""The control log of one group on one target cluster: opened, read as it grows, appended to.
+"""The control log of one group on one target cluster: opens it, reads it as it grows, and appends to it.
+
+All workers must see the same records in the same order. So no reader continues in a log that was cut back or
+recreated: it has to join again.
 
 Counterpart: KafkaBasedLog of Apache Kafka's Connect. There a compacted topic is read whole; here old records are
-deleted, and a joiner reads back only to the last snapshot. All workers must see the same records in the same order. So
-a log that was cut back or recreated is never read on: its readers have to join again.
+deleted, and a joiner reads back only to the last snapshot.
 """
 
 from __future__ import annotations
@@ -33,31 +35,31 @@ from mm2py.topics.replicas import AtMost
 __all__ = ("ControlLog", "ControlLogLost", "ControlLogUnusable", "Opening")
 
 FIRST_WINDOW_RECORDS: Final = 1024
-"""So far back a joiner looks first for a snapshot: about a minute of ten workers."""
+"""How far back a joiner first looks for a snapshot: about a minute of ten workers."""
 APPEND_BYTES: Final = 600 << 10
-"""Of records in one batch: below every broker's default ``max.message.bytes``, and more than one part of a record."""
+"""Most bytes of records in one batch: below every broker's default ``max.message.bytes``, and above a record's part."""
 APPEND_RECORDS: Final = 500
 QUIET_S: Final = 5.0
-"""A log that brings nothing for so long may have another leader by now: a leader that was cut off does not say so."""
+"""After this long without a record the leader is looked up again: a leader that was cut off does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Where a joiner begins."""
+    """What a joiner starts with."""
 
     state: str | None
-    """The text of the newest snapshot; None: there is none, begin with nothing."""
+    """The text of the newest snapshot; None: there is none, start with an empty state."""
     covers: int
-    """``entries`` begin here: at the first record that is not in ``state``."""
+    """The offset of the first record that is not in ``state``; ``entries`` begin there."""
     entries: Sequence[Entry]
     log_start_offset: int
-    """Above 0 without a snapshot: older records are gone, and what they said is unknown."""
+    """Above 0 without a snapshot: older records were deleted, and their content is unknown."""
 
 
 class ControlLog:
     """One reader and writer of the log. ``open`` it first, and again after ControlLogLost.
 
-    ``read`` is for one task; ``append`` for any number, each of whose records stand in the order of its calls.
+    Only one task may call ``read``. Any number may call ``append``; the records of each are in the order of its calls.
     """
 
     def __init__(
@@ -75,16 +77,16 @@ class ControlLog:
         """Make one.
 
         Args:
-            brokers: with a client id of its own, so that a quota on that of data holds no heartbeat up, and with a
-                request timeout not far above ``poll_s``: an append on a broken connection is sent again after that.
+            brokers: have a client id of their own, so that a quota on copying delays no heartbeat. Their request
+                timeout is not far above ``poll_s``: after it an append on a broken connection is sent again.
             poll_s: how long ``read`` waits for records, about the heartbeat interval.
             append_timeout_s: how long a leader may wait for its followers before it answers.
-            replication_factor: for a topic that has to be made. None: only ``open`` and ``read`` are used, and no topic
-                is created.
+            replication_factor: for a topic that has to be created. None: only ``open`` and ``read`` are used, and no
+                topic is created.
         """
         self.topic = str(topic.name)
         self.skipped = 0
-        """Records that are none of ours, since ``open``."""
+        """How many records since ``open`` were skipped because they are no control records."""
         self._brokers = brokers
         self._checked = ControlTopic(brokers, topic, replication_factor=replication_factor, log=log)
         self._poll_ms = int(poll_s * 1000)
@@ -106,17 +108,18 @@ class ControlLog:
         self._leader: ControlLeader | None = None
         self._place: LogPlace | None = None
         self._epochs: list[tuple[int, int]] = []
-        """(offset, epoch): from there on records were appended under it; of what was read."""
+        """(offset, epoch): from this offset on, the records that were read were appended under this leader epoch."""
         self._lost: ControlLogLost | None = None
         self._stopped: Mm2Error | None = None
         self._heard_s = 0.0
         self._said_junk = False
         self.denied: KafkaError | None = None
-        """The right to read it is missing, by the last read. A member waits for it; who only looks need not."""
+        """Set if the last read was refused because a right is missing. A member waits for that right; a reader that
+        does not join need not."""
 
     @property
     def next_offset(self) -> int:
-        """Of the next record that ``read`` returns."""
+        """The offset of the next record that ``read`` returns."""
         return self._here()[1].offset
 
     @property
@@ -125,12 +128,12 @@ class ControlLog:
         return self._opening.why or self._reading.why
 
     async def open(self) -> Opening:
-        """See that the log is there, and return where to begin; ``read`` goes on behind it. Waits for the target.
+        """Find or create the log, and return what to start with; ``read`` continues after that. Waits for the target.
 
         Raises:
-            ControlLogUnusable: an operator has to see to it.
-            ControlLogMissing: it is not there, and we only read.
-            Mm2Error: the log holds a record that this version must not pass over; or as ``Brokers.send``.
+            ControlLogUnusable: an operator has to repair it.
+            ControlLogMissing: it does not exist, and we only read.
+            Mm2Error: the log contains a record that this version must not skip; or as ``Brokers.send``.
         """
         backoff = Backoff(self._rng, first_s=0.1, most_s=2.0)
         while True:
@@ -200,7 +203,7 @@ class ControlLog:
         return Opening(None if snapshot is None else snapshot.state, covers, entries, log_start), place
 
     async def _read_stretch(self, leader: ControlLeader, begin: int, end: int) -> tuple[list[LogItem], LogPlace]:
-        """Read to ``end`` at least, and return what was read, with the place behind it."""
+        """Read at least to ``end``; return the records and the place after them."""
         items: list[LogItem] = []
         place = LogPlace(begin, -1)
         while place.offset < end:
@@ -212,12 +215,12 @@ class ControlLog:
         """Return the next records, without a gap; none if there are none soon, or if the target does not answer.
 
         Args:
-            waits: for records to come. False: if there are none, that was so when the target answered.
+            waits: whether to wait for records. False: the target answers at once, also if it has none.
         Raises:
             ControlLogLost: the log was cut back or recreated.
             ControlLogUnusable: its settings were changed, or it is damaged.
-            Mm2Error: the next record must not be passed over, and this version does not know it.
-            After any of them it is over until the log is opened again.
+            Mm2Error: the next record must not be skipped, and this version does not know it.
+            After any of these errors nothing can be read until the log is opened again.
         Cancelling loses nothing.
         """
         leader, place = self._here()
@@ -240,10 +243,10 @@ class ControlLog:
         return self._take(reads, after)
 
     async def end(self) -> int | None:
-        """Return where the log ends; None if the target does not tell.
+        """Return the offset at which the log ends; None if the target does not answer with it now.
 
-        An elected leader may show less than was acknowledged, until its followers have fetched. It does not tell the
-        end before that.
+        A newly elected leader may show less than was acknowledged, until its followers have fetched. Before that it
+        refuses to return the end.
         Raises: as ``read``.
         """
         leader, _ = self._here()
@@ -254,7 +257,7 @@ class ControlLog:
             return None
 
     async def _not_read(self, error: ControlLogLost | KafkaError, leader: ControlLeader) -> None:
-        """Wait before the next try. Raises: what it does not mend."""
+        """Wait before the next try. Raises: an error that another try does not mend."""
         if isinstance(error, ControlLogLost):
             self._lost = error
             raise error
@@ -265,7 +268,8 @@ class ControlLog:
         await asyncio.sleep(self._read_backoff.next_s())
 
     def _take(self, reads: Sequence[Read], after: LogPlace) -> list[Entry]:
-        """Go on to ``after``, or to the record that ends the reading: after an error nothing more comes."""
+        """Return the entries that were read. Reading continues at ``after``, or ends at the first record that has an
+        error."""
         entries: list[Entry] = []
         for read in reads:
             item = self._item(read)
@@ -283,12 +287,12 @@ class ControlLog:
     async def append(self, records: Sequence[ControlRecord]) -> int:
         """Append records and return the offset of the last; keeps trying until that is acknowledged.
 
-        Records that were sent again may stand there twice, also behind later ones.
+        A record that was sent again may be in the log twice, and its second copy after later records.
 
         Raises:
             ControlLogLost: as ``read``.
             ControlLogUnusable: the target refuses them for good.
-        Cancelling leaves open whether they were, or will be, appended.
+        After cancelling it is unknown whether they were, or will be, appended.
         """
         last = -1
         for batch in _batches(records):
@@ -326,7 +330,7 @@ class ControlLog:
         return self._leader, self._place
 
     def _item(self, read: Read) -> LogItem:
-        """Decode a record. What is none of ours is passed over by every reader alike."""
+        """Decode a record. Every reader skips a record that is no control record."""
         where = f"{self.topic} at offset {read.offset}"
         record: ControlRecord | None = None
         error: Mm2Error | None = None
@@ -360,7 +364,7 @@ class ControlLog:
 
 
 def _passes(error: KafkaError) -> bool:
-    """Whether to try again: the target may be able to later, or be asked by an operator to let us."""
+    """Whether to try again: the target may recover, or an operator may grant the missing right."""
     return error.retriable or _is_denied(error)
 
 
@@ -387,7 +391,7 @@ def _entries(items: Sequence[LogItem]) -> list[Entry]:
 
 
 def _batches(records: Sequence[ControlRecord]) -> Iterator[list[tuple[ControlRecord, bytes]]]:
-    """Yield records in batches that any broker takes."""
+    """Yield records in batches that any broker accepts."""
     batch: list[tuple[ControlRecord, bytes]] = []
     size = 0
     for record in records:
@@ -404,9 +408,9 @@ def _batches(records: Sequence[ControlRecord]) -> Iterator[list[tuple[ControlRec
 async def open_with_history(control_log: ControlLog, session_timeout_s: float, log: FilteringBoundLogger) -> Opening:
     """Return where to start. If older records are gone and no snapshot covers them, wait for a worker to write one.
 
-    The story: an operator deletes the log's records. w1 and w2 have read them, and go on; w3 joins, finds no
-    member, and would lead a group of its own among theirs. Their leader writes a snapshot each minute. If no record is
-    written for a session time-out, no worker is left that could write one.
+    The story: an operator deletes the log's records. w1 and w2 have read them, and continue. w3 joins, finds no member,
+    and would lead a second group in the same log. The leader of w1 and w2 writes a snapshot each minute. If no record
+    is written for a session time-out, no worker is left that could write one.
 
     Raises:
         ControlLogUnusable, Mm2Error: as ``ControlLog.open``.

@@ -1,10 +1,10 @@
 """The topic of the control log, and requests to the leader of its one partition.
 
-A topic is refused if readers would judge differently because of its settings. Each request is sent once;
-ControlLogLost says that an answer is about another log than the one that was read.
+A topic is refused if, with its settings, readers could come to different results. Each request is sent once.
+ControlLogLost means that an answer is about another log than the one that was read.
 
-Counterpart: Connect's TopicAdmin and KafkaConfigBackingStore, which make the config topic or check its cleanup policy
-and the Fetcher and Sender of Kafka's clients.
+Counterpart: Connect's TopicAdmin and KafkaConfigBackingStore, which create the config topic or check its cleanup
+policy; and the Fetcher and Sender of Kafka's clients.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from mm2py.topics.replicas import AtMost, replicas_on
 READ_BYTES: Final = 1 << 20
 READ_BYTES_MOST: Final = 64 << 20
 BULK_BYTES: Final = 64 << 10
-"""What is larger has a connection of its own, so that no heartbeat waits behind it."""
+"""A larger batch is sent on a connection of its own, so that no heartbeat waits for it."""
 MISSING_S: Final = 5.0
-"""A topic that no broker names for so long was deleted."""
+"""A topic that no broker knows for this long was deleted."""
 DAMAGED_READS_MOST: Final = 4
 
 
@@ -63,7 +63,7 @@ class ControlLogLost(Mm2Error):
 
 
 def no_append_time(topic: str) -> ControlLogUnusable:
-    """Return what to raise when a record's time is its writer's: no session can expire by that."""
+    """Return the error for a record whose time was set by its writer: no session can expire by such times."""
     return ControlLogUnusable(
         f"{topic} does not have message.timestamp.type=LogAppendTime any more: silence cannot be judged.",
         remedy=f"Set it again: kafka-configs.sh --alter --topic {topic} --add-config"
@@ -72,14 +72,14 @@ def no_append_time(topic: str) -> ControlLogUnusable:
 
 
 class ControlLeader:
-    """The leader of one incarnation of the topic. ``fetch`` is for one task, ``append`` for any number."""
+    """The leader of the topic with one topic id. Only one task may call ``fetch``; any number may call ``append``."""
 
     def __init__(self, brokers: Brokers, found: TopicMetadata, *, rights: str, clock: Clock) -> None:
         """Make one.
 
         Args:
             found: fresh, with a leader.
-            rights: what to tell an operator when one is missing.
+            rights: the remedy to show when a right is missing.
         """
         self.topic = found.name
         self.topic_id: uuid.UUID | None = found.topic_id
@@ -96,11 +96,11 @@ class ControlLeader:
         self._leader = None
 
     async def ends(self) -> tuple[int, int]:
-        """Return the log start and where the log ends. Raises: as ``fetch``."""
+        """Return the offsets at which the log starts and ends. Raises: as ``fetch``."""
         return await self._bound(EARLIEST), await self.end()
 
     async def end(self) -> int:
-        """Return where the log ends. Raises: as ``fetch``."""
+        """Return the offset at which the log ends. Raises: as ``fetch``."""
         return await self._bound(LATEST)
 
     async def _bound(self, which: int) -> int:
@@ -108,14 +108,14 @@ class ControlLeader:
         return await end_of(self._brokers, leader, (self.topic, PARTITION), which, leader_epoch=epoch)
 
     async def fetch(self, place: LogPlace, *, wait_ms: int, was_read: bool) -> tuple[list[Read], LogPlace]:
-        """Read once from a place on, and return the place behind that.
+        """Read once, from a place on; return the records and the place after them.
 
         Args:
-            was_read: up to there this log was read; else it is a guess where records stand.
+            was_read: whether this log was read up to that place; else the place is a guess.
         Raises:
             ControlLogLost: it is another log than the one that was read.
-            ControlLogUnusable: it came damaged several times in a row.
-            KafkaError: as ``Brokers.send``, or the broker's own.
+            ControlLogUnusable: it was damaged in several reads in a row.
+            KafkaError: as ``Brokers.send``, or an error code of the broker.
         """
         leader, epoch = await self._who_leads()
         want = PartitionFetch(PARTITION, place.offset, self._fetch_bytes, epoch, place.leader_epoch)
@@ -149,7 +149,7 @@ class ControlLeader:
         """Append a batch and return its base offset.
 
         Args:
-            read_to: up to where the log was read: it ends there or later.
+            read_to: the offset up to which the log was read: it ends there or later.
             timeout_ms: how long the leader may wait for its followers.
         Raises: as ``fetch``.
         """
@@ -212,7 +212,7 @@ _MUST_BE: Final[tuple[str, ...]] = ("cleanup.policy", "message.timestamp.type")
 
 
 class ControlLogUnusable(Mm2Error):
-    """The target has no control log that workers could agree by, until an operator sees to it."""
+    """The target has no control log by which workers can agree, until an operator repairs it."""
 
 
 class ControlLogMissing(Mm2Error):
@@ -233,7 +233,7 @@ class ControlTopic:
         replication_factor: int | None,
         log: FilteringBoundLogger,
     ) -> None:
-        """``replication_factor`` None: nothing is made, and settings are not judged."""
+        """``replication_factor`` None: no topic is created, and settings are not checked."""
         self.name = str(topic.name)
         self._topic = topic
         self._brokers = brokers
@@ -253,12 +253,12 @@ class ControlTopic:
         return f"Set {settings} on {self.name}."
 
     async def ensure(self) -> TopicMetadata:
-        """Return the topic with a leader, having made it where there is none.
+        """Return the topic with a leader. Create the topic if there is none.
 
         Raises:
-            ControlLogUnusable: it cannot be made, or is no control log.
-            ControlLogMissing: it is not there, and we only read.
-            BrokerRefused: it has no leader yet, or the target cannot tell now: ask again.
+            ControlLogUnusable: it cannot be created, or is no control log.
+            ControlLogMissing: it does not exist, and we only read.
+            BrokerRefused: it has no leader yet, or the target cannot answer now: call it again.
             KafkaError: as ``Brokers.send``.
         """
         metadata = await fetch_metadata(self._brokers, [self.name], channel=CHANNEL)
@@ -311,7 +311,7 @@ class ControlTopic:
             if has.reaction is not Reaction.DENIED:
                 raise has
             self._say_once("control_log.settings_unknown", topic=self.name, why=has.what, remedy=self.rights)
-            return  # what matters most is seen in every batch: whether its time is that of the append
+            return  # the most important setting shows in every batch: whether its time is that of the append
         weak = {
             key: value
             for key, value in has.items()
@@ -353,7 +353,7 @@ def leader_of(topic: TopicMetadata) -> tuple[BrokerId, int]:
     """Return the broker that leads the log, and its leader epoch.
 
     Raises:
-        BrokerRefused: no broker does, or the cluster does not tell us.
+        BrokerRefused: no broker leads it, or the cluster does not let us know.
     """
     part = topic.partitions.get(PARTITION)
     if topic.error_code or part is None or part.leader is None:

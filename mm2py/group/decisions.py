@@ -1,7 +1,7 @@
 """What a member decides: to claim leadership; as leader to evict, fence, assign and write snapshots. Pure.
 
-A decision is only written to the control log. The rules of ``membership.py`` say whether it counts at the place where
-it then stands.
+A decision is only written to the control log. The rules of ``membership.py`` say whether it counts at the offset that
+it gets there.
 
 Counterpart: what the leader of Connect's group does (performTaskAssignment).
 """
@@ -35,22 +35,22 @@ from mm2py.records.control_record import (
 
 SNAPSHOT_EVERY_MS: Final = 60_000
 BALANCE_EVERY_MS: Final = 60_000
-"""How often measured loads may move tasks of members that were there before. All these are in log time."""
+"""How often measured loads may move tasks between members that were there before. Both times are in log time."""
 PART_BYTES_MOST: Final = 512 * 1024
-"""Of one record. A topic's ``max.message.bytes`` is 1 MiB unless an operator lowered it."""
+"""The size of one record at most. A topic's ``max.message.bytes`` is 1 MiB unless an operator lowered it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the leader's last assignment was made from. The leader loop keeps it; another leader needs nothing of it."""
+    """What the leader's last assignment was made from. The leader loop keeps it; another leader does not need it."""
 
     leader_epoch: int
     changes: int
-    """``GroupState.plan_changes`` then."""
+    """``GroupState.plan_changes`` at that time."""
     generation: int
     """The generation that the view reaches if the assignment counted."""
     members: frozenset[MemberId]
-    """Those that got tasks by it."""
+    """The members that got tasks in it."""
     balanced_ms: int
     """When ``loads`` were taken."""
     keeps: bool = False
@@ -61,10 +61,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a member knows beside the log."""
+    """What a member knows in addition to the log."""
 
     joined: Joined
-    """What the group shall know of it."""
+    """The description of the member that the group is to have."""
     random_id: str
     """A new one each time, for a claim or a snapshot."""
     candidate: CandidateState = CandidateState.MAY_LEAD
@@ -76,7 +76,7 @@ class Situation:
     plan: Planned | None = None
     """The last one that ``decide`` returned."""
     bundle_of: Callable[[TaskName], TaskName] = lambda task: task
-    """Returns one task that stands for all that must have one owner: those that are copied to one remote partition."""
+    """Returns one task that represents all tasks with a common owner: those that are copied to one remote partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def decide(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
         return []
     actions: list[Action] = []
     if member.joined != now.joined:
-        # It has changed, or a late duplicate of an older one has been read.
+        # The description has changed, or a late duplicate of an older one has been read.
         actions.append(Append(now.joined))
     if view.leader != me:
         if now.candidate is CandidateState.MAY_LEAD and view.can_be_claimed():
@@ -188,8 +188,8 @@ def _plan(view: GroupState, me: MemberId, now: Situation) -> list[Action]:
 def _assign(
     view: GroupState, bundles: Mapping[TaskName, list[TaskName]], loads: Mapping[TaskName, float], *, keeps: bool
 ) -> dict[TaskName, MemberId]:
-    """Undivided tasks are assigned by themselves, each kind by its number: they copy no records, and heartbeats are
-    emitted also by workers that do not copy the flow."""
+    """Return the owner of each bundle. Undivided tasks are assigned separately, and each kind by the number of tasks:
+    they copy no records, and heartbeats are emitted also by workers that do not copy the flow."""
     tasks_max: dict[Flow, int] = {}
     for member in view.members.values():
         for flow, most in member.joined.tasks_max.items():
@@ -211,7 +211,7 @@ def _assign(
 
 
 def _in_parts(view: GroupState, me: MemberId, moves: Mapping[TaskName, MemberId]) -> list[Assigned]:
-    """Return records that are small enough. Tasks are sorted, so that a topic's name stands in few of them."""
+    """Return records that are small enough. Tasks are sorted, so that a topic's name is in few of the records."""
     generation = view.generation + 1
     whole = Assigned(me, view.leader_epoch, generation, moves)
     count = -(-len(encode(whole)) // PART_BYTES_MOST)

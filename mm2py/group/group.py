@@ -40,7 +40,7 @@ from mm2py.records.control_record import Joined, MemberId, TaskName, shortened
 from mm2py.topics.names import ledger_topic
 
 HEALTHY_AFTER_S: Final = 60.0
-"""After a member that lasted so long the next one joins without waiting."""
+"""After a member that lasted this long the next one joins after the shortest pause."""
 ID_BITS: Final = 48
 
 T = TypeVar("T")
@@ -61,18 +61,18 @@ class Group:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """Make one; nothing is asked yet.
+        """Make one; no request is sent yet.
 
         Args:
             target: with connections of its own, whose requests time out well before a session does.
-            flows: those that lead there.
-            undivided: by kind, the flows that lead there whose heartbeats or checkpoints this worker may emit.
+            flows: the flows into this target cluster.
+            undivided: by kind, the flows into it whose heartbeats or checkpoints this worker may emit.
             name: of the worker, for people.
             rng: must differ between processes: ids are drawn from it.
         """
         self.member: Member | None = None
         self.refused: Mm2Error | None = None
-        """Why this worker takes no part, or no longer, if so."""
+        """Why this worker does not take part, or not any more; else None."""
         self.name = settings.name
         self._settings = settings
         self._target = target
@@ -92,7 +92,7 @@ class Group:
             core=str(CHOICE),
         )
         self._whole = self._joined
-        """With all flows of the worker, also those that it has left to others."""
+        """Like ``_joined``, but with all flows of the worker, also those that it has left to others."""
         self._clock = clock
         self._rng = rng
         self._log = log.bind(group=settings.name, target=settings.target)
@@ -164,7 +164,7 @@ class Group:
         )
 
     def gated(self, brokers: Brokers) -> GatedBrokers:
-        """Return the target as the present member may write to it, whichever member that is at the time."""
+        """Return the target, to which only the present member may write: the one at the time of each request."""
         return GatedBrokers(brokers, self._gate, self._clock)
 
     def _gate(self) -> Gate:
@@ -173,10 +173,10 @@ class Group:
         return self.member.gate
 
     async def joined(self) -> Member:
-        """Return the present member once its group knows it; it may end at any time after.
+        """Return the present member once its group knows it; it may end at any time after that.
 
         Raises:
-            Mm2Error: this worker takes no part, or no longer.
+            Mm2Error: this worker does not take part, or not any more.
         """
         while self.refused is None:
             member = self.member
@@ -206,7 +206,7 @@ class Group:
             self.withdraw(name.flow)
 
     def allow(self, name: ConnectorName) -> None:
-        """A connector that was refused is tried again: the worker may get tasks of it as before."""
+        """Note that a refused connector is tried again: the worker may get tasks of it as before."""
         joined, flow = self._joined, name.flow if name.kind is Kind.SOURCE else None
         refused = {one: why for one, why in joined.refused.items() if one != str(name)}
         flows = tuple(one for one in self._whole.flows if one in joined.flows or one == flow)
@@ -214,7 +214,7 @@ class Group:
         self._offer(replace(joined, flows=flows, checkpoints=checkpoints, refused=refused))
 
     def spread(self, flow: Flow, tasks_max: int | None) -> None:
-        """Let a flow's partitions be spread on this many workers at most from now on; None: on all."""
+        """Spread a flow's partitions on at most this many workers from now on; None: on all."""
         limits = {one: most for one, most in self._joined.tasks_max.items() if one != flow}
         if tasks_max is not None:
             limits[flow] = tasks_max
@@ -223,8 +223,8 @@ class Group:
     def rejoin_no_more(self) -> None:
         """Let the present member be the last: ``run`` returns when it ends.
 
-        The story: w1 drains, and is cut off meanwhile; the others evict it. If it came back, they would give partitions
-        to it that no worker copies as long as it drains.
+        The story: w1 drains, and is cut off meanwhile; the others evict it. If it joined again, it would get partitions
+        that no worker copies as long as w1 drains.
         """
         self._leaving = True
 
@@ -245,7 +245,7 @@ class Group:
         self._news.set()
 
     def _internal_topics(self, flow: Flow) -> list[str]:
-        """Return where an evicted member must change nothing, also of a flow that is not in this worker's file."""
+        """Return the topics in which an evicted member must change nothing, also for a flow that our file lacks."""
         settings = self._flows.get(flow)
         if settings is None:
             offsets, status = f"mm2-offsets.{flow.source}.internal", f"mm2-status.{flow.source}.internal"
@@ -254,7 +254,7 @@ class Group:
         return [offsets, ledger_topic(flow.source), status]
 
     def _bundle_of(self, task: TaskName) -> TaskName:
-        """Return the task that stands for all those whose records go to the same remote partition."""
+        """Return the task that represents all tasks whose records go to the same remote partition."""
         settings = self._flows.get(task.flow)
         if settings is None or not settings.many_to_one or not task.is_partition:
             return task
@@ -262,7 +262,7 @@ class Group:
         return TaskName(first, Kind.SOURCE, settings.remote_topic(task.topic), task.partition)
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Without an answer no flow even asks its source."""
+        """Wait until the target has answered. Before that no flow sends even a request to its source."""
         log = self._log.bind(cluster=self._target.alias, role="target")
         flows = " ".join(map(str, sorted({*self._flows, *self._joined.heartbeats})))
         try:

@@ -1,9 +1,10 @@
-"""Whether live members of a group run a flow, by the group's control log: read as members do, without joining.
+"""Whether live members of a group run a flow: reads the group's control log as members do, without joining.
 
-A worker of another group asks before it takes a flow over, and ``mm2py apply`` and REST before they store its settings.
-Silence is judged by the log alone, as members judge it: clocks of machines may differ. A member may write to the target
-only for one session time-out after its last acknowledged heartbeat. So if no member that runs the flow writes a record
-for a whole session time-out while the log can be read, none of them may write. What they sent before is fenced.
+A worker of another group looks before it takes a flow over, and ``mm2py apply`` and REST look before they store its
+settings. As for members, only the log shows that a member is silent, because clocks of machines may differ. A member
+may write to the target only for one session time-out after its last acknowledged heartbeat. So if no member that runs
+the flow writes a record for a whole session time-out while the log can be read, none of them may write. The new owner
+fences what they sent before.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from mm2py.topics.names import control_log
 
 POLL_S: Final = 0.2
 SLACK_S: Final = 0.5
-"""Beyond the session time-out: what was sent within it may take a moment to stand in the log."""
+"""Added to the session time-out: a record that was sent within it may take a moment to get into the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLook:
-    """What the control log of one group says of a flow."""
+    """What the control log of one group says about a flow."""
 
     group: str
     running: tuple[str, ...] = ()
@@ -42,9 +43,9 @@ class GroupLook:
     writers: tuple[Writer, ...] = ()
     """Producers of its members that may have sent something for the flow which was not answered."""
     fence_epochs: Mapping[int, int] = field(default_factory=dict)
-    """To what epoch its leaders have raised producers already, by producer id."""
+    """The epoch to which its leaders have raised a producer already, by producer id."""
     is_missing: bool = False
-    """It has no control log, so no member."""
+    """The group has no control log, so no member."""
     unread: str = ""
     """Why the control log cannot be read, although it exists; empty if it can."""
     remedy: str = ""
@@ -52,12 +53,13 @@ class GroupLook:
 
 
 def runners(state: GroupState, flow: Flow) -> dict[MemberId, KnownMember]:
-    """Return the members that run a flow, or have to drain it yet, unless their session has expired.
+    """Return the members that run a flow, or must still drain it, unless their session has expired.
 
-    Who only emits its heartbeats does not run it: they belong to a pair of clusters, and are emitted also while the
-    flow is switched off, as by the worker of the way back.
+    A member that only emits a flow's heartbeats does not run it. Heartbeats belong to a pair of clusters, and are
+    emitted also while the flow is switched off, for example by a worker of the reverse flow.
 
-    The story: a worker stops. It leaves the flow to others first (its ``Joined`` names it no more), and then drains it.
+    The story: a worker stops. It first leaves the flow to others (its ``Joined`` does not name it any more), and then
+    drains it.
     """
     return {
         name: member
@@ -67,10 +69,11 @@ def runners(state: GroupState, flow: Flow) -> dict[MemberId, KnownMember]:
 
 
 def has_begun(member: KnownMember, flow: Flow) -> bool:
-    """Whether a member has decided by which settings it runs a flow, or has a producer for it.
+    """Whether a member has decided with which settings it runs a flow, or has a producer for it.
 
-    The story: groups g and h start at once for a flow that has no owner yet. Both have live members that name it. If
-    each took the other for the one that runs it, both would be refused. A member of this version claims the flow first.
+    The story: groups g and h start at the same time for a flow that has no owner yet. Both have live members that name
+    it. If each assumed that the other runs it, both would be refused. A member of this version claims the flow before
+    it begins.
     """
     return flow in member.applied or any(writer.flow == flow for writer in member.writers.values())
 
@@ -90,7 +93,7 @@ def unfenced_writers(state: GroupState, flow: Flow) -> tuple[Writer, ...]:
 
 
 class GroupLooks:
-    """Looks at the control log of one group, the second time from where the first one ended."""
+    """Looks at the control log of one group. Each look continues where the previous one ended."""
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class GroupLooks:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``is_owner``: the flow is this group's. Of another group only members count that have begun to run it."""
+        """``is_owner``: the group owns the flow. Of other groups only members that have begun to run the flow count."""
         self.group = group
         self._flow = flow
         self._is_owner = is_owner
@@ -122,10 +125,10 @@ class GroupLooks:
         self._since = 0
         """Where the log ended when this look began."""
         self._silent_to = 0
-        """Members that have written nothing from there on may not write any more, by a look before."""
+        """An earlier look found that members without a record from this offset on may not write any more."""
 
     async def look(self) -> GroupLook:
-        """Read to the end; where members run the flow by that, wait until one of them writes, or may not any more.
+        """Read to the end. If members run the flow then, wait until one of them writes, or none may write any more.
 
         Waits as long as the target does not answer. Cancelling loses nothing.
         """
@@ -160,7 +163,7 @@ class GroupLooks:
         self._view, self._silent_to = None, 0
 
     async def _read(self) -> GroupState:
-        """Return the group as of now. What may come soon is not waited for: a start takes that long."""
+        """Return the present state of the group. Do not wait for records that may come soon: each start would wait."""
         if self._view is None:
             opening = await self._log.open()
             self._view = GroupState() if opening.state is None else read_snapshot(opening.state, where=self._log.topic)
@@ -170,7 +173,7 @@ class GroupLooks:
         end, waits = None, False
         while end is None or self._log.next_offset < end or self._log.trouble:
             end = await self._log.end() if end is None else end
-            if self._log.denied is None:  # also at the end: only that shows whether the log was cut back
+            if self._log.denied is None:  # read at the end too: only that shows whether the log was cut back
                 entries = await self._log.read(waits=waits)
                 for entry in entries:
                     self._view.take(entry)
@@ -182,7 +185,7 @@ class GroupLooks:
         return self._view
 
     async def _watch(self, view: GroupState) -> None:
-        """Read on until a member that runs the flow writes, or none has for a whole session time-out."""
+        """Read more until a member that runs the flow writes, or none has written for a whole session time-out."""
         quiet_s = 0.0
         while suspects := self._suspects(view):
             longest_s = max(one.joined.session_timeout_ms for one in suspects) / 1000

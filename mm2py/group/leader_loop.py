@@ -1,9 +1,10 @@
-"""What a member does about the records it has read, most of it as leader: the shell around ``decisions.py``.
+"""The leader loop: carries out what ``decisions.py`` decides for a member, most of it while the member leads.
 
-Counterpart: what the leader of Connect's group does in WorkerCoordinator and DistributedHerder. Connect trusts that a
-member which was left behind stops. Here the leader fences an evicted member's producers in the internal topics of its
-flows before its tasks go to others (``EvictedWriters``); their new owners fence each remote partition, with the epoch
-that was raised here.
+The leader fences an evicted member's producers in the internal topics of its flows before others run its tasks
+(``EvictedWriters``). The new owners fence each remote partition, with the epoch that was raised here.
+
+Counterpart: what the leader of Connect's group does in WorkerCoordinator and DistributedHerder. Connect fences no
+member: it trusts that an evicted member stops.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from mm2py.records.control_record import (
 )
 
 PROOF_S: Final = 6.0
-"""How long markers are waited for before all is looked at again; each time twice as long."""
+"""How long to wait for markers before everything is looked up again; each time twice as long."""
 PROOF_MOST_S: Final = 300.0
 SAID_AFTER_S: Final = 3.0
 SAID_EVERY_S: Final = 60.0
@@ -54,13 +55,13 @@ SAID_EVERY_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """What every member of one worker in one group is made with."""
+    """What all members of one worker in one group have in common."""
 
     settings: GroupSettings
     brokers: Brokers
-    """Of the target; with a client id of its own, so that no quota on copying holds a heartbeat up."""
+    """Those of the target; with a client id of their own, so that no quota on copying delays a heartbeat."""
     producer_expiry_ms: int
-    """The target's ``producer.id.expiration.ms``: it remembers a producer and its fence for so long."""
+    """The target's ``producer.id.expiration.ms``: how long it remembers a producer and its fence."""
     internal_topics: Callable[[Flow], Collection[str]]
     """The internal topics of a flow, in which an evicted member must change nothing."""
     clock: Clock
@@ -72,7 +73,7 @@ class GroupContext:
 
 @dataclass(frozen=True, slots=True)
 class FenceOutcome:
-    """What became of a dead member's producers."""
+    """The result of fencing a dead member's producers."""
 
     epochs: Mapping[int, int]
     """The fence epoch of each, by producer id."""
@@ -99,13 +100,13 @@ class EvictedWriters:
         self._rng = rng
         self._log = log
         self._producers: dict[int, PreviousProducer] = {}
-        """Kept over attempts: an epoch that was raised need not be raised again."""
+        """Kept between attempts: an epoch that was raised need not be raised again."""
 
     async def fence(self, writers: Collection[Writer], told: Mapping[int, int]) -> FenceOutcome:
         """Fence producers; returns when that is proven for all that can be fenced, however long it takes.
 
         Args:
-            told: by producer id, to what epoch another leader has raised it already.
+            told: by producer id, the epoch to which another leader has already raised it.
         Cancelling loses nothing: the next leader can start again.
         """
         epochs: dict[int, int] = {}
@@ -131,7 +132,7 @@ class EvictedWriters:
         return FenceOutcome(epochs, unfenced)
 
     async def _until_fenced(self, writer: Writer, told: int | None) -> int:
-        """Ask again until it succeeds. Raises: NotFenceable."""
+        """Try again until it succeeds. Raises: NotFenceable."""
         producer = self._producers.setdefault(
             writer.producer_id,
             PreviousProducer(self._brokers, writer.transactional_id, writer.producer_id, writer.epoch, rng=self._rng),
@@ -174,7 +175,7 @@ class EvictedWriters:
             await asyncio.sleep(backoff.next_s())
 
     async def _find(self, flow: Flow) -> list[TopicMetadata]:
-        """Return those of a flow's internal topics that exist; no producer can write to others.
+        """Return the internal topics of a flow that exist; no producer can write to the others.
 
         Raises:
             BrokerRefused: one of them has a partition without a leader, or may not be seen.
@@ -203,7 +204,7 @@ class LeaderLoop:
 
     def __init__(self, member: MemberHandle, joined: Joined, candidate: Candidate, context: GroupContext) -> None:
         self.joined = joined
-        """What the group shall know of the member."""
+        """The description of the member that the group is to have."""
         self.news = asyncio.Event()
         self._member = member
         self._tick_s = context.settings.heartbeat_interval_s
@@ -223,12 +224,12 @@ class LeaderLoop:
         self._fencing: dict[MemberId, asyncio.Task[None]] = {}
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
-        """Do what ``decide`` wants, one thing after the other: each decision knows the outcome of the one before.
+        """Carry out what ``decide`` returns, one thing after the other: each decision knows the previous outcome.
 
-        A leader that takes part no more resigns.
+        A leader that does not take part any more resigns.
 
         Raises:
-            Mm2Error: as ``ControlLog.append``, or IncarnationEnded. This member is over.
+            Mm2Error: as ``ControlLog.append``, or IncarnationEnded. This member has ended.
         """
         while self._member.takes_part:
             self.news.clear()
@@ -244,10 +245,10 @@ class LeaderLoop:
                 await self.news.wait()
 
     async def _while_state_lasts(self, action: Coroutine[Any, Any, None]) -> None:
-        """Act until that is done, or the candidate state changes.
+        """Run an action until it is done, or the candidate state changes.
 
         The story: w1 claims leadership while its znode is the first, and the append waits for the control log's next
-        leader. Meanwhile w1's session ends, and w2's znode is the first. If the append were retried, w1 would be
+        leader. Meanwhile w1's session ends, and w2's znode becomes the first. If the append were retried, w1 would be
         elected although it may not lead any more.
         """
         doing = asyncio.create_task(action, name=f"{self._member.id} acting")
@@ -270,7 +271,7 @@ class LeaderLoop:
         claims = any(isinstance(action, Append) and isinstance(action.record, Claim) for action in actions)
         if claims and len(self._member.view.members) > 1:  # a lone member has no rival
             await asyncio.sleep(self._rng.uniform(0, CLAIM_SPREAD * self._tick_s))
-            actions = self._decide()  # another member's claim may stand there by now
+            actions = self._decide()  # another member's claim may be in the log by now
         records = []
         for action in actions:
             match action:
@@ -317,7 +318,7 @@ class LeaderLoop:
                     pass
 
     def _drop_fences(self) -> None:
-        """Cancel fences that this member may not go on with, and forget those that are done.
+        """Cancel fences that this member may not continue, and forget those that are done.
 
         The next leader starts them again, with the epoch that was raised before.
         """
@@ -327,7 +328,7 @@ class LeaderLoop:
                 del self._fencing[dead]
 
     async def _fence(self, dead: MemberId, writers: Mapping[int, Writer]) -> None:
-        """Fence a member in the internal topics, and say so. If this member leads no more, that is void."""
+        """Fence a member in the internal topics, and append that; not if this member may not lead any more."""
         leader_epoch = self._member.view.leader_epoch
         told = {
             producer_id: epoch for producer_id, (epoch, _) in self._member.view.fences.items() if producer_id in writers

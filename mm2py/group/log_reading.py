@@ -1,12 +1,12 @@
-"""What a fetch of the control log has brought, and which snapshot in it a joiner may start with. Pure.
+"""Decodes what a fetch of the control log returned, and finds the snapshot with which a joiner may start. Pure.
 
 The log is never compacted, so each batch starts at the end of the one before, in the same leader epoch or a later one.
 Only this shows that the fields outside a batch's checksum (base offset, leader epoch) are right.
 
-A snapshot is the fold of all records below ``covers``, so it is true whichever member wrote it, unless the log was cut
-back or recreated. The story: a leader has read to 95, while the log is cut back to 80 and grows again; the snapshot
-that it appends before it notices tells of records that are gone. So a snapshot goes with the topic id and the leader
-epoch of the last record that it covers: after a cut other records stand there, under a higher epoch.
+A snapshot is the state after all records below ``covers``. So it is true whichever member wrote it, unless the log was
+cut back or recreated. The story: a leader has read to 95, while the log is cut back to 80 and grows again. The snapshot
+that the leader appends before it notices this contains records that are gone. So a snapshot carries the topic id, and
+the leader epoch of the last record that it covers: after a cut another record is there, under a higher epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mm2py.topics.names import CONTROL_LOG_MESSAGE_BYTES
 
 
 class LogPlace(NamedTuple):
-    """Up to where a log was read."""
+    """The place up to which a log was read."""
 
     offset: int
     """Of the next record."""
@@ -33,7 +33,7 @@ class LogPlace(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One record of the log; ``record`` is None if it cannot be decompressed, ``why`` tells."""
+    """One record of the log; ``record`` is None if it cannot be decompressed, ``why`` gives the reason."""
 
     offset: int
     leader_epoch: int
@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 
 class FetchedStretch(NamedTuple):
-    """What one fetch brought: ``fault`` tells what is wrong with what comes at ``place``."""
+    """What one fetch returned. ``fault`` says what is wrong with the batch at ``place``; empty if nothing is."""
 
     reads: list[Read]
     place: LogPlace
@@ -55,7 +55,7 @@ def unpack(data: memoryview, place: LogPlace, highest_epoch: int) -> FetchedStre
     """Return the records from ``place`` on, as far as the batches are whole and fit together.
 
     A batch that cannot be decompressed, or exceeds its budget, is returned as one record without content: its checksum
-    is right, so every reader sees the same. Runs on the event loop, so it stops after about as much work as that bears.
+    is right, so every reader sees the same. This runs on the event loop, so it stops after ``_STEP_BYTES``.
 
     Args:
         highest_epoch: the leader epoch under which this was read; no batch has a higher one.
@@ -84,7 +84,7 @@ def unpack(data: memoryview, place: LogPlace, highest_epoch: int) -> FetchedStre
 
 
 def _fault(header: BatchHeader, place: LogPlace, is_first: bool, highest_epoch: int) -> str:
-    is_guess = is_first and place.leader_epoch < 0  # only what was not read before may begin within a batch
+    is_guess = is_first and place.leader_epoch < 0  # only a place up to which nothing was read may be within a batch
     holds_it = is_guess and header.base_offset < place.offset < header.next_offset
     if header.base_offset != place.offset and not holds_it:
         return f"the batch there begins at {header.base_offset}"
@@ -101,18 +101,18 @@ _BUDGET: Final = DecodeBudget(
 )
 """Members write 500 records and 600 KB in one batch, uncompressed. Every reader must have the same budget.
 
-The story: it was 16 MB. A batch of gzip with one byte a member, which only a topic with a raised ``max.message.bytes``
-takes, held the event loop for a second, and one of empty snappy blocks for five.
+The story: it was 16 MB. A gzip batch with one byte in each gzip member, which only a topic with a raised
+``max.message.bytes`` accepts, blocked the event loop for a second, and a batch of empty snappy blocks for five.
 """
 _STEP_BYTES: Final = 4 << 20
-"""If the batches of a read took more, the rest is left to the next read. A fetch has room for 10,000 batches of 20,000
-records that take 99 bytes: they held the loop for minutes, and gigabytes of memory."""
+"""If the batches of a read took more, the rest is left to the next read. A fetch has room for 10,000 batches of 99
+bytes with 20,000 records each: they blocked the loop for minutes, and took gigabytes of memory."""
 _RECORD_BYTES: Final = 400
 """Of memory that a record takes besides its content."""
 
 
 def _work_bytes(header: BatchHeader, found: Sequence[Read]) -> int:
-    """Return about how much memory the records of a batch take, or how much was decoded to find that they are none."""
+    """Return about how many bytes of memory the records of a batch take; for an unreadable batch, what was decoded."""
     decoded_bytes = 0 if header.codec == Codec.NONE else header.size_bytes
     if any(read.record is None for read in found):
         return decoded_bytes + _BUDGET.output_bytes
@@ -164,7 +164,7 @@ class FoundSnapshot(NamedTuple):
 
 
 def history_of(topic_id: uuid.UUID | None, leader_epoch: int) -> str:
-    """Return the header's value; without an epoch, as of a record that the writer has not read itself, only the id."""
+    """Return the value of the header. If the epoch is -1, as for a record that the writer has not read, only the id."""
     return f"{topic_id}:{leader_epoch if leader_epoch >= 0 else ''}"
 
 
@@ -192,7 +192,7 @@ def newest_whole(items: Sequence[LogItem], void: Collection[str]) -> FoundSnapsh
 def is_of_this_log(
     found: FoundSnapshot, items: Sequence[LogItem], topic_id: uuid.UUID | None, log_start_offset: int
 ) -> bool:
-    """Tell whether the snapshot covers records of this log, all that follow being there.
+    """Return whether the snapshot covers records of this log, and no later record is missing.
 
     Args:
         items: must begin at the last record that it covers, or at the log start.

@@ -1,4 +1,4 @@
-"""One member of a group: it joins, sends heartbeats, follows the control log, and does what it has to do there.
+"""One member of a group: it joins, sends heartbeats, follows the control log, and acts on what it reads there.
 
 Its states are in ``group/member_state.py``, what the records mean in ``membership.py``, what to do about them in
 ``decisions.py``; this is the shell around all three. ``group.py`` makes the next member, under another id, when one
@@ -72,12 +72,12 @@ from mm2py.records.link_use import LinkUse
 from mm2py.topics.names import control_log
 
 LEAVE_S: Final = 3.0
-"""How long a member that leaves tries to tell the others."""
+"""How long a member that leaves tries to append that to the control log."""
 MEMBER_DRAIN_S: Final = 5.0
-"""How long a member that cannot read the log any more sends heartbeats, for its partitions to be drained. A partition
-that takes longer is fenced, and copied on by another worker."""
+"""How long a member that cannot read the log any more still sends heartbeats while its partitions are drained. A
+partition that takes longer is fenced, and another worker continues to copy it."""
 CLOCK_STEP_TOLD_MS: Final = 1000
-"""A step back of the control log's clock by so much is logged."""
+"""If the control log's clock steps back by at least this, that is logged."""
 GATE_CHECK_EVERY_S: Final = 1.0
 LOADS_EVERY_S: Final = 10.0
 LOAD_CHANGED: Final = 1.25
@@ -107,7 +107,7 @@ class Member:
         election: ElectionBackend,
         context: GroupContext,
     ) -> None:
-        """Make one; nothing is asked yet. ``joined`` is the record with which it will join, under an id of its own."""
+        """Make one; no request is sent yet. ``joined`` is the record with which it will join, with its own new id."""
         settings = context.settings
         self.id = joined.member
         self.state: State = Preparing()
@@ -116,7 +116,7 @@ class Member:
         self.joined_at = 0
         """The offset of the record with which it joined."""
         self.applied: Mapping[Flow, int] = {}
-        """The version of each flow's configuration that this worker runs; heartbeats tell it."""
+        """The version of each flow's configuration that this worker runs; heartbeats contain it."""
         self.held: dict[Flow, int] = {}
         """See ``Beat.held``."""
         self.links: dict[Flow, LinkUse] = {}
@@ -126,7 +126,7 @@ class Member:
         self.not_started: dict[Flow, NotStarted] = {}
         """See ``Beat.not_started``."""
         self._failed_at_ms: dict[Flow, int] = {}
-        """By flow: when the first attempt of those in a row has failed that did not run well."""
+        """By flow: when the first of its consecutive failed attempts has failed."""
         self.gate = Gate(
             context.clock,
             producer_expiry_ms=context.producer_expiry_ms,
@@ -154,7 +154,7 @@ class Member:
         self._candidate = Candidate(election, self, settings, context.clock)
         self._leader_loop = LeaderLoop(self, joined, self._candidate, context)
         self._contradicting: dict[MemberId, GroupRefused] = {}
-        """Members that joined before this one, and beside which it may not take part if they still live."""
+        """Members that joined before this one and contradict it: while one of them lives, it may not take part."""
         self._loads: dict[TaskName, float] = {}
         self._loads_due_s = 0.0
         self._seen_changes = self._seen_members = -1
@@ -197,24 +197,24 @@ class Member:
         return GatedBrokers(brokers, lambda: self.gate, self._clock)
 
     def measure(self, bytes_per_s: Mapping[TaskName, float]) -> None:
-        """Tell what tasks of this member carry now; the group hears of what has changed much."""
+        """Note the present loads of this member's tasks; those that have changed much are sent to the group."""
         self._loads.update(bytes_per_s)
 
     def uses(self, flow: Flow, link: LinkUse | None) -> None:
-        """Tell how a flow uses its link; None: one connection to each broker is enough."""
+        """Note how a flow uses its link, for heartbeats; None: one connection to each broker is enough."""
         self.links = {one: used for one, used in self.links.items() if one != flow}
         if link is not None:
             self.links[flow] = link
 
     def cannot_store(self, flow: Flow, why: str) -> None:
-        """Tell why this worker cannot store what it does not copy of a flow; empty: it can."""
+        """Note why this worker cannot store in the status topic what it does not copy of a flow; empty: it can."""
         self.troubles = {one: text for one, text in self.troubles.items() if one != flow}
         if why:
             self.troubles[flow] = shortened(why)
 
     def cannot_start(self, flow: Flow, why: NotStarted | None) -> None:
-        """Tell why this worker does not get a flow to run, since the first time if it was told before; None: it runs,
-        or is not to run."""
+        """Note why a flow does not start on this worker; None: it runs, or is not to run. As long as the reason stays
+        the same, the time of the first note is kept."""
         before = self.not_started.get(flow)
         self.not_started = {one: told for one, told in self.not_started.items() if one != flow}
         if why is not None:
@@ -222,8 +222,8 @@ class Member:
             self.not_started[flow] = replace(why, since_ms=since_ms, why=shortened(why.why))
 
     def start_failed(self, flow: Flow, reason: str, why: str) -> None:
-        """Count an attempt of a flow that has ended before it ran well. The first may pass with the next one, as when
-        this producer was fenced; the group is told of the second."""
+        """Count an attempt of a flow that has ended before it ran well. The group learns only of the second in a row:
+        what ended the first may be over with the next attempt, for example if this producer was fenced."""
         first_ms = self._failed_at_ms.get(flow)
         self._failed_at_ms.setdefault(flow, self._clock.wall_ms())
         if first_ms is not None:
@@ -235,31 +235,32 @@ class Member:
         self.cannot_start(flow, None)
 
     def runs_by(self, flow: Flow, version: int) -> None:
-        """Tell by which version of a flow's configuration this worker runs it; 0: by its own file."""
+        """Note which version of a flow's configuration this worker runs; 0: its own file."""
         self.applied = {**self.applied, flow: version}
 
     def holds(self, flow: Flow, target: int | None) -> None:
-        """Tell that nothing of a flow runs here any more, as the record at this offset of its configs topic asks, and
-        that all it sent was answered; None: it may run."""
+        """Note that nothing of a flow runs here any more, and that all it sent was answered. The record at offset
+        ``target`` of its configs topic asks for that. None: it may run."""
         self.held = {one: offset for one, offset in self.held.items() if one != flow}
         if target is not None:
             self.held[flow] = target
 
     def offer(self, joined: Joined) -> None:
-        """Let the group know something else of this member from now on: other flows, or another ``tasks.max``."""
+        """Publish a changed description of this member: other flows, or another ``tasks.max``."""
         self._leader_loop.joined = replace(joined, member=self.id)
         self._leader_loop.news.set()
 
     def flow_ended(self, flow: Flow, *, outcome_unknown: bool) -> None:
-        """Note that a flow has stopped in our name; ``outcome_unknown``: something it sent may be stored later."""
+        """Note that a flow of this member has stopped; ``outcome_unknown``: something it sent may be stored later."""
         self._apply(FlowEnded(flow, outcome_unknown))
 
     async def say(self, records: Sequence[ControlRecord]) -> None:
         """Append records, and return when they are part of ``view``; while draining, when they are appended.
 
         Raises:
-            IncarnationEnded: this member leaves or has ended; or a flow is to start, and none may any more.
-        Cancelling leaves open whether they were appended.
+            IncarnationEnded: this member leaves or has ended; or the records start a flow, and no flow may start any
+                more.
+        After cancelling it is unknown whether they were appended.
         """
         flows = frozenset(record.writer.flow for record in records if isinstance(record, Writes))
         if flows and not self.takes_part:
@@ -284,7 +285,7 @@ class Member:
         await self.until(lambda: self.takes_part)
 
     async def leave(self, *, outcome_unknown: bool, cause: Mm2Error | None = None) -> None:
-        """Leave for good; ``run`` returns, or raises ``cause``. If the others cannot be told in time, they evict it.
+        """Leave for good; ``run`` returns, or raises ``cause``. If that cannot be logged in time, the others evict it.
 
         Args:
             outcome_unknown: something that was sent was not answered, so this member has to be fenced.
@@ -294,10 +295,10 @@ class Member:
             await self._until_moved()
 
     async def run(self) -> None:
-        """Take part until ``leave``. Cancelled, it is evicted by the others after a session time-out.
+        """Take part until ``leave``. If this is cancelled, the others evict the member after a session time-out.
 
         Raises:
-            MemberEvicted, ControlLogLost, IncarnationEnded: this member has ended; come back under another id.
+            MemberEvicted, ControlLogLost, IncarnationEnded: this member has ended; join again under another id.
             GroupRefused, ControlLogUnusable, NewerFormat: this worker cannot take part; the error names the way out.
         """
         try:
@@ -386,10 +387,11 @@ class Member:
         self._apply(JoinRead())
 
     async def _send_heartbeats(self) -> None:
-        """Renew the gate with each heartbeat that was read back, while we were a member at its place in the log.
+        """Renew the gate with each heartbeat that was read back, if this was still a member at the heartbeat's offset.
 
-        The story: w1 wakes after it was evicted. Its heartbeat is acknowledged like any other, for a broker knows
-        nothing of members. If that were enough, w1 would write on until it has read of its eviction.
+        The story: w1 wakes after it was evicted. Its heartbeat is acknowledged like any other, because a broker knows
+        nothing of members. If the acknowledgement were enough, w1 would continue to write until it reads that it was
+        evicted.
         """
         while True:
             begun_s = self._clock.boottime()
@@ -407,7 +409,7 @@ class Member:
                 ]
             )
             if isinstance(self.state, MemberDraining) and not self.gate.is_fresh:
-                # What the others did about its silence cannot be read: they may have evicted it.
+                # The others may have evicted this member, and it cannot read whether they have.
                 return self._apply(EvictionRead(MemberEvicted()))
             self.gate.renew(begun_s)
             if self.gate.is_open:
@@ -445,15 +447,15 @@ class Member:
             while True:
                 self._take(await self._control_log.read())
         except NewerFormat as error:
-            # A member that drained need not be fenced: a younger worker copies its partitions on at once.
+            # A member that drained need not be fenced: a worker of the newer version copies its partitions at once.
             self._log.error("member.too_old", why=str(error), effect="it drains its partitions and leaves")
             self._apply(RecordTooNew(error))
 
     async def _wait_for_contradicting(self) -> None:
-        """Return when the members that contradict this one seem dead: they are evicted when it has joined.
+        """Wait until the members that contradict this one seem dead. They are evicted once it has joined.
 
-        The story: a group elects through ZooKeeper and loses power. Its operator changes that to the control log, and
-        starts its workers again. If the dead members refused them, the dead would never be evicted.
+        The story: a group elects through ZooKeeper and loses power. The operator changes the election to the control
+        log, and starts the workers again. If dead members could refuse them, no worker would ever evict the dead.
 
         Raises:
             GroupRefused: one of them still writes.
@@ -489,7 +491,7 @@ class Member:
             self.view.take(entry)
             self._refuse_beside(entry.record)
         if self.takes_part and self.id not in self.view.members:
-            self._apply(EvictionRead(MemberEvicted()))  # before another task runs: a heartbeat may stand behind it
+            self._apply(EvictionRead(MemberEvicted()))  # before another task runs: a heartbeat may come after it
         self.gate.is_exempt = self.view.members.keys() == {self.id} and self.view.can_be_fenced(self.id)
         if entries:
             self._moved.set()
@@ -521,7 +523,7 @@ class Member:
             )
 
     def _tell_changes(self, touched: Collection[Flow]) -> None:
-        """Wake those whose answers may have changed, and no others: a record a second is read from each member."""
+        """Wake only the parts whose answers may have changed: from each member a record is read every second."""
         members, moves = self.view.member_changes, self.view.revocations.flow_changes
         for flow, tasks in self._ownerships.items():
             if flow in touched or members != self._seen_members or moves.get(flow) != self._seen_moves.get(flow):

@@ -1,4 +1,4 @@
-"""What the parts of a member need of it: its candidate, its leader loop, and the ownership of each flow."""
+"""The view of a member that its parts have: its candidate, its leader loop, and the ownership of each flow."""
 
 from __future__ import annotations
 

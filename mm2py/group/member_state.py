@@ -1,6 +1,6 @@
 """The states of one member of a group, and every way from one to the next. Pure.
 
-Three facts are no states here, because something else knows them: which member leads (``GroupState.leader``), whether
+Three facts are not states here, because they are kept elsewhere: which member leads (``GroupState.leader``), whether
 this one may claim leadership (``CandidateState``), and whether it may write just now (``Gate``).
 docs/internals/group-member.md has the diagram.
 
@@ -24,7 +24,7 @@ class Preparing:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """It has asked to join, and has not read that back yet."""
+    """It has asked to join, and has not read back its own record yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The others know it, and give tasks to it."""
+    """The other members know it, and the leader assigns tasks to it."""
 
     sent: Sent = Sent()
 
@@ -132,7 +132,7 @@ class DrainExpired:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRead:
-    """The others go on without this member, or may do so."""
+    """The group has evicted this member, or may have."""
 
     error: Mm2Error
 
@@ -154,7 +154,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class MemberFailed:
-    """This member cannot go on, nor write to the control log."""
+    """This member cannot continue, and cannot write to the control log."""
 
     error: Exception
 
@@ -193,7 +193,7 @@ class Effect(Enum):
 
 
 def step(state: State, event: Event) -> tuple[State, Sequence[Effect]]:
-    """Return the next state, and what to do. An event that is in no entry here changes nothing."""
+    """Return the next state, and what to do. An event without a case here changes nothing."""
     match state, event:
         case Preparing(), HistoryRead():
             return Joining(), [Effect.ASK_TO_JOIN]
@@ -235,5 +235,5 @@ def step(state: State, event: Event) -> tuple[State, Sequence[Effect]]:
             return MemberEnded(cause), [Effect.CLOSE_GATE]
         case Preparing() | Joining() | Active() | Suspended() | MemberDraining(), MemberStopped():
             return MemberEnded(None), [Effect.CLOSE_GATE]
-        case _:  # a member may be asked to stop in any state, and what it had asked for is answered later
+        case _:  # a member may be asked to stop in any state, and answers to earlier requests come later
             return state, []

@@ -3,10 +3,12 @@
 Connect revokes tasks in one rebalance and assigns them in the next. Here a task is assigned at once, and its new owner
 waits until the previous one has drained it (``Released``) or can append nothing more (``Fenced``), see ``revocations``.
 
+Every reader applies the same rules to the same log, so all readers agree at each offset. A record that its writer was
+not allowed to write is void for every reader, so a leader that slept may wake and write without harm. ``decisions.py``
+says what a member does about all this.
+
 Counterpart: Connect's group membership and its leader (WorkerCoordinator, IncrementalCooperativeConnectProtocol),
-which a broker's coordinator keeps. Here every reader folds the same log by the same rules, so all agree, at each place
-of it. A record that its writer was not allowed to write is void for every reader, so a leader that slept may wake and
-write without harm. ``decisions.py`` says what a member does about all this.
+which a broker's coordinator keeps.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ from mm2py.records.link_use import LinkUse
 REMEMBERED_MS: Final = 14 * 24 * 3_600_000
 """How long ids and fences of members that ended are kept, in log time: twice the default life of the log's records."""
 STEP_MOST_MS: Final = 3_600_000
-"""Of log time, between two records."""
+"""By how much log time advances at most between two records."""
 OUTAGES_MOST: Final = 4
-"""How many outages of the log in a row excuse that a member has written nothing."""
+"""How many outages of the log in a row excuse a member that has written nothing."""
 UNFENCED_MOST: Final = 1000
 
 
@@ -58,7 +60,7 @@ class KnownMember:
     joined: Joined
     last_offset: int
     last_time_ms: int
-    """Of its last record of any kind, in log time."""
+    """When it wrote its last record of any kind, in log time."""
     applied: dict[Flow, int] = field(default_factory=dict)
     writers: dict[int, Writer] = field(default_factory=dict)
     """By producer id."""
@@ -68,26 +70,26 @@ class KnownMember:
     outages: int = 0
     """How many times since its last record the log accepted nothing at all for half of its session time-out."""
     held: Mapping[Flow, int] = field(default_factory=dict)
-    """As of its last heartbeat, see ``Beat``; no snapshot has it."""
+    """From its last heartbeat, see ``Beat``; snapshots do not contain it."""
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
     """Likewise."""
     troubles: Mapping[Flow, str] = field(default_factory=dict)
-    """As of its last heartbeat, and likewise the next one. Snapshots have both: a status that is read just behind one
-    would else be green."""
+    """From its last heartbeat, like ``not_started``. Snapshots contain both: otherwise a status that is read just after
+    a snapshot would be green."""
     not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
 
 
 class GroupState:
-    """The group after all records below ``next_offset``. Changes with ``take`` only, in place: keep no part of it.
+    """The group after all records below ``next_offset``. Only ``take`` changes it, in place: keep no part of it.
 
-    Every rule of ``take`` is part of the protocol: all versions of mm2py in a group must read the same records alike.
+    Every rule of ``take`` is part of the protocol: all versions of mm2py in a group must come to the same state.
     """
 
     def __init__(self) -> None:
         self.log_time_ms = 0
-        """The clock by which all is judged: it advances with append times, and never steps back."""
+        """The clock that all rules use: it advances with append times, and never steps back."""
         self.append_time_ms = 0
-        """Of the last record, by the clock of the log's leader then. Only this compares with other clocks."""
+        """Of the last record, by the clock of the broker that led the log then. Compare other clocks only with this."""
         self.next_offset = 0
         self.members: dict[MemberId, KnownMember] = {}
         self.leader: MemberId | None = None
@@ -97,7 +99,7 @@ class GroupState:
         self.generation = 0
         self.revocations = Revocations()
         self.topics: dict[Flow, dict[str, int]] = {}
-        """How many partitions of which source topic are copied, as the flows' coordinators listed them."""
+        """How many partitions of each source topic are copied, as the flows' coordinators listed them."""
         self.sources: dict[Flow, str] = {}
         """The id of each flow's source cluster, as its first coordinator said, while a live member runs the flow."""
         self.topic_claims = TopicClaims()
@@ -105,13 +107,13 @@ class GroupState:
         self.widths: dict[Flow, dict[str, int]] = {}
         """How many partitions each of these topics had when its flow first copied it, as coordinators said."""
         self.loads: dict[TaskName, int] = {}
-        """Bytes/s, as owners measured them last: outlives them, so that a failover is planned with it."""
+        """Bytes/s, as owners measured them last. A load outlives its owner, so that a failover is planned with it."""
         self.to_fence: dict[MemberId, dict[int, Writer]] = {}
         """Members that were evicted, or left with an unknown outcome: their producers, until all of them are fenced."""
         self.gone: dict[MemberId, int] = {}
-        """Members that were fenced whole or left drained, and since when; oldest first."""
+        """Members whose producers were all fenced, or that left drained, and since when; oldest first."""
         self.drained: dict[MemberId, None] = {}
-        """Those of ``gone`` that left drained: all that they sent was answered."""
+        """The members among ``gone`` that left drained: all that they sent was answered."""
         self.retired: dict[int, tuple[Writer, int]] = {}
         """By producer id, the producers of former members, and since when; oldest first."""
         self.fences: dict[int, tuple[int, int]] = {}
@@ -121,19 +123,19 @@ class GroupState:
         self.snapshot_ms: int | None = None
         """When this leader wrote its last whole snapshot; None if it has not yet."""
         self.member_changes = 0
-        """Grows when data of ``members``, ``to_fence``, ``gone``, ``fences`` or the leader changed; not with beats."""
+        """Grows with changes of ``members``, ``to_fence``, ``gone``, ``fences`` and the leader; not with heartbeats."""
         self.parts: dict[int, Assigned] = {}
-        """Of the next generation, until all have been read."""
+        """The parts of the next generation's assignment, until all have been read."""
         self.joins = 0
-        """Grows when a member joins, ends, or says something else of itself."""
+        """Grows when a member joins, ends, or changes its description."""
         self.listings = 0
         """Grows when ``topics`` change."""
         self.other_changes = 0
         self._wanted: dict[TaskName, None] | None = None
         self.flows: frozenset[Flow] = frozenset()
-        """Those that a live member may copy."""
+        """The flows that a live member may copy."""
         self.undivided: Mapping[Kind, frozenset[Flow]] = {}
-        """By kind, those of which a live member may run the undivided task."""
+        """By kind, the flows of which a live member may run the undivided task."""
 
     @property
     def owners(self) -> Mapping[TaskName, Owned]:
@@ -146,7 +148,7 @@ class GroupState:
 
     @property
     def plan_changes(self) -> int:
-        """Grows when anything changed on which an assignment rests, except loads and owners."""
+        """Grows when anything changed on which an assignment depends, except loads and owners."""
         return self.listings + self.joins
 
     def is_expired(self, member: MemberId) -> bool:
@@ -161,7 +163,8 @@ class GroupState:
         return self.leader is None or self.is_expired(self.leader)
 
     def can_be_fenced(self, member: MemberId) -> bool:
-        """Whether other members can fence this one, as far as is known: by transactional ids, which worked so far."""
+        """Whether others can fence this member, as far as is known: its producers have transactional ids, and the group
+        has fenced every producer that it had to fence so far."""
         writers = self.members[member].writers.values()
         return not self.unfenced and all(writer.transactional_id is not None for writer in writers)
 
@@ -194,14 +197,14 @@ class GroupState:
         return self._wanted.keys()
 
     def is_wanted(self, task: TaskName) -> bool:
-        """Whether it is one of ``tasks``."""
+        """Whether this task is one of ``tasks``."""
         flow, kind, topic, partition = task
         if task.is_partition:
             return kind is Kind.SOURCE and 0 <= partition < self.topics.get(flow, {}).get(topic, 0)
         return not topic and flow in (self.flows if kind is Kind.SOURCE else self.undivided.get(kind, ()))
 
     def index_flows(self) -> None:
-        """After ``members`` changed."""
+        """Update ``flows`` and ``undivided`` after ``members`` changed."""
         joined = [member.joined for member in self.members.values()]
         self.flows = frozenset(flow for each in joined for flow in each.flows)
         self.undivided = {
@@ -210,14 +213,14 @@ class GroupState:
         self._wanted = None
 
     def note_listing(self) -> None:
-        """After ``topics`` changed."""
+        """Count a change of ``topics``."""
         self.listings += 1
         self._wanted = None
 
     # -- the rules by which records change it -----------------------------------------------------------------------
 
     def take(self, entry: Entry) -> None:
-        """Fold the next record in. Offsets that were taken already are passed over."""
+        """Apply the next record. Offsets that were applied before are skipped."""
         if entry.offset < self.next_offset:
             return
         self.next_offset = entry.offset + 1
@@ -257,7 +260,7 @@ class GroupState:
             case Assigned():
                 self._collect(record)
             case Evicted(dead=dead):
-                # It may have woken meanwhile. A leader cannot evict itself: its session has not expired.
+                # The member may have woken meanwhile. A leader cannot evict itself: its session has not expired.
                 if self.is_expired(dead):
                     self._end(dead, outcome_unknown=True)
             case Fenced():
@@ -270,16 +273,16 @@ class GroupState:
         """Advance the clock of the log. Time in which no member could write expires no session.
 
         The story of the outage: w2 wrote just after w1, then the log had no leader for 20 s. When it has one again, w2
-        happens to be first, and has two records 20 s apart with none of w1 between. Every member sends several
-        heartbeats in its session time-out. So after half of w1's without any record, w1 gets a whole one, from the next
-        record on.
+        happens to write first: it has two records 20 s apart, with none of w1 between. Every member sends several
+        heartbeats in its session time-out. So after half of w1's session time-out without any record, w1 gets a whole
+        one, from the next record on.
 
         The story of the slow survivor: w1 dies. w2, whose session is longer or whose appends are slow, sends a
-        heartbeat every 3 s. To w1, whose session is 3 s, each of these gaps looks like an outage. They cannot be told
-        from short outages; but a live w1 would have written between several of them.
+        heartbeat every 3 s. For w1, whose session is 3 s, each of these gaps looks like an outage. One gap cannot be
+        distinguished from a short outage, but a live w1 would have written between several of them.
 
         The story of the broker's clock: one append is stamped an hour ahead, the next ones are not. If log time were
-        the highest append time, it would stand still for an hour, and a member that died then would stay a member. So
+        the highest append time, it would not advance for an hour, and a member that died then would stay a member. So
         log time adds up the steps forward. A step of weeks must not make the group forget its fences: no step counts
         for more than an hour.
         """
@@ -296,7 +299,7 @@ class GroupState:
                 member.heard.clear()
 
     def _hear(self, member: KnownMember, offset: int) -> None:
-        """Keep the rule of expiry, see ``is_expired``. An expired session stays so until its member writes again."""
+        """Apply the rule of ``is_expired``. An expired session stays expired until its member writes again."""
         name, now = member.joined.member, self.log_time_ms
         for other in self.members.values():
             if now - other.heard.setdefault(name, now) >= other.joined.session_timeout_ms:
@@ -319,7 +322,7 @@ class GroupState:
         self._note_members()
 
     def _end(self, name: MemberId, *, outcome_unknown: bool) -> None:
-        """A member is evicted or leaves. One that never announced a producer has written nothing: no fence needed."""
+        """Remove a member that was evicted or left. One without a producer has written nothing: it needs no fence."""
         writers = self.members.pop(name).writers
         for other in self.members.values():
             other.heard.pop(name, None)
@@ -344,16 +347,17 @@ class GroupState:
             self.other_changes += 1
 
     def _measure(self, loads: Loads) -> None:
-        """Only its owner knows a task's load: another member's record is late."""
+        """Keep the loads that owners report. A report by a member that does not own the task is late."""
         for task, bytes_per_s in loads.bytes_per_s.items():
             if self.owner(task) == loads.member and self.is_wanted(task):
                 self.loads[task] = round(bytes_per_s)
 
     def _list(self, listed: Listed) -> None:
-        """Owners stay owners of partitions that are copied no more, until the leader takes them away.
+        """Apply a listing. Partitions that are not copied any more keep their owners until the leader revokes them.
 
-        The story: a late duplicate says that a topic has one partition, its coordinator lists two again. If the second
-        one had no owner in between, it could go to another worker, and its owner would never hear of that.
+        The story: a late duplicate says that a topic has one partition, then its coordinator lists two again. If the
+        second partition had lost its owner in between, it could go to another worker, and its old owner would never
+        learn of that.
         """
         if not self.may_run(TaskName(listed.flow, Kind.SOURCE), listed.member) or listed.flow not in self.flows:
             return
@@ -379,10 +383,10 @@ class GroupState:
                 widths.setdefault(topic, width)
 
     def _lead(self, listed: Listed, topic: str, partitions: int) -> int:
-        """Take in where a topic is copied to, and return how many of its partitions are: none if a flow conflicts.
+        """Note where a topic is copied to, and return how many of its partitions are copied: 0 if a flow conflicts.
 
         The story: A->B and C->B keep the names of topics, and both sources have ``orders``. The flows'
-        coordinators find it at the same time, on two workers. The log tells which of them was first.
+        coordinators find it at the same time, on two workers. The log decides which of them was first.
         """
         lead = listed.claims.get(topic)
         if not partitions:

@@ -1,4 +1,4 @@
-"""Which partitions of a flow this worker may copy just now: what a source connector asks its group, and tells it.
+"""Which partitions of a flow this worker may copy now, and what its source connector reports to the group.
 
 Counterpart: what a task of Connect learns from its herder's assignment; there a task gets all its partitions when it
 starts, and restarts for each change.
@@ -35,7 +35,7 @@ class KnownProducers:
     known: frozenset[str] = frozenset()
     """Processes that are or were members."""
     drained: frozenset[str] = frozenset()
-    """Those that have left, and all that they sent was answered."""
+    """Processes that have left, and all that they sent was answered."""
     writing: frozenset[int] = frozenset()
     """The producer ids of members' present attempts. What such a producer wrote to a partition that this worker owns
     now was answered, because its member has released the partition."""
@@ -44,12 +44,12 @@ class KnownProducers:
     fence_epochs: Mapping[int, int] = field(default_factory=dict)
     """By producer id: the epoch to which it was raised. Later fences of this producer use this epoch."""
     unfenced: str = ""
-    """Why the leader could not fence one of them, if so."""
+    """Why the leader could not fence one of these producers; empty if it could."""
 
 
 class OwnershipView(Protocol):
-    """Which partitions a source connector may copy: what it asks, and what it tells. ``Ownership`` answers for a group,
-    and a backfill has partitions of its own."""
+    """Which partitions a source connector may copy, and what it reports. ``Ownership`` implements this for a group; a
+    backfill implements it for partitions of its own."""
 
     changed: asyncio.Event
 
@@ -91,8 +91,8 @@ class OwnershipView(Protocol):
 
 
 class Ownership:
-    """One flow's part of a member's group. Methods that tell the group something raise IncarnationEnded once the member
-    has ended."""
+    """One flow's part of a member's group. Methods that append to the control log raise IncarnationEnded once the
+    member has ended."""
 
     def __init__(self, member: MemberHandle, flow: Flow, group: str, producer_expiry_ms: int) -> None:
         self.producer_expiry_ms = producer_expiry_ms
@@ -157,7 +157,7 @@ class Ownership:
 
     @property
     def known_producers(self) -> KnownProducers:
-        """As of now. Made again only when something changed: each of 50,000 positions asks for it."""
+        """What the group knows now. Computed again only after a change: each of 50,000 positions asks for it."""
         view = self._member.view
         now = view, view.member_changes, view.other_changes
         if now != self._known_at:
@@ -184,7 +184,7 @@ class Ownership:
         return self._member.view.sources.get(self._flow)
 
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None:
-        """Tell what our partitions carry now: the leader spreads them by that."""
+        """Report the present load of our partitions, in bytes/s: the leader spreads partitions by load."""
         self._member.measure({self._task(key): rate for key, rate in bytes_per_s.items()})
 
     def uses(self, link: LinkUse | None) -> None:
@@ -197,7 +197,7 @@ class Ownership:
 
     @property
     def not_started(self) -> NotStarted | None:
-        """Return why the flow does not get to run on this worker; None: it does, or is not to run."""
+        """Return why the flow does not start on this worker; None: it runs, or is not to run."""
         return self._member.not_started.get(self._flow)
 
     def cannot_start(self, why: NotStarted | None) -> None:
@@ -209,7 +209,7 @@ class Ownership:
         self._member.started(self._flow)
 
     def load_of(self, key: TopicPartition) -> float | None:
-        """Return what a partition carries, in bytes/s, as its owners have told last; None if none has."""
+        """Return the load of a partition, in bytes/s, that its owners reported last; None if none has."""
         return self._member.view.loads.get(self._task(key))
 
     async def list_partitions(
@@ -220,13 +220,14 @@ class Ownership:
         *,
         source_cluster: str | None = None,
     ) -> None:
-        """Let the group know how many partitions of topics are copied; 0 ends one. The rest stays.
+        """Let the group know how many partitions of topics are copied; 0: the topic is not copied any more. Topics that
+        are not named do not change.
 
-        Only what changed is said, and only by the coordinator.
+        Only the coordinator appends this, and only what has changed.
 
         Args:
-            widths: see ``width``; those that are known stay as they are.
-            claims: where these topics are copied to. One that another flow has listed first is not listed.
+            widths: see ``width``; those that are known do not change.
+            claims: where these topics are copied to. A topic that conflicts with a flow listed earlier is not listed.
             source_cluster: the id of the cluster on which they were found, as far as it has one.
         Raises: KafkaError; call it again.
         """

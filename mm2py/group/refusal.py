@@ -1,4 +1,4 @@
-"""Why a worker may not take part in a group beside the members that it has. Pure."""
+"""Why a worker may not take part in a group that has certain members. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class GroupRefused(Mm2Error):
 
 
 def refusal(ours: Joined, other: Joined, group: GroupSettings) -> GroupRefused | None:
-    """Return why a worker may not take part beside another one; None if it may. An unknown cluster id fits all."""
+    """Return why a worker may not take part beside another one; None if it may. An unknown cluster id fits any."""
     target = group.target
     if None not in {ours.cluster_id, other.cluster_id} and ours.cluster_id != other.cluster_id:
         return GroupRefused(

@@ -18,7 +18,7 @@ class Owned(NamedTuple):
     member: MemberId | None
     waits_for: MemberId | None
     generation: int
-    """In which it was revoked; if it waits for no previous owner, in which it got this owner."""
+    """The one in which the task was revoked; if it waits for no previous owner, the one in which it got its owner."""
 
 
 class Revocations:
@@ -35,11 +35,11 @@ class Revocations:
         self._awaited: dict[MemberId, dict[TaskName, None]] = {}
 
     def owned_by(self, member: MemberId) -> Collection[TaskName]:
-        """What a member is to run, whether it must still wait or not. Not to be kept: it changes."""
+        """The tasks that a member is to run, also those for which it must still wait. Do not keep this: it changes."""
         return self._owned.get(member, {}).keys()
 
     def awaited_of(self, member: MemberId) -> Collection[TaskName]:
-        """What a member must drain and release. Not to be kept: it changes."""
+        """The tasks that a member must drain and release. Do not keep this: it changes."""
         return self._awaited.get(member, {}).keys()
 
     def give(self, task: TaskName, to: MemberId | None, generation: int) -> None:
@@ -57,10 +57,10 @@ class Revocations:
             self._set(task, old, Owned(to, old.waits_for or old.member, since))
 
     def release(self, member: MemberId, tasks: Iterable[TaskName], generation: int) -> None:
-        """A member has drained tasks, as of a generation.
+        """Note that a member had drained tasks in a generation.
 
         The story of the late duplicate: w1 releases a task in generation 2 and gets it back in 3; in 4 it goes to w2
-        again. Now the release of 2 is appended once more, by a retry that hung on the way. It says nothing about 4.
+        again. Now a retry that was delayed on the way appends the release of 2 once more. It says nothing about 4.
         """
         for task in tasks:
             old = self.owners.get(task)
@@ -68,12 +68,12 @@ class Revocations:
                 self._set(task, old, old._replace(waits_for=None))
 
     def evict(self, dead: MemberId, generation: int) -> None:
-        """A member was evicted: it may still run what it owns, and will not say when it has stopped."""
+        """Revoke the tasks of an evicted member: it may still run them, and will not say when it has stopped."""
         for task in list(self.owned_by(dead)):
             self.give(task, None, generation)
 
     def forget(self, ended: MemberId) -> None:
-        """A member runs nothing any more: all its producers were fenced, or it left drained."""
+        """Remove a member that runs nothing any more: all its producers were fenced, or it left drained."""
         for task in list(self.owned_by(ended)):
             old = self.owners[task]
             self._set(task, old, old._replace(member=None))
@@ -96,7 +96,7 @@ class Revocations:
         return found
 
     def _set(self, task: TaskName, old: Owned, new: Owned) -> None:
-        # Each look into a dict hashes the task, and an assignment of 50,000 must not delay the heartbeats.
+        # Each lookup in a dict hashes the task, and an assignment of 50,000 must not delay the heartbeats.
         if new.member != old.member:
             if old.member is not None:
                 del self._owned[old.member][task]

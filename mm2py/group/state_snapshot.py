@@ -30,8 +30,8 @@ from mm2py.records.control_record import Assigned, Beat, Joined, MemberId, Write
 
 
 def snapshot_text(state: GroupState) -> str:
-    """Return all of it. A reader that loads this, and then reads the log from ``next_offset``, comes to the same
-    state as every other reader."""
+    """Return the whole state as JSON. A reader that loads this, and then reads the log from ``next_offset``, comes to
+    the same state as every other reader."""
     places = {name: place for place, name in enumerate(state.members)}
     fields: dict[str, Any] = {
         "format": FORMAT_VERSION,
@@ -57,7 +57,7 @@ def read_snapshot(text: str, *, where: str = "a snapshot") -> GroupState:
     """Return the state that was written. The counters of changes restart.
 
     Raises:
-        NewerFormat: a younger mm2py wrote it.
+        NewerFormat: a newer mm2py wrote it.
         MalformedControlRecord: no ``snapshot_text`` wrote it.
     """
     found = GroupState()
@@ -149,4 +149,4 @@ _LAYOUT: Final[dict[str, Codec]] = {
     "fences": (_pairs, lambda fields: {producer_id: (epoch, since) for producer_id, (epoch, since) in fields}),
     "unfenced": (_pairs, dict),
 }
-"""How each attribute of ``GroupState`` is written to a snapshot, and read; those that need others are not here."""
+"""How each attribute of ``GroupState`` is written to a snapshot, and read; those that depend on others are not here."""

@@ -1,7 +1,7 @@
 """Which flow of a group may copy into which remote topic. Pure.
 
 MirrorMaker 2 lets several flows write to one remote topic: under the identity policy a topic that two sources have
-becomes one. Here the flow that was listed first has the remote topic, unless all its flows want to be mixed.
+becomes one. Here the flow that was listed first gets the remote topic, unless all flows into it want to be mixed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TopicClaims:
         """By remote topic: the flows that copy into it, and whether they may be mixed."""
 
     def conflicting_flows(self, flow: Flow, topic: str, claim: TopicClaim) -> frozenset[Flow]:
-        """Return the flows because of which ``flow`` must not copy a topic there."""
+        """Return the flows because of which ``flow`` must not copy a topic into the remote topic of ``claim``."""
         known = self._into.get(claim.prefix + topic, ())
         return frozenset(other for other, mixes in known if other != flow and not (mixes and claim.mixes))
 
@@ -40,7 +40,7 @@ class TopicClaims:
         return True
 
     def drop(self, flow: Flow, topic: str) -> None:
-        """A flow copies a topic no more."""
+        """Remove a flow's claim for a topic that it does not copy any more."""
         claim = self.by_flow.get(flow, {}).pop(topic, None)
         if claim is None:
             return

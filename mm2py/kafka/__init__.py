@@ -1,1 +1,1 @@
-"""The one wire layer under everything: connections, metadata, requests."""
+"""The wire layer that all other packages use: connections, metadata, requests."""

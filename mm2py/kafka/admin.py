@@ -1,6 +1,6 @@
-"""What mm2py asks of a cluster besides records: topics, configurations, coordinators, groups, ACLs of topics.
+"""Requests to a cluster that carry no records: topics, configurations, coordinators, groups, ACLs of topics.
 
-Plain functions over the brokers' port, one request each. Errors of single topics are returned beside the results,
+Plain functions over the brokers' port, one request each. Errors of single topics are returned with the results,
 errors of the whole request are raised. ACLs are listed and added, never removed.
 """
 
@@ -43,7 +43,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One configuration of a topic or broker, as DescribeConfigs tells it."""
+    """One configuration of a topic or broker, as DescribeConfigs returns it."""
 
     name: str
     value: str | None
@@ -64,9 +64,9 @@ class GroupDescription:
 async def create_topics(
     brokers: Brokers, topics: Iterable[NewTopic], *, validate_only: bool = False
 ) -> dict[str, BrokerRefused | None]:
-    """Create topics; the answer tells for each what was wrong, or None.
+    """Create topics; return for each topic what was wrong, or None.
 
-    With ``validate_only`` nothing is created: the answer tells what would be.
+    With ``validate_only`` nothing is created, and what would be wrong is returned.
     """
     reply = await _create_topics(brokers, topics, validate_only=validate_only)
     return {
@@ -76,8 +76,10 @@ async def create_topics(
 
 
 async def configs_if_created(brokers: Brokers, topics: Iterable[NewTopic]) -> dict[str, Sequence[ConfigEntry]]:
-    """Return the configuration that each topic would have, defaults included; none of one that would be refused, or
-    where DESCRIBE_CONFIGS is missing. Nothing is created."""
+    """Return the configuration that each topic would have, defaults included. Nothing is created.
+
+    A topic that would be refused is left out. Where DESCRIBE_CONFIGS is missing, the configuration is empty.
+    """
     reply = await _create_topics(brokers, topics, validate_only=True)
     return {
         str(topic.name): [
@@ -112,7 +114,7 @@ async def _create_topics(
 
 
 async def create_partitions(brokers: Brokers, counts: Mapping[str, int]) -> dict[str, BrokerRefused | None]:
-    """Raise topics to this many partitions."""
+    """Give topics this many partitions in total; return for each topic what was wrong, or None."""
     request = messages.CreatePartitionsRequest(
         topics=tuple(
             messages.CreatePartitionsTopic(name=TopicName(name), count=i32(count), assignments=None)
@@ -138,9 +140,9 @@ async def describe_topic_configs(
 async def alter_topic_configs(
     brokers: Brokers, changes: Mapping[str, Mapping[str, str | None]], *, channel: str = "control"
 ) -> dict[str, BrokerRefused | None]:
-    """Set settings of topics, or take them back to the default (None); return for each topic what was wrong, or None.
+    """Set settings of topics, or reset them to the default (None); return for each topic what was wrong, or None.
 
-    Brokers change all of a topic's settings that are named, or none of them.
+    Brokers change all the named settings of a topic, or none of them.
     """
     request = messages.IncrementalAlterConfigsRequest(
         resources=tuple(
@@ -168,7 +170,7 @@ async def alter_topic_configs(
 
 
 async def replica_counts(brokers: Brokers, topics: Sequence[str], *, channel: str = "control") -> dict[str, int]:
-    """Return how many replicas the partitions of each topic have, at the least; topics with an error are left out."""
+    """Return how many replicas the partitions of each topic have at least; topics with an error are left out."""
     request = messages.MetadataRequest(
         topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics),
         allow_auto_topic_creation=False,
@@ -185,7 +187,7 @@ async def replica_counts(brokers: Brokers, topics: Sequence[str], *, channel: st
 async def describe_log_sizes(
     brokers: Brokers, broker: BrokerId, partitions: Mapping[str, Sequence[int]]
 ) -> dict[tuple[str, int], int]:
-    """Return how many bytes the logs of these partitions have on a broker; those that it does not have are left out.
+    """Return the log sizes of partitions on a broker, in bytes; partitions that it does not have are left out.
 
     Raises:
         BrokerRefused: DESCRIBE on the cluster is missing.
@@ -215,8 +217,8 @@ async def describe_broker_config(brokers: Brokers, broker: BrokerId, key: str) -
 async def broker_config_entry(brokers: Brokers, broker: BrokerId, key: str) -> ConfigEntry | BrokerRefused | None:
     """Return one setting of a broker, None if it has none of that name, or why it could not be read.
 
-    Of a setting that Kafka itself does not know, such as an authorizer's, brokers tell that it is set and hide the
-    value (None).
+    For a setting that Kafka itself does not know, such as an authorizer's, brokers return an entry whose value is
+    hidden (None).
     """
     found = (await _describe_configs(brokers, broker, _BROKER_RESOURCE, [str(broker)], [key]))[str(broker)]
     if isinstance(found, BrokerRefused):
@@ -262,8 +264,8 @@ async def epoch_ends(
 ) -> dict[tuple[str, int], int]:
     """Ask a leader where the records of a leader epoch, or of those before it, end; by topic and partition.
 
-    An end below what was read under that epoch says that the log was cut back since. Partitions that the leader cannot
-    tell about are left out.
+    If records beyond that end were read under the epoch, the log was truncated since. Partitions for which the leader
+    has no answer are left out.
     """
     by_topic: dict[str, list[messages.OffsetForLeaderPartition]] = {}
     for (topic, partition), epoch in epochs.items():
@@ -302,7 +304,7 @@ async def find_coordinator(brokers: Brokers, key: str, *, transactions: bool) ->
 async def find_coordinators(
     brokers: Brokers, keys: Collection[str], *, transactions: bool, channel: str = "control"
 ) -> dict[str, BrokerId | BrokerRefused]:
-    """Return for each transactional id, or each group, its coordinator or why none was named.
+    """Return for each transactional id, or each group, its coordinator, or why the cluster names none.
 
     Raises: as ``Brokers.send``; CorruptReply: the answer leaves one out.
     """
@@ -328,8 +330,8 @@ async def init_producer_id(
     transaction_timeout_ms: int = 10_000,
     expected: tuple[int, int] = (-1, -1),
 ) -> tuple[int, int]:
-    """Return (producer id, epoch). With ``expected`` = our own, the epoch is raised, unless another process raised it
-    (PRODUCER_FENCED).
+    """Return (producer id, epoch). If ``expected`` is our own, the coordinator raises the epoch, unless another process
+    has raised it (PRODUCER_FENCED).
 
     Raises:
         BrokerRefused: with the broker's code.
@@ -348,7 +350,7 @@ async def init_producer_id(
 
 
 async def describe_group(brokers: Brokers, coordinator: BrokerId, group: str) -> GroupDescription:
-    """Return what a classic group looks like.
+    """Describe a classic group.
 
     Raises:
         BrokerRefused: with the broker's code.
@@ -373,7 +375,7 @@ _FIXED_BYTES: Final = 16
 
 
 async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> list[TopicAcl]:
-    """Return all ACLs of topics, of names, of prefixes and of ``*``.
+    """Return all ACLs of topics: of single names, of prefixes and of ``*``.
 
     Raises:
         BrokerRefused: ``SECURITY_DISABLED``, or DESCRIBE on the cluster is missing.
@@ -409,7 +411,7 @@ async def describe_topic_acls(brokers: Brokers, *, channel: str = "control") -> 
 async def create_topic_acls(
     brokers: Brokers, acls: Sequence[TopicAcl], *, channel: str = "control"
 ) -> dict[TopicAcl, BrokerRefused | None]:
-    """Add ACLs in one request (see ``in_chunks``); the answer tells for each what was wrong, or None."""
+    """Add ACLs in one request (see ``in_chunks``); return for each ACL what was wrong, or None."""
     request = messages.CreateAclsRequest(
         creations=tuple(
             messages.AclCreation(
@@ -435,7 +437,7 @@ async def create_topic_acls(
 
 
 def in_chunks(acls: Sequence[TopicAcl]) -> Iterator[list[TopicAcl]]:
-    """Yield the ACLs in parts that one request may hold, by number and by size."""
+    """Yield the ACLs in parts that fit into one request, by number and by size."""
     chunk: list[TopicAcl] = []
     size = 0
     for acl in acls:

@@ -41,13 +41,13 @@ from mm2py.topics.names import NAME_MAX_CHARS
 CONNECT_TIMEOUT_S = 10.0
 """For all steps of connecting together; each of them waits no longer than a request that carries records."""
 AVOIDED_S = 30.0
-"""How long a broker that did not answer is not asked for what other brokers can tell as well."""
+"""How long a broker that did not answer is avoided for requests that other brokers can answer as well."""
 PARTITIONS_AT_ONCE: Final = 1000
 """After the metadata of this many, other tasks run: those of 100,000 partitions take a quarter of a second."""
 ASKED_MOST: Final = 1000
 """How many topics are asked for by name at once."""
 WAITING_REPORT_S: Final = 5.0
-"""How often it is logged that something still waits."""
+"""How often the log repeats that something still waits."""
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What one metadata reply said."""
+    """The content of one metadata reply."""
 
     cluster_id: str | None
     brokers: Mapping[BrokerId, tuple[str, int]]
@@ -89,7 +89,7 @@ class ClusterMetadata:
 async def fetch_metadata(
     brokers: Brokers, topics: Iterable[str] | None, *, channel: str = "control"
 ) -> ClusterMetadata:
-    """Ask any broker about ``topics`` (None: all that we may see). Nothing is created by asking.
+    """Ask any broker about ``topics`` (None: all that we may see). This creates no topic.
 
     Raises: as ``Brokers.send``. Errors of single topics and partitions are in the reply.
     """
@@ -108,9 +108,9 @@ async def fetch_metadata(
 
 
 async def hidden_among(brokers: Brokers, names: Iterable[str], *, channel: str = "control") -> set[str]:
-    """Return those of the topics that we may not describe; of more than ``ASKED_MOST`` the rest is not asked for.
+    """Return the topics that we may not describe; only the first ``ASKED_MOST`` names are asked about.
 
-    In a list of all topics they look as if they were deleted. Asked for by name, a broker tells the difference.
+    A list of all topics leaves them out as if they were deleted. The answer to a request by name shows the difference.
 
     Raises: as ``fetch_metadata``.
     """
@@ -120,7 +120,7 @@ async def hidden_among(brokers: Brokers, names: Iterable[str], *, channel: str =
 
 
 async def _topics_of(reply: messages.MetadataResponse) -> dict[str, TopicMetadata]:
-    """Return the topics of a reply by name; other tasks run now and then, as there may be very many."""
+    """Return the topics of a reply by name; other tasks run in between, as there may be very many topics."""
     found: dict[str, TopicMetadata] = {}
     count = 0
     for topic in reply.topics:
@@ -166,7 +166,7 @@ async def until_answered(
 def now_and_then(
     report: Callable[[KafkaError], None], clock: Clock, *, after_s: float = WAITING_REPORT_S
 ) -> Callable[[KafkaError], None]:
-    """Return what passes an error to ``report`` after ``after_s``, and then every few seconds."""
+    """Return a function that passes an error to ``report`` after ``after_s``, and then every few seconds."""
     due_s = clock.monotonic() + after_s
 
     def on_error(error: KafkaError) -> None:
@@ -187,7 +187,7 @@ async def reach(
     on_error: Callable[[KafkaError], None] = lambda _: None,
     **waiting: str,
 ) -> T:
-    """Ask a cluster until it answers. Log at once and then every few seconds that it does not, and when it does again.
+    """Ask a cluster until it answers. Log at once and every few seconds that it does not, and when it answers again.
 
     Args:
         log: bound to the cluster and its role.
@@ -221,7 +221,8 @@ class _Slot:
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
-    """How many wait for the lock or hold it. The lock itself calls itself free for a moment while they wait."""
+    """How many callers wait for the lock or hold it. The lock itself says for a moment that it is free while they
+    wait."""
     connection: Connection | None = None
     failure: KafkaError | None = None
     failed_at_s: float = 0.0
@@ -304,7 +305,7 @@ class Cluster:
         return self._round_trips_s.get(self._addresses.get(broker, ("", 0)))
 
     def step_s(self) -> float:
-        """Return when a step of connecting to one of the brokers was last done, by the event loop's clock."""
+        """Return when a step of connecting to a broker last succeeded, by the event loop's clock."""
         return self._step_s
 
     def _note_step(self) -> None:
@@ -393,7 +394,7 @@ class Cluster:
         addresses = list(dict.fromkeys([*known, *self._rng.sample(self._bootstrap, len(self._bootstrap))]))
         addresses.sort(key=lambda address: (self._is_avoided(*address), self._is_waited_for(*address)))
         last: KafkaError | None = None
-        for host, port in addresses:  # the bootstrap list stays in play: all known brokers may have moved
+        for host, port in addresses:  # the bootstrap servers are among them: all known brokers may have moved
             try:
                 return await self._open(host, port)
             except KafkaError as error:
@@ -434,10 +435,10 @@ class Cluster:
         return connection
 
     def _avoid(self, silent: Connection) -> None:
-        """Ask other brokers for what any broker can tell, now and for a while.
+        """Send requests that any broker can answer to other brokers, for ``AVOIDED_S``.
 
-        The story: a broker freezes. Reads from it time out; fresh metadata would name the new leaders, but it is
-        asked for on a connection to that same broker.
+        The story: a broker freezes. Reads from it time out; fresh metadata would name the new leaders, but the request
+        for it goes to that same broker.
         """
         self._silent_until_s[silent.peer] = asyncio.get_running_loop().time() + AVOIDED_S
         for (broker, _), slot in self._slots.items():
@@ -445,7 +446,7 @@ class Cluster:
                 slot.connection.close()
 
     def _is_waited_for(self, host: str, port: int) -> bool:
-        """Whether an answer of that broker is waited for just now: if it is frozen, another one may answer."""
+        """Whether a caller waits for an answer of this broker now: if it is frozen, another broker may answer."""
         if self._opening[host, port]:
             return True
         peer = peer_name(host, port)

@@ -1,12 +1,12 @@
-"""Consumer groups of a cluster: which there are, what they have committed, and committing for them.
+"""Consumer groups of a cluster: lists them, reads their commits, and commits for them.
 
-Groups of the classic and of the consumer protocol are alike here. Share groups are listed as well; they have no
-commits, and take none (docs/broker-facts.md#m12).
+Groups of the classic and of the consumer protocol are treated alike. Share groups are listed as well; they have no
+commits, and accept none (docs/broker-facts.md#m12).
 
 Rights: DESCRIBE on a group to list it and to read what it has committed; READ on a group, and on the topics, to commit
-for it. DESCRIBE on the cluster is enough to list groups, but not to read their commits. Without an error brokers leave
-out what mm2py may not describe: groups from a list, and topics from what a group has committed. ``refused_groups`` asks
-for the right to commit, and commits nothing.
+for it. DESCRIBE on the cluster is enough to list groups, but not to read their commits. Brokers leave out what mm2py
+may not describe, without an error: groups from a list, and topics from a group's commits. ``refused_groups`` checks
+the right to commit, and commits nothing.
 
 Counterpart: what MirrorCheckpointConnector and MirrorCheckpointTask of MirrorMaker 2 ask through Kafka's Admin
 (listGroups, listConsumerGroupOffsets, alterConsumerGroupOffsets).
@@ -32,15 +32,15 @@ from mm2py.kafka.port import BrokerId, Brokers, TopicPartition, ask
 GROUPS_A_REQUEST: Final = 200
 COMMITS_A_REQUEST: Final = 200
 """A coordinator stores the commits of one request as one batch, and answers UNKNOWN_SERVER_ERROR if it is too large.
-With metadata of 4,096 bytes each, the most that brokers allow by default, so many still fit (1 MiB by default)."""
+With metadata of 4,096 bytes each, the most that brokers allow by default, this many still fit (1 MiB by default)."""
 BROKERS_AT_ONCE: Final = 32
 _READ: Final = 1 << 3
 """The bit of READ in the operations that a broker allows."""
 _NOT_TOLD: Final = -(1 << 31)
-"""In place of these operations."""
+"""In place of these operations: the broker does not tell them."""
 _NO_EPOCH: Final = -1
 _NO_GENERATION: Final = -1
-"""Of a client that is no member."""
+"""The generation of a client that is not a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Where a group goes on in one partition. ``offset`` is the next one to read, in records, >= 0."""
+    """Where a group continues in one partition. ``offset`` is the next one to read, in records, >= 0."""
 
     offset: int
     metadata: str = ""
@@ -100,7 +100,7 @@ async def list_groups(brokers: Brokers, *, channel: str = "control") -> dict[str
 async def find_coordinators(
     brokers: Brokers, groups: Collection[str], *, channel: str = "control"
 ) -> dict[str, BrokerId | BrokerRefused]:
-    """Return for each group its coordinator, or why none was named; the reason is retriable if there is none just now.
+    """Return for each group its coordinator, or why there is none; the reason is retriable if there may soon be one.
 
     Raises:
         KafkaError: as ``Brokers.send``.
@@ -117,13 +117,13 @@ async def find_coordinators(
 async def committed_offsets(
     brokers: Brokers, groups: Collection[str], *, channel: str = "control"
 ) -> dict[str, Commits | BrokerRefused]:
-    """Return what each group has committed, or why its coordinator does not tell.
+    """Return the commits of each group, or why its coordinator does not tell them.
 
-    A reason is retriable if the coordinator is loading, or is another broker by now. A group without commits has none,
-    and so has one that does not exist. Commits in open transactions do not count yet.
+    A reason is retriable if the coordinator is loading, or is another broker by now. A group that does not exist has no
+    commits, like one that has not committed. Commits in open transactions do not count yet.
 
     Raises:
-        KafkaError: as ``Brokers.send``, of any coordinator; nothing is told of any group then.
+        KafkaError: as ``Brokers.send``, of any coordinator; nothing is returned of any group then.
     Cancelling costs nothing.
     """
     found: dict[str, Commits | BrokerRefused] = {}
@@ -163,7 +163,7 @@ async def committed_offsets(
 async def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str, BrokerRefused]:
     """Return the groups that mm2py could not commit for now, and why: a right is missing, or no coordinator answers.
 
-    A group need not exist. Whether a group has members, and the rights on topics, are not looked at.
+    A group need not exist. Whether a group has members, and the rights on topics, are not checked.
 
     Raises:
         KafkaError: as ``Brokers.send``, of any coordinator.
@@ -198,17 +198,17 @@ async def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str,
 async def commit_offsets(
     brokers: Brokers, group: str, commits: Commits, *, channel: str = "control"
 ) -> dict[TopicPartition, BrokerRefused | None]:
-    """Commit for a group that has no members; the answer tells for each partition what was wrong, or None.
+    """Commit for a group that has no members; return for each partition what was wrong, or None.
 
-    A group that does not exist comes into being. A group with members is refused with ``UNKNOWN_MEMBER_ID``: only they
-    may commit.
+    A group that does not exist is created. A group with members is refused with ``UNKNOWN_MEMBER_ID``: only they may
+    commit.
 
-    No leader epoch is committed. One of the source would say nothing on the target. If it were higher than the target's
-    own, consumers would take all metadata of the target for outdated, and fetch it again without end.
+    No leader epoch is committed. The source's epochs mean nothing on the target. If one were higher than the target's
+    own, consumers would consider all metadata of the target outdated, and fetch it again without end.
 
     Raises:
         KafkaError: as ``Brokers.send``; some partitions may have been committed.
-    Cancelling leaves open which partitions were committed; the same commits may be sent again.
+    After cancelling, any of the partitions may have been committed; the same commits may be sent again.
     """
     coordinator = (await find_coordinators(brokers, [group], channel=channel))[group]
     if isinstance(coordinator, BrokerRefused):
@@ -251,7 +251,8 @@ def _commit_request(group: str, commits: Commits) -> messages.OffsetCommitReques
 
 
 def _commits(answer: messages.OffsetFetchResponseGroup) -> Commits | BrokerRefused:
-    """Return a group's commits. An error of one partition counts for the group: it must not look uncommitted."""
+    """Return a group's commits. One partition's error counts for the whole group: the partition must not look
+    uncommitted."""
     parts = [(str(topic.name), part) for topic in answer.topics for part in topic.partitions]
     for code in (answer.error_code, *(part.error_code for _, part in parts)):
         if code:

@@ -1,6 +1,6 @@
 """The error codes of Kafka's protocol that mm2py has to tell apart, under the names of Kafka's documentation. Pure.
 
-No other module writes such a number; a test looks for it. Source: Errors.java, Apache Kafka 4.3.
+No other module writes such a number; a test checks that. Source: Errors.java, Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 TOPIC_CHANGED: Final = frozenset({UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID})
 """The topic is gone, or was deleted and created again."""
 NO_COORDINATOR: Final = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
-"""No coordinator answers for an id just now."""
+"""No coordinator answers for an id at present."""
 FENCED: Final = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
 """The epoch of the producer id was raised by another process."""
 PRODUCER_STATE_LOST: Final = frozenset({OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID})
 """The partition's leader knows another last sequence of the producer, or none."""
 CONTENT_REFUSED: Final = frozenset({INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION})
-"""The cluster may refuse a topic's settings, and not the topic."""
+"""The cluster refuses a topic, perhaps only because of its settings."""
 
 
 def name_of(code: int) -> str:

@@ -1,7 +1,7 @@
 """What can go wrong between mm2py and a broker, and when to try again. Pure.
 
-There is one error class per reaction. ``reaction_to`` says what an error code asks for, and ``KafkaError.retriable``
-says whether to try again. Errors of a secured connection may be mended while mm2py runs.
+There is one error class per reaction. ``reaction_to`` returns what to do about an error code, and
+``KafkaError.retriable`` says whether to try again. An operator may repair TLS and authentication while mm2py runs.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DENIED: Final = frozenset(
 
 
 def reaction_to(code: int) -> Reaction:
-    """Return what an error code asks for. A code that is not known is not retried."""
+    """Return what to do about an error code. A code that mm2py does not know is not retried."""
     if code in _REFRESH:
         return Reaction.REFRESH
     if code in _DENIED:
@@ -76,7 +76,7 @@ def reaction_to(code: int) -> Reaction:
 
 @dataclass(slots=True)
 class Backoff:
-    """Growing pauses between attempts, with jitter so that many clients do not come back at once."""
+    """Growing pauses between attempts, with jitter so that many clients do not try again at the same time."""
 
     rng: random.Random
     first_s: float = 0.1
@@ -85,7 +85,8 @@ class Backoff:
     attempts: int = 0
 
     def next_s(self) -> float:
-        """Return the pause before the next attempt: doubled each time, then spread by a fifth either way."""
+        """Return the pause before the next attempt: ``factor`` times the last one, up to ``most_s``, plus or minus a
+        fifth."""
         pause_s = min(self.most_s, self.first_s * self.factor ** min(self.attempts, 32))
         self.attempts += 1
         return pause_s * self.rng.uniform(0.8, 1.2)
@@ -127,7 +128,7 @@ class RequestTimedOut(KafkaError):
 
 
 class NotKafka(KafkaError):
-    """The server there does not speak Kafka's protocol. That may be corrected while mm2py runs: retriable."""
+    """The server at the address does not speak Kafka's protocol. Retriable: it may be corrected while mm2py runs."""
 
     retriable = True
 
@@ -139,7 +140,7 @@ class NotKafka(KafkaError):
 
 
 class CorruptReply(KafkaError):
-    """A reply that cannot be what was asked for. The connection is closed; the request may have been carried out."""
+    """A reply that does not fit the request. The connection is closed; the request may have been carried out."""
 
     retriable = True
 
@@ -150,7 +151,7 @@ class CorruptReply(KafkaError):
 
 
 class ReplyTooLarge(KafkaError):
-    """A reply holds more than a worker takes in at once. The connection is closed."""
+    """A reply has more values than a worker accepts. The connection is closed."""
 
     retriable = True
 
@@ -183,16 +184,16 @@ class ForeignCluster(KafkaError):
 
 
 MESSAGE_SHOWN: Final = 500
-"""How many characters of what a broker says are kept; a log line has no more of it."""
+"""How many characters of a broker's message an error keeps, and a log line shows."""
 _DUMP: Final = "Request Request("
 _DUMPED_USER: Final = re.compile(r"session=Session\((.+?),[^,/]*/")
 
 
 def plain_message(message: str) -> str:
-    """Return what a broker says without the dump of a request, which brokers put into "Request ... is not authorized.".
+    """Return a broker's message without the dump of a request, which brokers put into "Request ... is not authorized.".
 
-    The dump has about 400 characters: processor, connection, session, buffer. Who sent the request is kept, where the
-    dump says it: brokers before 4.0 do. The rest, as the right that the request needs, stays as it is.
+    The dump has about 400 characters: processor, connection, session, buffer. The user who sent the request is kept if
+    the dump names the user, as in brokers before 4.0. The rest, such as the right that the request needs, is kept.
     """
     begin = message.find(_DUMP)
     if begin < 0:
@@ -210,7 +211,7 @@ class BrokerRefused(KafkaError):
     """A broker answered a request with an error code."""
 
     may_be_mended = True
-    """An operator may mend what no repetition does: grant a right, change a setting."""
+    """An operator may mend what repeating does not: grant a right, change a setting."""
 
     def __init__(self, what: str, code: int, *, remedy: str = "", message: str | None = None) -> None:
         detail = f": {plain_message(message)[:MESSAGE_SHOWN].rstrip('. ')}" if message else ""
@@ -221,7 +222,7 @@ class BrokerRefused(KafkaError):
 
 
 class TlsFailed(KafkaError):
-    """No TLS connection came about, or the broker ended it because of a certificate."""
+    """No TLS connection could be made, or the broker ended it because of a certificate."""
 
     retriable = True
 
@@ -230,7 +231,7 @@ class TlsFailed(KafkaError):
 
 
 class KeyMaterialUnusable(KafkaError):
-    """A certificate or key cannot be read. No message of it holds any of its content."""
+    """A certificate or key cannot be read. The message repeats nothing of the content."""
 
     retriable = True
 
@@ -251,7 +252,7 @@ class AuthenticationFailed(KafkaError):
 
 
 class TokenUnavailable(KafkaError):
-    """No token for OAUTHBEARER could be had."""
+    """No token for OAUTHBEARER could be obtained."""
 
     retriable = True
 

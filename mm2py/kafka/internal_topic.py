@@ -61,7 +61,7 @@ class TopicNotMade(BrokerRefused):
 
 
 class TopicUnsuitable(Mm2Error):
-    """An internal topic is there, and its settings would make it lose what it keeps."""
+    """An internal topic exists, but with settings under which it would lose records."""
 
     def __init__(self, topic: InternalTopic, wrong: Settings) -> None:
         self.why = f"its {' and its '.join(f'{key} is {value}' for key, value in wrong.items())}"
@@ -80,14 +80,14 @@ async def find_or_make(
     made: Callable[[], None] = lambda: None,
     channel: str = "control",
 ) -> TopicMetadata:
-    """Return an internal topic of which every partition has a leader; make it where there is none.
+    """Return an internal topic whose partitions all have leaders; create it if there is none.
 
     Args:
-        replication_factor: for a topic that has to be made; -1 leaves it to the cluster. See ``AtMost``.
-        setting: names its setting, for an error.
-        made: is called when this call has made the topic.
+        replication_factor: for a topic that has to be created; -1 leaves it to the cluster. See ``AtMost``.
+        setting: the name of the setting for ``replication_factor``, for an error.
+        made: is called when this call has created the topic.
     Raises:
-        TopicNotMade: it cannot be made.
+        TopicNotMade: it cannot be created.
         BrokerRefused: it has no leader yet, or the cluster does not say: ask again if the error is ``retriable``.
         KafkaError: as ``Brokers.send``.
     """
@@ -123,17 +123,17 @@ async def find_or_make(
 
 
 def _is_ready(found: TopicMetadata) -> bool:
-    """Whether every partition has a leader. With an error the broker may tell no partitions at all."""
+    """Whether every partition has a leader. With an error the broker may name no partitions at all."""
     return not found.error_code and all(part.leader is not None for part in found.partitions.values())
 
 
 async def read_settings(
     brokers: Brokers, topic: InternalTopic, *, must_be: Sequence[str] = CLEANUP, channel: str = "control"
 ) -> Settings | BrokerRefused:
-    """Return the settings that a topic has, as far as it is made with them, or why the cluster does not tell.
+    """Return the values that a topic has for the settings it is created with, or why they cannot be read.
 
     Args:
-        must_be: the settings without which the topic is of no use.
+        must_be: the settings whose values must be those that the topic is created with.
     Raises:
         TopicUnsuitable: one of them has another value.
         KafkaError: as ``Brokers.send``.
@@ -174,16 +174,16 @@ class TopicWriter:
         channel: str = "positions",
         waits_for_topic: bool = True,
     ) -> None:
-        """Make one.
+        """Make a writer; no request is sent yet.
 
         Args:
-            incarnation: under whose first producer id records are written.
-            remedy: what an operator can do where the target refuses for good.
-            waits_for_topic: whether a write waits for a topic that was deleted; else it is refused.
+            incarnation: records are written under its first producer id.
+            remedy: what an operator can do when the target refuses for good.
+            waits_for_topic: whether a write waits for a topic that was deleted; else it raises ``BrokerRefused``.
         """
         self.topic = topic
         self.is_missing = False
-        """There was no such topic at the last look: a write waits until it is back."""
+        """The last metadata had no such topic: a write waits until it is back."""
         self.times_recreated = 0
         """How often it was deleted and created again: what was written before is gone."""
         self.trouble: dict[int, str] = {}
@@ -200,7 +200,8 @@ class TopicWriter:
         self._sequences: dict[int, tuple[ProducerIdentity, int]] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._left: dict[int, Sequence[NewRecord]] = {}
-        """Records of a write that was cancelled or not answered. They may be stored, so they go first again."""
+        """Records of a write that was cancelled or not answered. They may be stored, so the next write sends them again
+        first."""
 
     async def write(self, records: Mapping[int, Sequence[NewRecord]]) -> None:
         """Append records to their partitions; keeps trying while the target cannot take them.
@@ -313,9 +314,9 @@ async def open_writer(
     timeout_ms: int,
     channel: str,
 ) -> TopicWriter:
-    """Return a writer under a plain producer id of its own, for a topic that is made where there is none.
+    """Return a writer under a plain producer id of its own, for a topic that is created if there is none.
 
-    A successor cannot fence such a writer. It serves records of which a late one does no harm.
+    A successor cannot fence such a writer. Use it only for records that do no harm when they are written late.
 
     Raises: as ``find_or_make``.
     """

@@ -28,13 +28,13 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer:
-    """What a leader says of one partition. ``offset`` means something only without an error code."""
+    """A leader's answer about one partition. ``offset`` is valid only without an error code."""
 
     offset: int
     leader_epoch: int
     error_code: int
     timestamp_ms: int = -1
-    """Of the record at ``offset``, where a time was asked for; -1: none is so late."""
+    """Time of the record at ``offset``, if ``when`` was a time; -1: no record has that time or a later one."""
 
 
 async def list_offsets(
@@ -50,9 +50,9 @@ async def list_offsets(
 
     Args:
         leaders: the leader of each partition; partitions without one are left out of the answer.
-        when: one of the two, or a time in ms, or one for each partition: the answer is the first record of that time or
-            later.
-        leader_epochs: an answer counts under this epoch only; under another one the leader refuses to tell.
+        when: ``EARLIEST``, ``LATEST``, or a time in ms, or one of these for each partition. For a time the answer is
+            the first record of that time or later.
+        leader_epochs: an answer is valid under this epoch only; under another one the leader answers with an error.
         read_committed: ``LATEST`` is where the first open transaction begins.
         skip_silent: partitions whose leader does not answer are left out, and nothing is raised for them.
     Raises:
@@ -72,10 +72,10 @@ async def list_offsets(
 async def find_offsets(
     brokers: Brokers, leaders: Leaders, when: int, *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that leaders tell; partitions without an answer, or with an error, are left out.
+    """Return the offsets that leaders answer; partitions without an answer, or with an error, are left out.
 
     Args: see ``list_offsets``.
-    Raises: KafkaError; what no repetition mends.
+    Raises: KafkaError, if neither repeating nor an operator can mend it while mm2py runs.
     """
     answers = await list_offsets(brokers, leaders, when, read_committed=read_committed, skip_silent=True)
     return {key: answer.offset for key, answer in answers.items() if not answer.error_code}
@@ -95,7 +95,7 @@ async def end_of(brokers: Brokers, leader: BrokerId, key: TopicPartition, when: 
     """Return one end of one partition.
 
     Raises:
-        BrokerRefused: the leader does not tell.
+        BrokerRefused: the leader answers with an error.
         KafkaError: as ``Brokers.send``.
     """
     answers = await list_offsets(brokers, {key: leader}, when, leader_epochs={key: leader_epoch})

@@ -1,8 +1,8 @@
 """The Kafka messages mm2py sends, each in one version that every broker from 3.3 to 4.3 speaks.
 
 Fetch and Produce are missing: they carry record batches and have a codec of their own (``wire.py``), which chooses the
-version per connection. For the rest one fixed version inside the brokers' common range needs no conversion; a broker
-outside it is refused by name and version (``UnsupportedVersion``).
+version per connection. For the other messages one fixed version that all these brokers speak needs no conversion. A
+broker that does not speak it is refused by name and version (``UnsupportedVersion``).
 """
 
 from __future__ import annotations
@@ -180,4 +180,4 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         WriteTxnMarkersRequest: WriteTxnMarkersResponse,
     }
 )
-"""Which reply answers which request; the brokers' port returns exactly these."""
+"""The reply class of each request class; the brokers' port returns exactly these."""

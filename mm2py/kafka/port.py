@@ -1,10 +1,10 @@
 """The port between mm2py and a Kafka cluster: ``send(broker, request)``.
 
-Real clusters (``cluster.py``) and the broker model under ``tests/fakes/`` stand behind the same protocol, so that whole
-flows run under a virtual clock. Requests and replies are kio entities in the one version that ``messages.py`` names for
-each API; an implementation of the port converts to the version that a broker speaks. Two APIs carry
-record batches and have their own types here, because their bytes must not be copied: Fetch and Produce. What is made
-once for every partition in them is a tuple, the cheapest thing Python makes.
+Real clusters (``cluster.py``) and the broker model under ``tests/fakes/`` implement the same protocol, so that tests
+run whole flows under a virtual clock. Requests and replies are kio entities in the one version that ``messages.py``
+names for each API. Fetch and Produce carry record batches whose bytes must not be copied, so they have types of their
+own here, and ``wire.py`` chooses their version for each broker. The types of which each partition needs one are tuples,
+the objects that Python creates fastest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANY_BROKER = BrokerId(-1)
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Under which id batches are written; ``transactional_id`` is None when the target grants none."""
+    """The id and epoch that batches are written under; ``transactional_id`` is None when the target grants none."""
 
     producer_id: int
     epoch: int
@@ -35,7 +35,7 @@ class ProducerIdentity:
 
 
 class PartitionFetch(NamedTuple):
-    """What is wanted of one partition. Offsets in records, sizes in bytes."""
+    """What to read from one partition. Offsets in records, sizes in bytes."""
 
     partition: int
     fetch_offset: int
@@ -53,9 +53,9 @@ class TopicFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """One read of many partitions from one broker: all that are wanted now, in the order of the caller's preference.
+    """One read from one broker: all partitions that are wanted now, in the order of the caller's preference.
 
-    Whether they travel in full or as changes to a fetch session is the connection's business.
+    The connection decides whether to send all of them or only changes to a fetch session.
     """
 
     topics: Sequence[TopicFetch]
@@ -64,9 +64,9 @@ class FetchRequest:
     max_bytes: int
     read_committed: bool
     answer_all: bool = False
-    """The reply is to name every partition, also those of which there is nothing new since the last one."""
+    """The reply must name every partition, also those without news since the last reply."""
     rack: str = ""
-    """Where the reader stands: a leader may name a replica that is nearer, instead of records. Empty: it does not."""
+    """The reader's rack: instead of records, a leader may name a replica that is nearer. Empty: it never does."""
 
 
 class FetchedPartition(NamedTuple):
@@ -80,11 +80,11 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     records: memoryview = _NO_RECORDS
     aborted: Sequence[tuple[int, int]] = ()
-    """(producer id, first offset) of each aborted transaction in reach; only under ``read_committed``."""
+    """(producer id, first offset) of each aborted transaction in the range read; only under ``read_committed``."""
     diverging_epoch: tuple[int, int] | None = None
-    """(epoch, end offset) where the log differs from what was last fetched: the source was truncated."""
+    """(epoch, end offset) from which the log differs from the records last fetched: the source was truncated."""
     preferred_replica: int = -1
-    """The broker from which this reader should read it instead; -1: none."""
+    """The broker from which this reader should read the partition instead; -1: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class ProduceRequest:
     topics: Sequence[TopicProduce]
     timeout_ms: int
     transactional_id: str | None = None
-    """If the batches are part of a transaction. What a worker copies never is."""
+    """Set if the batches are part of a transaction. Batches that a worker copies never are."""
 
 
 class ProducedPartition(NamedTuple):
@@ -169,18 +169,18 @@ class Brokers(Protocol):
         ...
 
     def round_trip_s(self, broker: BrokerId) -> float | None:
-        """Return how long the first answer on a connection to a broker took, the shortest of all; None before one."""
+        """Return how long the first answer on a connection to a broker took, at the shortest; None before the first."""
         ...
 
     def close_channel(self, broker: BrokerId, channel: str) -> None:
-        """Close a connection that is not wanted any more. The next request of the channel opens another one."""
+        """Close a connection that is not needed any more. The next request of the channel opens another one."""
         ...
 
 
 async def ask(
     brokers: Brokers, broker: BrokerId, request: Payload, reply_type: type[ReplyT], *, channel: str = "control"
 ) -> ReplyT:
-    """Send a request and return its reply as the class that it has. Raises: as ``Brokers.send``."""
+    """Send a request and return its reply, checked to be a ``reply_type``. Raises: as ``Brokers.send``."""
     reply = await brokers.send(broker, request, channel=channel)
     if not isinstance(reply, reply_type):
         raise TypeError(f"{type(reply).__name__} came in answer to {type(request).__name__}")

@@ -5,14 +5,15 @@ after ``producer.id.expiration.ms`` (docs/broker-facts.md#h4). The worker wakes,
 stored. Another story: a worker cannot reach the control log any more, but it reaches the partitions that it copies. The
 group evicts it and gives its partitions to another worker.
 
-So two limits count from the last heartbeat that was acknowledged, on a clock that goes on while the machine sleeps:
+So two limits count from the last heartbeat that was acknowledged, on a clock that also runs while the machine sleeps:
 
-* After one session time-out requests wait. The next acknowledged heartbeat lets them go on.
+* After one session time-out requests wait. The next acknowledged heartbeat lets them continue.
 * After a quarter of the producer expiry the incarnation ends. Nothing is sent under its ids any more.
 
-A fence is what safety rests on while the target remembers it. The first limit keeps an evicted worker from being fenced
-in the middle of a batch, the second one ends it before its fence can be forgotten. Connect's workers stop nothing when
-they lose their coordinator. Only the control log is written without a gate: its heartbeats open the others.
+Safety rests on the fence while the target remembers the fence. The first limit keeps an evicted worker from being
+fenced in the middle of a batch. The second one ends the worker's incarnation before its fence can be forgotten.
+Connect's workers stop nothing when they lose their coordinator. Only the control log is written without a gate: its
+heartbeats open the gates of all other requests.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, Produc
 DEFAULT_PRODUCER_EXPIRY_MS: Final = 86_400_000
 """Kafka's default of ``producer.id.expiration.ms``."""
 LIMIT_LEAST_S: Final = 10.0
-"""A pause shorter than this is a busy machine."""
+"""The second limit is at least this long: a shorter pause may just be a busy machine."""
 READS: Final = (
     ApiVersionsRequest,
     DescribeAclsRequest,
@@ -63,7 +64,7 @@ READS: Final = (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
-"""Requests that change nothing. Every other request waits at the gate, also one that is added later."""
+"""Requests that change nothing. All other requests wait at the gate, also those that are added to mm2py later."""
 
 
 class IncarnationEnded(KafkaError):
@@ -77,7 +78,7 @@ class IncarnationEnded(KafkaError):
 
 
 class Gate:
-    """Says whether one incarnation may change the target. Without a group every answer of the target opens it."""
+    """Decides whether one incarnation may change the target. Without a group every answer of the target renews it."""
 
     def __init__(
         self,
@@ -87,12 +88,12 @@ class Gate:
         session_timeout_s: float | None = None,
         on_wait: Callable[[], None] = lambda: None,
     ) -> None:
-        """Make one.
+        """Make a gate.
 
         Args:
-            producer_expiry_ms: the target's ``producer.id.expiration.ms``: it remembers a fence for so long.
-            session_timeout_s: of the member whose heartbeats open the gate; closed until the first one. None: there is
-                no group, and the gate is open from the start.
+            producer_expiry_ms: the target's ``producer.id.expiration.ms``: how long it remembers a fence.
+            session_timeout_s: of the member whose heartbeats open the gate, which is closed until the first one. None:
+                there is no group, and the gate is open from the start.
             on_wait: is called when a request begins to wait.
         """
         self._clock = clock
@@ -105,8 +106,8 @@ class Gate:
         self._ended = ""
         self.is_exempt = False
         """This member is alone in its group and can be fenced, so it need not wait for heartbeats. The story: one of
-        three brokers dies, and for nine seconds the control log takes nothing. No other member could declare a lone
-        worker's session expired. A worker that joins writes to the same log, and fences it first."""
+        three brokers dies, and for nine seconds the control log accepts no records. No other member could declare a
+        lone worker's session expired. A worker that joins writes to the same log, and fences the lone worker first."""
         self.waits = 0
         """How many requests wait."""
 
@@ -129,9 +130,9 @@ class Gate:
         return self._session_timeout_s is None or self._age_s() < self._session_timeout_s
 
     def renew(self, sent_at_s: float) -> None:
-        """A heartbeat sent at ``sent_at_s`` (``Clock.boottime``) was acknowledged.
+        """Note that a heartbeat sent at ``sent_at_s`` (``Clock.boottime``) was acknowledged.
 
-        Its sending counts and not its answer: it was appended at some time in between.
+        The limits count from its sending, not from its answer: it was appended at some time in between.
 
         Raises:
             IncarnationEnded: it comes too late.
@@ -147,7 +148,7 @@ class Gate:
         """Return if the gate is open, or may open again.
 
         Raises:
-            IncarnationEnded: it never will.
+            IncarnationEnded: the gate is closed for good.
         """
         if not self._ended and self._age_s() > self._limit_s:
             what = "heartbeat" if self.has_group else "request"
@@ -162,10 +163,10 @@ class Gate:
             self._renewed.set()
 
     async def passed(self) -> None:
-        """Return when the gate is open. Cancelling costs nothing.
+        """Wait until the gate is open. Cancelling costs nothing.
 
         Raises:
-            IncarnationEnded: it never will be.
+            IncarnationEnded: the gate is closed for good.
         """
         self.check()
         while not self.is_open:
@@ -184,7 +185,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class GatedBrokers:
-    """A target's ``Brokers`` behind a gate; ``gate_of`` returns the one that counts at the time of a request."""
+    """A target's ``Brokers`` with a gate before them; ``gate_of`` returns the gate that applies to a request now."""
 
     brokers: Brokers
     gate_of: Callable[[], Gate]
@@ -203,7 +204,7 @@ class GatedBrokers:
         """See ``Brokers.send``. A request that changes the target waits at the gate; cancelled there, it was not sent.
 
         Raises:
-            IncarnationEnded: nothing was sent, and nothing will be.
+            IncarnationEnded: the request was not sent, and no later one will be.
         """
         gate = self.gate_of()
         if not isinstance(request, READS):
@@ -224,6 +225,6 @@ class GatedBrokers:
 
 
 def gated_alone(brokers: Brokers, clock: Clock) -> GatedBrokers:
-    """Return a target's brokers behind a gate of their own: for a command, which is in no group."""
+    """Return a target's brokers with a gate of their own, for a command, which is in no group."""
     gate = Gate(clock, producer_expiry_ms=DEFAULT_PRODUCER_EXPIRY_MS)
     return GatedBrokers(brokers, lambda: gate, clock)

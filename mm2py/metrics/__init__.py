@@ -1,1 +1,1 @@
-"""What a worker measures of itself, and how it hands that over to the process that serves ``/metrics``."""
+"""What a worker measures of itself, and the form in which the process that serves ``/metrics`` gets the numbers."""

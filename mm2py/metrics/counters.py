@@ -1,4 +1,4 @@
-"""What is counted in one worker beside its partitions: gaps, stalled partitions, the delay of its event loop."""
+"""What one worker counts apart from its partitions' records: gaps, stalled partitions, delay of its event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.loop_delay_s = Window()
-        """How late the event loop ran what was due, in seconds. Empty while nothing measures it."""
+        """How late the event loop ran callbacks that were due, in seconds. Empty while nothing measures it."""
         self._gaps: Counter[tuple[Flow, str, str]] = Counter()
         self._stalled: dict[Flow, int] = {}
 
@@ -21,11 +21,11 @@ class Metrics:
         self._gaps[flow, topic, kind] += 1
 
     def set_stalled(self, flow: Flow, partitions: int) -> None:
-        """Take in of how many partitions records wait, and none was acknowledged for ``stall.timeout.ms``."""
+        """Set the number of partitions in which records wait and none was acknowledged for ``stall.timeout.ms``."""
         self._stalled[flow] = partitions
 
     def gaps(self, flow: Flow, topic: str, kind: str) -> int:
-        """Return how many gaps of a kind were met in a topic, one for each partition."""
+        """Return how many gaps of a kind were found in a topic, counted for each partition."""
         return self._gaps[flow, topic, kind]
 
     def all_gaps(self) -> tuple[tuple[str, str, str, int], ...]:

@@ -1,10 +1,10 @@
-"""Measured values of the last half to whole minute: last, average, lowest, highest, and rates. Pure.
+"""Measured values of the last 30 to 60 seconds: last, average, lowest, highest, and rates. Pure.
 
-A sample collects for 30 seconds, from its first value on. Two samples count, until each is a minute old. Without any
-there is no value: MirrorMaker 2 shows NaN.
+A sample collects values for 30 seconds, from its first value on. The last two samples count, until each is a minute
+old. Without a sample the value is NaN, as in MirrorMaker 2.
 
-A worker adds to a window with each acknowledged batch, so that has to be cheap. What the samples mean is worked out
-only when a page is asked for, in another process: a ``WindowState`` is what crosses over.
+A worker adds to a window with each acknowledged batch, so adding must be cheap. Averages and rates are computed only
+when a page is requested, in another process, which gets a ``WindowState``.
 
 Counterpart: the sampled statistics of Kafka's metrics (``metrics.num.samples`` = 2, ``metrics.sample.window.ms`` = 30
 s), in which MirrorMaker 2 keeps record age and latencies.
@@ -27,14 +27,14 @@ class Sample(NamedTuple):
 
     begun_s: float
     weight: int
-    """How many values they are."""
+    """How many values the sample has."""
     total: float
     low: float
     high: float
 
 
 class WindowState(NamedTuple):
-    """A window at one moment. ``weight`` and ``total`` are of all values since the beginning."""
+    """A window at one moment. ``weight`` and ``total`` are of all values since the window was made."""
 
     last: float
     weight: int
@@ -43,7 +43,7 @@ class WindowState(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """What is shown of a window; NaN where there is no value."""
+    """The numbers that are shown for a window; NaN where there is no value."""
 
     last: float = math.nan
     avg: float = math.nan
@@ -52,7 +52,7 @@ class Stats(NamedTuple):
 
 
 class Window:
-    """Single values."""
+    """A window of single values."""
 
     __slots__ = ("_all", "_last", "_now", "_previous", "_sum")
 
@@ -64,7 +64,7 @@ class Window:
         self._now: Sample | None = None
 
     def add(self, value: float, now_s: float) -> None:
-        """Take in a value. ``now_s`` is monotonic time."""
+        """Add a value. ``now_s`` is monotonic time."""
         now = self._now
         if now is None or now_s - now.begun_s >= SAMPLE_S:
             self._previous, now = now, Sample(now_s, 0, 0.0, math.inf, -math.inf)
@@ -84,13 +84,13 @@ class Window:
         return tuple(tuple(one) for one in (self._previous, self._now) if one is not None)
 
     def state(self) -> WindowState:
-        """Return what it holds, in plain values."""
+        """Return the state of the window, in plain values."""
         samples = tuple(one for one in (self._previous, self._now) if one is not None)
         return WindowState(self._last, self._all, self._sum, samples)
 
 
 def stats(last: float, samples: Iterable[Sample], now_s: float) -> Stats:
-    """Return what samples say. The last value stays, however old it is; the others are of samples that still count."""
+    """Return the numbers for samples. The last value stays, however old; the others use samples that still count."""
     counted = [one for one in samples if one.weight and now_s - one.begun_s < KEPT_S]
     if not counted:
         return Stats(last)
@@ -99,7 +99,7 @@ def stats(last: float, samples: Iterable[Sample], now_s: float) -> Stats:
 
 
 class CopySample(NamedTuple):
-    """What was acknowledged of one partition in up to 30 seconds. Times are in ms, and weighted by records."""
+    """Acknowledged records of one partition in up to 30 seconds. Times are in ms, and weighted by records."""
 
     begun_s: float
     records: int
@@ -125,7 +125,8 @@ class CopySample(NamedTuple):
 class CopyMeter:
     """How old the batches of one partition were: when they were fetched (age), and when acknowledged (latency).
 
-    A batch passes unread, so the timestamp is the newest in its header, and its records count alike.
+    A worker does not decode a batch that it passes. So the newest timestamp, from the header, counts for all its
+    records.
     """
 
     __slots__ = (
@@ -148,20 +149,20 @@ class CopyMeter:
         self.latency_ms = self.age_ms = math.nan
         """Of the batch that was acknowledged last."""
         self.previous: tuple[float, ...] = ()
-        """The sample before the present one: the fields of a ``CopySample``, not named; empty if there is none."""
+        """The sample before the present one: the fields of a ``CopySample`` as a tuple; empty if there is none."""
         self.all_timed = 0
-        """Records with a timestamp before the present sample; likewise the sums over these records."""
+        """Records with a timestamp in all samples before the present one. The two sums below are over them."""
         self.all_age_ms = self.all_held_ms = 0.0
         self._begin(-math.inf)
 
     def add(
         self, max_timestamp_ms: int, record_count: int, size: int, *, read_at_s: float, now_s: float, now_ms: int
     ) -> None:
-        """Take in a batch that was acknowledged at ``now_ms`` by this machine's clock. This is called for each batch.
+        """Add a batch that was acknowledged at ``now_ms`` by this machine's clock. This is called for each batch.
 
         Args:
             size: in bytes, as it was sent.
-            read_at_s: when it was fetched, in monotonic time as ``now_s``.
+            read_at_s: when it was fetched, in monotonic time like ``now_s``.
         """
         if now_s - self.begun_s >= SAMPLE_S:
             self._end()
@@ -217,7 +218,7 @@ def rate(amounts: Iterable[tuple[float, float]], now_s: float) -> float:
     """Return an amount a second.
 
     Args:
-        amounts: of samples, each (when it began, amount).
+        amounts: for each sample (when it began, amount).
     Source: Rate.measure, Apache Kafka, clients: by the time since the oldest sample began, at least 30 s.
     """
     counted = [one for one in amounts if now_s - one[0] < KEPT_S]

@@ -1,10 +1,10 @@
-"""What a worker tells the process that serves ``/metrics``: numbers as they are, and the names they belong to. Pure.
+"""What a worker sends to the process that serves ``/metrics``: raw numbers, and the names they belong to. Pure.
 
-The worker's event loop copies records, so it does no more than read attributes into tuples. What they mean (lag, rates,
-sums, labels) is worked out on the other side. Both are of the same release, so there is no format to keep.
+The worker's event loop copies records, so for metrics it only reads attributes into tuples. The serving process
+computes lag, rates, sums and labels. Both processes run the same release, so the format may change at any time.
 
-A snapshot crosses in parts, of at most ``ROWS_A_PART`` rows: between two of them the event loop copies on. The first
-part is a ``WorkerSnapshot`` without its connectors; ``assembled`` puts the others in.
+A snapshot is sent in parts of at most ``ROWS_A_PART`` rows, so that the event loop can copy between two parts. The
+first part is a ``WorkerSnapshot`` without flows, checkpoints and paths; ``assembled`` adds these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mm2py.metrics.windows import CopySample, Sample, WindowState
 from mm2py.records.link_use import LinkUse
 
 PlainRow = tuple[object, ...]
-"""A row as it crosses: without its class, which would take longer than all the rest."""
+"""A row as it is sent: without its class, because pickling the class would take longer than all the rest."""
 ROWS_A_PART: Final = 250
 """Reading and pickling this many rows takes about a millisecond."""
 DEPARTED, PARTITIONS, CHECKPOINT_ROWS = "departed", "partitions", "rows"
@@ -46,27 +46,27 @@ class PartitionRow(NamedTuple):
     fetch_offset: int
     """The next source offset to be read."""
     end_offset: int | None
-    """The end of the source log as far as it may be read; None if it is not known as of the last seconds."""
+    """The end of the source log as far as it may be read; None if no answer of the last seconds contained it."""
     was_read: bool
-    """At least once, since this worker began to copy it."""
+    """True if it was read at least once since this worker began to copy it."""
     state: str
     """The class of the copier's state: ``Copying``, ``Waiting``, ..."""
     is_stalled: bool
     copy_mode: str
     """How its batches travel now, with the reason, in words."""
     ledger_waiting: int
-    """Stretches of acknowledged records that the ledger has not taken up yet."""
+    """Stretches of acknowledged records that the ledger does not contain yet."""
     latency_ms: float
-    """This and what follows: see ``CopyMeter``."""
+    """For this field and all that follow see ``CopyMeter``."""
     age_ms: float
     previous_sample: tuple[float, ...]
     """A ``CopySample``, or empty."""
     earlier_timed: int
-    """Records with a timestamp before the present sample; likewise the sums."""
+    """Records with a timestamp in all samples before the present one; likewise the sums."""
     earlier_age_ms: float
     earlier_held_ms: float
     begun_s: float
-    """Of the present sample, as all that follows."""
+    """Of the present sample, like all fields that follow."""
     sample_records: int
     sample_bytes: int
     sample_timed: int
@@ -88,8 +88,8 @@ class PartitionRow(NamedTuple):
 
 
 class DepartedRow(NamedTuple):
-    """The partitions of a topic that are not copied here any more: other workers have them. Without their counts, the
-    counters of the topic would go back."""
+    """Counts of a topic's partitions that this worker copied once and other workers copy now. Without these counts the
+    counters of the topic would decrease."""
 
     source_topic: str
     records: int
@@ -97,7 +97,7 @@ class DepartedRow(NamedTuple):
     rebuilt: dict[str, int] | None
     dropped: dict[str, int] | None
     timed: int
-    """Records with a timestamp, and the two sums over them."""
+    """Records with a timestamp; ``age_ms`` and ``held_ms`` are the sums over them."""
     age_ms: float
     held_ms: float
 
@@ -114,19 +114,19 @@ class FlowSnapshot:
     positions_unstored_s: float
     refused_topics: int = 0
     held_topics: int = 0
-    """They wait for a backfill."""
+    """Topics that wait for a backfill."""
     not_copied: tuple[tuple[str, int, int], ...] = ()
-    """What this worker does not copy: by reason, how many topics as a whole, and how many partitions."""
+    """What this worker does not copy: (reason, number of whole topics, number of partitions)."""
     position_writes_ms: WindowState | None = None
     """How long storing positions took."""
     read_bytes: int = 0
     sent_bytes: int = 0
     ledger_chunks: int = 0
-    """Written to the ledger topic since the start; one that grows is written again, and counted again."""
+    """Written to the ledger topic since the start; a chunk that grows is written again, and counted again."""
     ledger_entries: int = 0
     """In these chunks."""
     link: LinkUse | None = None
-    """None: one connection to each broker carries all."""
+    """None: all reads use one connection to each broker."""
     from_followers: int = 0
     """Partitions that are read from a nearer follower, see ``client.rack``."""
     departed: tuple[PlainRow, ...] = ()
@@ -176,7 +176,7 @@ class PathSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some more rows of the connector whose snapshot came last."""
+    """Further rows of the connector whose snapshot came last."""
 
     field: str
     """Which: ``DEPARTED``, ``PARTITIONS`` or ``CHECKPOINT_ROWS``."""
@@ -244,7 +244,7 @@ class WorkerSnapshot:
     name: str
     version: str
     now_s: float
-    """Monotonic time, as in all windows."""
+    """Monotonic time, like in all windows."""
     now_ms: int
     """The machine's clock."""
     process: ProcessSnapshot
@@ -261,13 +261,13 @@ SnapshotPart = WorkerSnapshot | ConnectorPart
 
 
 def in_parts(field: str, rows: Sequence[PlainRow]) -> Iterator[Rows]:
-    """Yield rows that are there already, in parts."""
+    """Yield rows in parts."""
     for at in range(0, len(rows), ROWS_A_PART):
         yield Rows(field, tuple(rows[at : at + ROWS_A_PART]))
 
 
 def assembled(parts: Iterable[SnapshotPart]) -> WorkerSnapshot:
-    """Return the snapshot whose parts these are, in their order. Raises: ValueError, its first part is not there."""
+    """Return the snapshot that these parts make, in their order. Raises: ValueError, the first part is missing."""
     worker: WorkerSnapshot | None = None
     connectors: list[tuple[FlowSnapshot | CheckpointSnapshot | PathSnapshot, dict[str, list[PlainRow]]]] = []
     for part in parts:

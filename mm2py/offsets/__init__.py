@@ -1,1 +1,1 @@
-"""Offsets of groups on the other cluster: what was stored, which pairs are kept, where a group goes on. Pure."""
+"""Offsets of groups on the other cluster: what was stored, which pairs are kept, where a group continues. Pure."""

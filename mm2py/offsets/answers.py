@@ -1,4 +1,4 @@
-"""What a ledger answers when it is asked for an offset: where to go on in the other log, and why there. Pure."""
+"""What a ledger answers when it is asked for an offset: where to continue in the other log, and why there. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class AnswerKind(Enum):
-    """What an offset is. ``Answer.offset`` is where to go on in the other log."""
+    """What an offset is. The last sentence of each kind says where to continue in the other log (``Answer.offset``)."""
 
     COPIED = "copied"
     """A record and its copy."""
@@ -22,9 +22,9 @@ class AnswerKind(Enum):
     TRIMMED = "trimmed"
     """As COUNTED; the target deleted the copies before their offsets were noted."""
     END = "end"
-    """Behind the last copied record, and so is the answer."""
+    """After the last copied record. The offset after the last record on the other side."""
     NOT_YET = "not yet"
-    """Behind what the ledger knows. No answer."""
+    """After all that the ledger knows. No answer, but ``PartitionLedger.reverse`` gives the source offset after it."""
     EXPIRED = "expired"
     """Before all that the ledger knows, and nothing before it is left or was copied. The first copied record."""
     BEFORE_LEDGER = "before the ledger"
@@ -36,13 +36,13 @@ class AnswerKind(Enum):
 
 
 class Answer(NamedTuple):
-    """Where to go on in the other log."""
+    """Where to continue in the other log."""
 
     kind: AnswerKind
     offset: int | None
-    """None: the ledger cannot say."""
+    """None: the ledger does not know it."""
     is_exact: bool
-    """A reader that goes on at ``offset`` skips no record and reads none again. If False, it may read some again."""
+    """A reader that continues at ``offset`` skips no record and reads none again. If False, it may read some again."""
 
 
 NOT_YET: Final = Answer(AnswerKind.NOT_YET, None, False)

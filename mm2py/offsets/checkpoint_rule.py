@@ -18,7 +18,7 @@ def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int], *, is_exa
 
     Args:
         last: upstream and downstream offset of the checkpoint that was emitted last, None if there is none.
-        new: the same of the one that could be emitted now.
+        new: the same for the checkpoint that could be emitted now.
         is_exact: the new translation is exact. The story of a lower one: the remote topic lost its end, or was deleted,
             and was copied again. By MM2's rule the group would keep its old checkpoint, and skip records.
     Source: MirrorCheckpointTask.checkpointIsMoreRecent, Apache Kafka, connect/mirror.
@@ -30,7 +30,7 @@ def is_more_recent(last: tuple[int, int] | None, new: tuple[int, int], *, is_exa
 
 
 def remote_topic_of(topic: TopicName, policy: ReplicationPolicy, flow: Flow) -> TopicName:
-    """Return the topic of the target cluster in which a group goes on that read ``topic`` on the source cluster.
+    """Return the topic of the target cluster in which a group continues that read ``topic`` on the source cluster.
 
     It is the remote topic. If the flow's target is where ``topic`` was copied from, it is the original topic there:
     a group that read ``B.orders`` on A reads ``orders`` on B.
@@ -42,7 +42,7 @@ def remote_topic_of(topic: TopicName, policy: ReplicationPolicy, flow: Flow) -> 
 
 
 def upstream_topic_of(remote: TopicName, policy: ReplicationPolicy, flow: Flow) -> TopicName | None:
-    """Return the topic of the source cluster of which ``remote_topic_of`` makes ``remote``; None: there is none."""
+    """Return the topic of the source cluster for which ``remote_topic_of`` returns ``remote``; None: there is none."""
     own = policy.upstream_topic(remote) if policy.topic_source(remote) == flow.source else None
     for topic in (own, policy.format_remote_topic(flow.target, remote)):
         if topic is not None and remote_topic_of(topic, policy, flow) == remote:

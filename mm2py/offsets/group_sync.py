@@ -1,8 +1,8 @@
 """What is committed on the target for a group that reads the source. Pure.
 
-A group that has members on the target is never moved, and no group is moved back, as with MirrorMaker 2. Beyond that
-every commit lies within the remote partition. A group that was set back on the source can be followed, if the target
-still has what mm2py has committed there.
+As in MirrorMaker 2, a group that has members on the target is never moved, and no group is moved back. In addition,
+every commit is within the remote partition, and a group that was set back on the source can be followed, if the target
+still has the offset that mm2py has committed there.
 
 Counterpart: MirrorCheckpointTask.syncGroupOffset of Apache Kafka's Connect, mirror.
 """
@@ -23,7 +23,7 @@ CONSUMERS: Final = frozenset({"", "consumer"})
 
 @dataclass(frozen=True, slots=True)
 class PartitionOnTarget:
-    """What is known of one remote partition and one group. Offsets are those of the target."""
+    """What is known about one remote partition and one group. Offsets are those of the target."""
 
     wanted: int
     """Where the group may continue, by its checkpoint."""

@@ -1,11 +1,11 @@
-"""The ledger of one source partition: which target offset each of its records has, and the other way round. Pure.
+"""The ledger of one source partition: the target offset of each record, and the source offset of each copy. Pure.
 
-A ledger holds every run, so it is exact for a group that lags, and for compacted and transactional topics. Between two
-runs there is nothing to copy: markers, records of aborted transactions, records that were compacted away. On the
-target there are our own markers and records of foreign writers.
+A ledger contains every run, so it is exact for a group that lags, and for compacted and transactional topics. Between
+two runs the source has nothing to copy: markers, records of aborted transactions, records that were compacted away. The
+target has our own markers there, and records of foreign writers.
 
 In memory entries are bytes (``run_codec.py``) in blocks of ``BLOCK_ENTRIES``; an index has the offsets where each block
-begins. Only the last entry is an object, because the next run may continue it: a plain topic has no other.
+begins. Only the last entry is an object, because the next run may continue it. A plain topic has no other entry.
 
 Counterpart: what MM2 estimates from 64 offset syncs a partition (``sync_store.py``).
 """
@@ -46,7 +46,7 @@ _KINDS: Final = {
 
 
 class EntryOutOfOrder(Mm2Error):
-    """An entry contradicts what the ledger holds. It is not taken in, and the ledger stays as it was."""
+    """An entry contradicts the ledger. It is not added, and the ledger does not change."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -71,14 +71,14 @@ class Ledger:
         """Make an empty ledger.
 
         Args:
-            source_start: the source offset where copying stood when it began to be kept; as ``target_start``.
+            source_start: the source offset that copying had reached when the ledger began; likewise ``target_start``.
             is_whole: copying began there too, so there is no copied record before it.
         """
         self.source_start = source_start
         self.target_start = target_start
         self.is_whole = is_whole
         self.source_end = source_start
-        """The source offset behind the last entry, as ``target_end``."""
+        """The source offset after the last entry; likewise ``target_end``."""
         self.target_end = target_start
         self.copied_to = source_start
         """The source offset up to which the ledger is complete: no record before it will be copied any more."""
@@ -86,15 +86,15 @@ class Ledger:
         self._open = bytearray()
         self._open_entries = 0
         self._source_starts = array("q")
-        """Where each block begins, the open one included; as ``_target_starts``."""
+        """Where each block begins, the open one included; likewise ``_target_starts``."""
         self._target_starts = array("q")
         self._last: Entry | None = None
         self._coded_source = source_start
-        """The source offset behind the entry before ``_last``, as ``_coded_target``."""
+        """The source offset after the entry before ``_last``; likewise ``_coded_target``."""
         self._coded_target = target_start
 
     def append(self, entry: Entry) -> None:
-        """Take in what was stored next. It becomes part of the last entry if it continues it.
+        """Add the entry that was stored next. It becomes part of the last entry if it continues that entry.
 
         Raises:
             EntryOutOfOrder: it begins before ``copied_to`` or ``target_end``, or is empty.
@@ -123,16 +123,16 @@ class Ledger:
         self.target_end = entry.target_end
 
     def append_encoded(self, source_offset: int, target_offset: int, data: bytes, copied_to: int) -> None:
-        """Take in entries as the bytes that they are written as, then ``advance``. They do not join the last entry.
+        """Add encoded entries, then ``advance``. They are not joined with the last entry.
 
-        The chunks of a long ledger come so, in a tenth of the time that ``append`` would take.
+        The chunks of a long ledger are added like this, in a tenth of the time that ``append`` would take.
 
         Args:
-            source_offset: the offset that the first entry's gap counts from, as ``target_offset``.
+            source_offset: the offset that the first entry's gap counts from; likewise ``target_offset``.
             data: at least one entry.
         Raises:
             EntryOutOfOrder: it begins before ``copied_to`` or ``target_end``.
-            CorruptRuns: somewhere the data is no entry, or it ends behind ``copied_to``.
+            CorruptRuns: a part of the data is no entry, or it ends after ``copied_to``.
         """
         if source_offset < self.copied_to or target_offset < self.target_end:
             raise EntryOutOfOrder(f"entries from {source_offset} and {target_offset} on begin before it ends")
@@ -151,19 +151,19 @@ class Ledger:
         self.source_end, self.target_end, self.copied_to = last.source_end, last.target_end, copied_to
 
     def catch_up(self, entries: Iterable[Entry]) -> None:
-        """Take in what is new of entries that may repeat the end of the ledger.
+        """Add what is new among entries that may repeat the end of the ledger.
 
         A chunk of the ledger topic is written again when it has grown, and after a crash the tail of the target is read
-        again. Of what is known already only the last run is compared.
+        again. Of the entries that are known already only the last run is compared.
 
-        The story: a target loses the last records that it has acknowledged. The next owner copies them again, behind
+        The story: a target loses the last records that it has acknowledged. The next owner copies them again, after
         the marker of its fence, and writes the same source offsets again, each with a target offset one higher.
 
         Another story: the target refuses a record, which is noted as quarantined. Its owner dies before it stores the
-        position. The next owner may copy the record, as the limit was raised: the run counts, and not the hole.
+        position. The next owner may copy the record, because the limit was raised: the run counts, not the hole.
 
         Raises:
-            EntryOutOfOrder: as ``append``; or an entry begins in what is known, ends behind it, and does not continue
+            EntryOutOfOrder: as ``append``; or an entry begins in the known part, ends after it, and does not continue
                 the last entry; or the last known run has other target offsets.
         """
         known: Run | None = None
@@ -184,11 +184,11 @@ class Ledger:
             self._compare(known)
 
     def advance(self, copied_to: int) -> None:
-        """Note that no record before a source offset will be copied any more. A lower one than before is no news."""
+        """Note that no record before a source offset will be copied any more. A lower one than before has no effect."""
         self.copied_to = max(self.copied_to, copied_to)
 
     def forward(self, source_offset: int) -> Answer:
-        """Return where a group goes on in the remote partition whose committed offset is ``source_offset``."""
+        """Return where a group with the committed offset ``source_offset`` continues in the remote partition."""
         if source_offset > self.copied_to:
             return NOT_YET
         if source_offset < self.source_start:
@@ -205,7 +205,7 @@ class Ledger:
         return self._first_copy(kind, entry, entries, TARGET)
 
     def reverse(self, target_offset: int) -> Answer:
-        """Return where a group goes on in the source partition whose committed offset is ``target_offset``."""
+        """Return where a group with the committed offset ``target_offset`` continues in the source partition."""
         if target_offset > self.target_end:
             return NOT_YET
         if target_offset < self.target_start:
@@ -222,10 +222,10 @@ class Ledger:
         return self._first_copy(kind, entry, entries, SOURCE)
 
     def entries(self, side: int = SOURCE, behind: int = -1) -> Iterator[Entry]:
-        """Yield the entries that end behind an offset, by default all, ascending.
+        """Yield the entries that end after an offset, by default all, ascending.
 
         Args:
-            side: ``SOURCE`` or ``TARGET``, which side ``behind`` is of.
+            side: ``SOURCE`` or ``TARGET``, the side of the offset ``behind``.
         """
         last = self._last
         if last is None:
@@ -247,7 +247,7 @@ class Ledger:
         """Forget the records that both logs have deleted. A hole is forgotten as a whole.
 
         Args:
-            source_log_start: the first offset that the source partition still has, as ``target_log_start``.
+            source_log_start: the first offset that the source partition still has; likewise ``target_log_start``.
         """
         if source_log_start < self.source_start or target_log_start < self.target_start:
             return
@@ -255,7 +255,7 @@ class Ledger:
         full = min(
             bisect_right(self._source_starts, source_log_start), bisect_right(self._target_starts, target_log_start)
         )
-        if full > 1:  # what stands before a block that begins below both log starts
+        if full > 1:  # everything before a block that begins below both log starts
             self._drop(full - 1)
         while self._source_starts:
             kept = _kept(self._entries_of(0), source_log_start, target_log_start)
@@ -274,7 +274,7 @@ class Ledger:
     def forget_before(self, source_offset: int) -> None:
         """Forget whole blocks of entries before an offset, whether the logs have deleted their records or not.
 
-        Asked for those, the ledger answers ``BEFORE_LEDGER``.
+        For these offsets the ledger then answers ``BEFORE_LEDGER``.
         """
         blocks = bisect_right(self._source_starts, source_offset) - 1
         if blocks > 0:
@@ -283,7 +283,7 @@ class Ledger:
             self.is_whole = False
 
     def __sizeof__(self) -> int:
-        """Return the bytes in memory, of all that belongs to it."""
+        """Return the bytes in memory of everything that belongs to it."""
         kept = (self._blocks, self._open, self._source_starts, self._target_starts, *self._blocks)
         return object.__sizeof__(self) + sum(map(sys.getsizeof, kept))
 
@@ -321,7 +321,7 @@ class Ledger:
         del self._target_starts[:blocks]
 
     def _replace_first(self, kept: list[Entry]) -> None:
-        """Write the first block anew."""
+        """Encode the first block again, with these entries."""
         source, target = kept[0][:2]
         self._source_starts[0], self._target_starts[0] = source, target
         data = encode_entries(kept, source, target)
@@ -332,7 +332,7 @@ class Ledger:
             self._open_entries = len(kept)
 
     def _take_back_hole(self, run: Run) -> None:
-        """Cut the hole at the end where a run has copies of its records."""
+        """Cut the hole at the end of the ledger where a run has copies of its records."""
         last = self._last
         if not isinstance(last, Hole) or last.cause.is_copied or run.target_offset < last.target_offset:
             return
@@ -344,7 +344,7 @@ class Ledger:
         self.target_end = self._last.target_end
 
     def _new_part(self, entry: Entry) -> Entry | None:
-        """Return what of an entry is behind the last one; None if nothing is."""
+        """Return the part of an entry that is after the last one; None if nothing is."""
         known, last = self.source_end - entry.source_offset, self._last
         if entry.source_end <= self.source_end:
             return None
@@ -356,7 +356,7 @@ class Ledger:
             if noted < entry.target_count:
                 rest = (entry.source_count - known, entry.target_count - max(noted, 0))
                 return Hole(self.source_end, max(self.target_end, entry.target_offset), *rest, entry.cause)
-        elif entry.target_offset >= self.target_end:  # of what is known to be copied the hole says nothing
+        elif entry.target_offset >= self.target_end:  # the hole says nothing about what is known to be copied
             return entry._replace(source_offset=self.source_end, source_count=entry.source_count - known)
         raise EntryOutOfOrder(f"{entry} does not continue {last}")
 
@@ -388,7 +388,7 @@ def _continues(last: Hole, entry: Hole) -> bool:
 
 
 def _kept(entries: Iterable[Entry], source_log_start: int, target_log_start: int) -> list[Entry]:
-    """Return what of entries is not before both log starts."""
+    """Return the parts of entries that are not before both log starts."""
     kept: list[Entry] = []
     for entry in entries:
         cut = min(source_log_start - entry.source_offset, target_log_start - entry.target_offset)

@@ -17,7 +17,7 @@ from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 from mm2py.records.ledger_record import ChunkKey, LedgerChunk
 
 CHUNK_ENTRIES: Final = 256
-"""A chunk that has this many grows no more: else each write would repeat more than it brings."""
+"""A chunk that has this many grows no more: else each write would repeat more than it adds."""
 ENTRIES_AT_ONCE: Final = 4096
 """At most this many go into one record, some 6 KB."""
 WAITING_MOST: Final = 200_000
@@ -27,7 +27,7 @@ answer for what was copied before."""
 
 @dataclass(frozen=True, slots=True)
 class LedgerOf:
-    """The partition that a ledger is of, and the ids of its two topics."""
+    """The partition to which a ledger belongs, and the ids of its two topics."""
 
     topic: TopicName
     """As the source cluster names it; likewise ``partition``."""
@@ -61,20 +61,20 @@ class OwnLedger:
         """Begin at a position.
 
         Args:
-            number: of the ledger that the position names; of a new one, when it was begun, in epoch milliseconds.
+            number: that of the ledger which the position names; a new ledger's is when it began, in epoch milliseconds.
             start: source and target offset of the position. The target offset may not be known yet.
             is_whole: the ledger is new, and nothing was copied before.
             continues: the ledger was written up to the position.
             run: of the position, see ``StoredPosition.ledger_run``.
             skipped: ranges (first, last) of source offsets up to the position that were skipped since the last copied
-                record. They are noted once more, as the position may have been set behind them by an operator.
+                record. They are noted once more, because an operator may have set the position to a place after them.
         """
         self.number = number
         self._of = of
         self._full: list[LedgerChunk] = []
         """Chunks that are not written yet, and grow no more."""
         self._written: int | None = None
-        """Up to which source offset the ledger was complete at the last write; None: nothing was written."""
+        """The source offset up to which the ledger was complete at the last write; None: nothing was written."""
         source_offset, target_offset = start
         ranges = list(skipped) if continues and target_offset is not None else []
         self._begin(ranges[0][0] if ranges else source_offset, target_offset, is_whole=is_whole)
@@ -88,10 +88,10 @@ class OwnLedger:
                 self._take(Run(run[0], run[1], source_offset - run[0]))
 
     def add(self, entries: Iterable[Entry], now_ms: int) -> None:
-        """Take in what was stored next. What is known already is passed over.
+        """Add the entries that were stored next. Those that are known already are skipped.
 
         The story of an entry before the end: an unclean leader of the target lacks the last records. Those that follow
-        get target offsets that the ledger has given before. A new ledger begins with them.
+        get target offsets that the ledger has given to others before. A new ledger begins with them.
 
         Args:
             now_ms: for the number of a new ledger, in epoch milliseconds.
@@ -100,7 +100,7 @@ class OwnLedger:
             if type(entry) is Run and self._target is not None and len(self._entries) < WAITING_MOST:
                 source, target, count = entry
                 if source > self._source_end and target >= self._target_end:
-                    # As below, in under half the time. In a transactional topic nearly all runs are such.
+                    # As below, in under half the time. In a transactional topic nearly all runs are like this.
                     self._entries.append(entry)
                     self._source_end, self._target_end = source + count, target + count
                     self._copied_to = max(self._copied_to, self._source_end)
@@ -182,7 +182,7 @@ class OwnLedger:
         self._copied_to = max(self._copied_to, self._source_end)
 
     def _fill(self) -> None:
-        """Divide the entries into chunks that grow no more; the next one begins behind them."""
+        """Divide the entries into chunks that grow no more; the next chunk begins after them."""
         entries, self._entries = self._entries, []
         for at in range(0, len(entries), ENTRIES_AT_ONCE):
             piece = entries[at : at + ENTRIES_AT_ONCE]

@@ -1,11 +1,11 @@
-"""All ledgers of one source partition: the newest, and those of before its position was set back. Pure.
+"""All ledgers of one source partition: the newest, and those from before its position was set back. Pure.
 
-An operator, or ``--allow-recopy``, can set a position back. The remote partition then holds records twice, and a ledger
-knows one target offset a record. So a new ledger begins, with the next number; one begins also when the topic was
-recreated on either side. MirrorMaker 2 forgets all syncs of a partition when a sync goes back.
+An operator, or ``--allow-recopy``, can set a position back. The remote partition then has records twice, and a ledger
+knows only one target offset for a record. So a new ledger begins, with the next number. One begins also when the topic
+was recreated on either side. MirrorMaker 2 forgets all syncs of a partition when a sync goes back.
 
-What was copied before the first of them was kept may be in a rebuilt ledger (``rebuilt_ledger.py``). It goes before all
-others, whenever it was written, and never becomes the newest.
+Records that were copied before the first ledger was kept may be in a rebuilt ledger (``rebuilt_ledger.py``). It comes
+before all others, whenever it was written, and never becomes the newest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BEFORE: Final = {AnswerKind.BEFORE_LEDGER, AnswerKind.EXPIRED}
 
 @dataclass(frozen=True, slots=True)
 class NumberedLedger:
-    """A ledger with what tells it from the others of its partition."""
+    """A ledger with what distinguishes it from the others of its partition."""
 
     number: int
     ledger: Ledger
@@ -40,7 +40,7 @@ class NumberedLedger:
     is_rebuilt: bool = False
 
     def is_of(self, source_topic_id: TopicId, target_topic_id: TopicId) -> bool:
-        """Whether its offsets are those of these topics."""
+        """Whether its offsets belong to these topics."""
         return _same(self.source_topic_id, source_topic_id) and _same(self.target_topic_id, target_topic_id)
 
 
@@ -62,11 +62,11 @@ class PartitionLedger:
 
     @property
     def kept(self) -> list[NumberedLedger]:
-        """Those that owners of the partition have written, the newest last."""
+        """The ledgers that owners of the partition have written, the newest last."""
         return self.ledgers[1:] if self.rebuilt is not None else self.ledgers
 
     def is_of(self, source_topic_id: TopicId, target_topic_id: TopicId) -> bool:
-        """Whether the newest ledger is of these topics, not of others that had their names before."""
+        """Whether the newest ledger belongs to these topics, not to others that had their names before."""
         return not self.ledgers or self.ledgers[-1].is_of(source_topic_id, target_topic_id)
 
     def start(
@@ -85,11 +85,11 @@ class PartitionLedger:
         self.ledgers = [*kept, NumberedLedger(number, ledger, source_topic_id, target_topic_id)]
 
     def take(self, chunk: LedgerChunk) -> None:
-        """Take in a chunk of the ledger topic. Chunks come in the order of the topic, and may come again.
+        """Add a chunk of the ledger topic. Chunks come in the order of the topic, and may come again.
 
-        A chunk of an older ledger than the newest is passed over; and of rebuilt ones, of a lower number than the one
-        that is known, or of other topics than the newest ledger's. If a chunk begins behind all that is known, those
-        before it were deleted or lost, and the ledger begins with it.
+        A chunk of an older ledger than the newest is skipped. So is a chunk of a rebuilt ledger that has a lower number
+        than the known one, or belongs to other topics than the newest ledger. If a chunk begins after all that is
+        known, the chunks before it were deleted or lost, and the ledger begins with it.
 
         Raises:
             EntryOutOfOrder: it contradicts an earlier one. The ledger now begins with it.
@@ -110,7 +110,7 @@ class PartitionLedger:
 
         Raises:
             EntryOutOfOrder: as ``take``.
-            MalformedRecord: somewhere its data is no entry. It is not taken in.
+            MalformedRecord: a part of its data is no entry. It is not added.
         """
         last, begin = self.ledgers[-1] if self.ledgers else None, (chunk.key.source_offset, chunk.target_offset)
         if last is not None and last.number == chunk.key.number and chunk.data and not chunk.is_rebuilt:
@@ -122,28 +122,28 @@ class PartitionLedger:
         self.take(chunk.decoded())
 
     def forward(self, source_offset: int) -> Answer:
-        """Return where to go on in the remote partition: see ``Ledger.forward``.
+        """Return where to continue in the remote partition: see ``Ledger.forward``.
 
-        The newest ledger answers, and where it does not reach back, the one before it. The story: a position is set
-        back from 100 to 50 while a group lags at 30. The new ledger begins at 50 and does not know 30, the one before
-        it does. There the group goes on, and reads 50 to 99 again further on, as every reader of this remote partition
+        The newest ledger answers; for offsets before it, the previous one. The story: a position is set back from 100
+        to 50 while a group lags at 30. The new ledger begins at 50 and does not know 30, the previous one does. The
+        group continues where that one says, and reads 50 to 99 again later, as every reader of this remote partition
         does.
         """
         return self._answer(source_offset, is_forward=True)
 
     def reverse(self, target_offset: int) -> Answer:
-        """Return where to go on in the source partition: see ``Ledger.reverse``. All ledgers answer, the newest
+        """Return where to continue in the source partition: see ``Ledger.reverse``. All ledgers answer, the newest
         first."""
         answer = self._answer(target_offset, is_forward=False)
-        if answer == NOT_YET and self.newest is not None:  # a fence's marker, or a foreign record, is behind the copies
+        if answer == NOT_YET and self.newest is not None:  # a fence's marker, or a foreign record, is after the copies
             return Answer(AnswerKind.NOT_YET, self.newest.source_end, False)
         return answer
 
     def without_copy(self) -> Iterator[tuple[int, int]]:
-        """Yield the stretches, first and end, of target offsets before the last copy that hold none, ascending.
+        """Yield the stretches (first, end) of target offsets before the last copy that have no copies, ascending.
 
-        Markers stand there, or records of foreign writers. Where only the number of copies is known, the others count
-        as the first.
+        There are markers, or records of foreign writers. Where only the number of copies is known, the offsets without
+        a copy count as the first ones.
         """
         end, copied_to = -1, -1
         for one in self.ledgers:
@@ -166,14 +166,14 @@ class PartitionLedger:
         self.ledgers = [one for one in self.ledgers[:-1] if any(True for _ in one.ledger.entries())] + newest
 
     def forget_before(self, number: int, source_offset: int) -> None:
-        """Forget the ledgers before one, and what that has before an offset: see ``Ledger.forget_before``."""
+        """Forget the ledgers before a number, and in that one entries before an offset: ``Ledger.forget_before``."""
         at = next((at for at, one in enumerate(self.ledgers) if one.number == number), 0)
         del self.ledgers[:at]
         if self.ledgers and self.ledgers[0].number == number:
             self.ledgers[0].ledger.forget_before(source_offset)
 
     def __sizeof__(self) -> int:
-        """Return the bytes in memory, of all that belongs to it."""
+        """Return the bytes in memory of everything that belongs to it."""
         ledgers = sum(sys.getsizeof(one) + sys.getsizeof(one.ledger) for one in self.ledgers)
         return object.__sizeof__(self) + sys.getsizeof(self.ledgers) + ledgers
 
@@ -188,7 +188,7 @@ class PartitionLedger:
             self._continue(0, chunk)
 
     def _continue(self, at: int, chunk: LedgerChunk) -> None:
-        """Take in a chunk of the ledger at a place of ``ledgers``. Raises: EntryOutOfOrder."""
+        """Add a chunk to the ledger at an index of ``ledgers``. Raises: EntryOutOfOrder."""
         one = self.ledgers[at]
         if chunk.key.source_offset > one.ledger.copied_to:
             self.ledgers[at] = replace(one, ledger=_ledger_from(chunk))
@@ -211,7 +211,7 @@ class PartitionLedger:
                     return _first_of(newer, answer, is_forward=is_forward)
                 return unknown if answer.offset is None else answer
             if one.is_rebuilt and answer.kind is AnswerKind.NOT_YET:
-                return unknown  # it does not grow, and its end may be missing still
+                return unknown  # it does not grow, and its end may still be missing
             if answer.kind not in _BEFORE:
                 if is_forward and answer.offset is not None and answer.offset > lowest:
                     return Answer(AnswerKind.GAP, lowest, False)  # the target lost its copies, and newer ones are there
@@ -221,7 +221,7 @@ class PartitionLedger:
 
 
 def _first_of(newer: Ledger, answer: Answer, *, is_forward: bool) -> Answer:
-    """Answer for an offset behind all copies of an older ledger, before those of the next one."""
+    """Answer for an offset after all copies of an older ledger, before those of the next one."""
     if not is_forward:
         return newer.first_copied(AnswerKind.NOT_OURS, SOURCE)
     if newer.source_end == newer.source_start:

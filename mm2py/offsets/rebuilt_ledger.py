@@ -1,7 +1,7 @@
-"""A ledger of what was copied before one was kept, as it is made from both logs. Pure.
+"""A ledger of records that were copied before a ledger was kept, rebuilt from both logs. Pure.
 
-It becomes records chunk by chunk, so that a long one takes little memory. ``PartitionLedger`` says what becomes of
-them.
+It becomes records chunk by chunk, so that a long one takes little memory. ``PartitionLedger`` says how the chunks are
+used.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class RebuiltLedger:
         self.record_count += 1
 
     def finish(self, copied_to: int) -> list[NewRecord]:
-        """Return all records of it, in the order in which they are to be written.
+        """Return all records of the ledger, in the order in which they are to be written.
 
         Args:
-            copied_to: the source offset at which the ledgers begin that were kept.
+            copied_to: the source offset at which the kept ledgers begin.
         """
         self._fill(copied_to)
         return self._records

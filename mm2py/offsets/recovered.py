@@ -1,8 +1,8 @@
-"""Which runs a previous owner left behind its last position, put together from both logs after a crash. Pure.
+"""The runs that a previous owner stored after its last position, put together from both logs after a crash. Pure.
 
-The remote partition tells by sequences how many records were stored, and where (``Tail``). The source tells which they
-are, counted from the position on (``Walk``). Both number the records from 0 on, so a run of either side is written here
-as ``Run``, with that number in the place of the offset that it lacks.
+By their sequences the remote partition shows how many records were stored, and where (``Tail``). The source shows which
+records these are, counted from the position on (``Walk``). Both number the records from 0 on. So a run of either side
+is written here as ``Run``, with that number in the place of the offset that it lacks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
 def recovered_entries(
     counted: Sequence[Run], stored: Sequence[Run], *, target_start: int, target_end: int, cause: HoleCause
 ) -> list[Entry]:
-    """Return the ledger's entries for records that were found behind a position.
+    """Return the ledger's entries for records that were found after a position.
 
     Args:
         counted: runs of source offset and number, of all records from 0 on.
         stored: runs of number and target offset, ascending. The cleaner or retention may have removed some.
         target_start: the target offset of the position.
-        target_end: behind the last record.
+        target_end: the target offset after the last record.
         cause: why a number may be missing in ``stored``.
     """
     entries: list[Entry] = []
@@ -51,7 +51,7 @@ def recovered_entries(
 def matched_entries(
     matches: Sequence[Run], copies: Collection[int], start: tuple[int, int], end: tuple[int, int]
 ) -> list[Entry]:
-    """Return the ledger's entries where the records themselves were compared, as the source was cleaned meanwhile.
+    """Return the ledger's entries if the records themselves were compared, because the source was cleaned meanwhile.
 
     Between two records that were found on both sides there may be copies whose records are gone, or look like others.
 
@@ -59,7 +59,7 @@ def matched_entries(
         matches: runs of records that were found on both sides.
         copies: the target offsets of all copies; at least one where a part of the target was not read.
         start: source and target offset of the position.
-        end: source and target offset behind the last record.
+        end: source and target offset after the last record.
     """
     entries: list[Entry] = []
     known = {run.target_offset + at for run in matches for at in range(run.record_count)}
@@ -76,7 +76,7 @@ def matched_entries(
 
 
 def _hole(source_offset: int, count: int, target_offset: int, target_end: int, cause: HoleCause) -> list[Entry]:
-    """Return the hole of records whose places are not known. Where the target has no offset left, they were removed."""
+    """Return the hole of records whose places are not known. If the target has no offset left, they were removed."""
     if target_end <= target_offset:
         return []
     return [Hole(source_offset, target_offset, count, target_end - target_offset, cause)]

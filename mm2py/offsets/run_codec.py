@@ -1,4 +1,4 @@
-"""How runs and holes are written as bytes, in memory and in the ledger topic: each relative to the last. Pure.
+"""How runs and holes are written as bytes, in memory and in the ledger topic: each relative to the previous one. Pure.
 
 Each entry begins where the one before it ended, plus a gap on either side. All numbers are unsigned LEB128 (7 bits a
 byte, the lowest first)::
@@ -10,7 +10,7 @@ byte, the lowest first)::
              code 3    source gap, target gap
     hole   0, cause, source gap, target gap, source count, target count
 
-So a run of up to 31 records behind a marker is one byte, and behind records that were compacted away two.
+So a run of up to 31 records is one byte after a marker, and two bytes after records that were compacted away.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHIFT_MOST: Final = 63
 
 
 class CorruptRuns(ValueError):
-    """The bytes are no entries, or their offsets are beyond what a log can hold."""
+    """The bytes are no entries, or their offsets are higher than a log can have."""
 
 
 def write_number(out: bytearray, number: int) -> None:
@@ -134,18 +134,18 @@ def read_entry(data: bytes | bytearray, at: int, source_end: int, target_end: in
 def entries_behind(
     data: bytes | bytearray, source_end: int, target_end: int, *, side: int = SOURCE, offset: int = -1
 ) -> Iterator[Entry]:
-    """Yield the entries that end behind an offset; by default all.
+    """Yield the entries that end after an offset; by default all.
 
     Args:
-        source_end: the offset that the first entry's gap counts from, as ``target_end``.
-        side: ``SOURCE`` or ``TARGET``, which side ``offset`` is of.
+        source_end: the offset that the first entry's gap counts from; likewise ``target_end``.
+        side: ``SOURCE`` or ``TARGET``, the side of ``offset``.
     Raises:
-        CorruptRuns: from where the data is no entry.
+        CorruptRuns: when it comes to data that is no entry.
     """
     at, size = 0, len(data)
     source, target = source_end, target_end
     while at < size:
-        # The short runs are read right here: a look-up passes over some 60 of them, and calls would triple its time.
+        # The short runs are read right here: a look-up skips some 60 of them, and calls would triple its time.
         head, behind = data[at], at + 1
         if head > 0x7F and behind < size and data[behind] < 0x80:
             head += (data[behind] - 1) << 7
@@ -220,7 +220,7 @@ def divide(data: bytes, source_end: int, target_end: int, *, entries_most: int) 
 
 
 def fault_of(entry: Entry) -> str | None:
-    """Return why no ledger can hold this entry; None if one can."""
+    """Return why no ledger can contain this entry; None if one can."""
     if min(entry[:2]) < 0 or max(entry.source_end, entry.target_end) > OFFSET_MOST:
         return f"{entry} has offsets that no log has"
     if isinstance(entry, Run):

@@ -1,8 +1,8 @@
 """Runs: stretches of records whose source and target offsets differ by the same number. Pure.
 
-MM2 knows single pairs of offsets (offset syncs), and so cannot tell which offsets between two pairs exist. A run says
-so of each of its records. A copier notes one for every stretch of records that the target has acknowledged. A hole is
-a stretch of which less is known, and says why.
+MM2 knows single pairs of offsets (offset syncs), and so cannot know which offsets between two pairs exist. A run gives
+the pair of each of its records. A copier notes a run for every stretch of records that the target has acknowledged. A
+hole is a stretch of which less is known, and says why.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class Run(NamedTuple):
     """``record_count`` records, each at the offset after the one before it, on both sides."""
 
     source_offset: int
-    """Of its first record, as ``target_offset``."""
+    """Of its first record; likewise ``target_offset``."""
     target_offset: int
     record_count: int
 
     @property
     def source_end(self) -> int:
-        """The source offset behind its last record."""
+        """The source offset after its last record."""
         return self.source_offset + self.record_count
 
     @property
@@ -54,7 +54,7 @@ class Hole(NamedTuple):
     source_offset: int
     """Where it begins."""
     target_offset: int
-    """Where the copies begin. If there are none: the target offset behind the record that was copied last."""
+    """Where the copies begin. If there are none: the target offset after the record that was copied last."""
     source_count: int
     """How many source offsets it has, at least 1."""
     target_count: int
@@ -63,7 +63,7 @@ class Hole(NamedTuple):
 
     @property
     def source_end(self) -> int:
-        """The source offset behind it."""
+        """The source offset after it."""
         return self.source_offset + self.source_count
 
     @property
@@ -111,15 +111,15 @@ class NewRuns:
         self.add(source_offset, base_offset + at, record_count - at)
 
     def add_entries(self, entries: Iterable[Entry]) -> None:
-        """Note what was found out in another way than by acknowledgements."""
+        """Note entries that were found in another way than by acknowledgements."""
         self._runs.extend(entries)
 
     @property
     def runs(self) -> list[Run]:
-        """The runs among them."""
+        """The entries that are runs."""
         return [one for one in self._runs if isinstance(one, Run)]
 
     def take(self) -> list[Entry]:
-        """Return them, and forget them."""
+        """Return all entries, and forget them."""
         runs, self._runs = self._runs, []
         return runs

@@ -2,10 +2,10 @@
 
 Source: MirrorSourceTask, OffsetSyncWriter, Apache Kafka, connect/mirror.
 
-Counterpart: MM2's PartitionState and OffsetSyncWriter, which ask the question for every record: a sync is due for the
-first record of all, after a jump or a step back in source offsets, after a step back in target offsets, and when the
-target offset is ``offset.lag.max`` past the one that follows the last sync. mm2py copies batches, so it asks for a run
-of records at once; inside a run only the last reason can apply.
+Counterpart: MM2's PartitionState and OffsetSyncWriter, which decide this for every record: a sync is due for the
+very first record, after a jump or a step back in source offsets, after a step back in target offsets, and when the
+target offset is ``offset.lag.max`` past the one that follows the last sync. mm2py copies batches, so it decides for a
+run of records at once; inside a run only the last reason can apply.
 """
 
 from __future__ import annotations

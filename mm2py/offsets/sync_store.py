@@ -1,4 +1,4 @@
-"""The offset syncs that are kept of each source partition, and the translation of a group's offset through them. Pure.
+"""The offset syncs that are kept for each source partition, and the translation of a group's offset by them. Pure.
 
 A partition has 64 slots, from the newest sync to the oldest. The older a slot, the wider the gap to its neighbours, so
 a group that lags is translated less exactly, and the store stays small. Between two slots i < j that hold different
@@ -34,8 +34,8 @@ _STRETCH: Final = struct.Struct("<Bqq")
 class SyncStore:
     """The syncs of all partitions.
 
-    It is filled in two parts: first what the offset-syncs topic held when reading began, up to ``loaded()``, then what
-    is written to it later.
+    It is filled in two parts: first with what the offset-syncs topic contained when reading began, up to ``loaded()``,
+    then with what is written to the topic later.
 
     Args:
         keeps_history: older syncs survive while the topic is loaded. True only if the checkpoints of the previous
@@ -49,7 +49,7 @@ class SyncStore:
         self._stretches: dict[TopicPartition, bytes] = {}
 
     def add(self, key: TopicPartition, upstream: int, downstream: int) -> None:
-        """Take the sync that was written last for a source partition.
+        """Add the sync that was written last for a source partition.
 
         A sync whose upstream offset is below that of the newest one replaces all: the topic was deleted and created
         again, or the flow copies it from an earlier offset.
@@ -70,7 +70,7 @@ class SyncStore:
         self._stretches[key] = _pack(slots)
 
     def has_room(self, key: TopicPartition, most: int) -> bool:
-        """Whether a sync of this partition may be added if those of this many partitions are kept."""
+        """Whether a sync of this partition may be added, if syncs of ``most`` partitions may be kept."""
         return key in self._stretches or len(self._stretches) < most
 
     def loaded(self) -> None:
@@ -99,7 +99,7 @@ class SyncStore:
         return BEFORE_OLDEST
 
     def translate_back(self, key: TopicPartition, downstream_offset: int) -> int | None:
-        """Return the offset from which a group may read the source partition; None if no sync tells.
+        """Return the offset from which a group may read the source partition; None if no sync is old enough.
 
         Args:
             downstream_offset: the group's committed offset on the target cluster.
@@ -114,7 +114,7 @@ class SyncStore:
         return [(upstream, downstream) for _, upstream, downstream in _STRETCH.iter_unpack(self._packed(key))]
 
     def slots(self, key: TopicPartition) -> list[Sync]:
-        """Return what the 64 slots of a partition hold, the newest first; empty if it has no sync."""
+        """Return the syncs in the 64 slots of a partition, the newest first; empty if it has no sync."""
         return _unpack(self._packed(key))
 
     def _packed(self, key: TopicPartition) -> bytes:

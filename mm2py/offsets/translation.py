@@ -1,4 +1,4 @@
-"""Where a group goes on in the other cluster: by the ledger, and by offset syncs where it does not reach back. Pure.
+"""Where a group continues in the other cluster: by the ledger, and by offset syncs for offsets before it. Pure.
 
 Counterpart: MirrorCheckpointTask.checkpointsForGroup of Apache Kafka's Connect, mirror, which has offset syncs only.
 """
@@ -15,7 +15,7 @@ from mm2py.offsets.sync_store import BEFORE_OLDEST, SyncStore
 
 
 class Basis(StrEnum):
-    """What a translation rests on."""
+    """What a translation is based on."""
 
     LEDGER = "ledger"
     OFFSET_SYNCS = "offset-syncs"
@@ -24,22 +24,22 @@ class Basis(StrEnum):
 
 
 class Translation(NamedTuple):
-    """Where to go on in the other log."""
+    """Where to continue in the other log."""
 
     kind: AnswerKind
-    """What the ledger says of the offset."""
+    """What the ledger says about the offset."""
     offset: int | None
-    """None: nothing tells, or not yet."""
+    """None: it is not known, or not yet."""
     is_exact: bool
-    """A group that goes on at ``offset`` skips no record and reads none again. If False, it may read some again."""
+    """A group that continues at ``offset`` skips no record and reads none again. If False, it may read some again."""
     basis: Basis
 
 
 def forward(ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartition, source_offset: int) -> Translation:
-    """Return where a group goes on in the remote partition whose committed offset is ``source_offset``.
+    """Return where a group with the committed offset ``source_offset`` continues in the remote partition.
 
     Args:
-        ledger: of the partition ``key``, named as on the source cluster.
+        ledger: that of the partition ``key``, named as on the source cluster.
         syncs: None: the flow emits none.
     """
     answer = ledger.forward(source_offset)
@@ -48,9 +48,9 @@ def forward(ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartitio
 
 
 def reverse(ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartition, target_offset: int) -> Translation:
-    """Return where a group goes on in the source partition whose committed offset is ``target_offset``.
+    """Return where a group with the committed offset ``target_offset`` continues in the source partition.
 
-    MirrorMaker 2 has no rule for this direction: the other one's is turned around.
+    MirrorMaker 2 has no rule for this direction: here its rule for the other direction is reversed.
     """
     answer = ledger.reverse(target_offset)
     by_syncs = syncs.translate_back(key, target_offset) if _is_left_to_syncs(answer) and syncs is not None else None

@@ -1,1 +1,1 @@
-"""Makes the ledger of what was copied before one was kept: what is missing, both logs compared, the chunks written."""
+"""Rebuilds the ledger of records that were copied before mm2py kept one, by comparing both logs."""

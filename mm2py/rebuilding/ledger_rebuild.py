@@ -29,7 +29,7 @@ from mm2py.topics.names import InternalTopic, ledger_topic
 
 CHANNEL: Final = "rebuild"
 PATIENCE_S: Final = 3.0
-"""How long a log may seem shorter than it must be: a new leader's high watermark lags."""
+"""How long a log may seem too short: a new leader's high watermark lags."""
 RECORDS_AT_ONCE: Final = 100
 """How many chunks are written within one deadline."""
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Within(Protocol):
-    """Returns what a piece of work of a cluster returns, or raises if it takes too long."""
+    """Runs a request to a cluster, and returns its result; raises if the request takes too long."""
 
     async def __call__(self, cluster: ClusterAlias, work: Coroutine[Any, Any, T], doing: str, /) -> T: ...
 
@@ -68,18 +68,18 @@ class LedgerRebuild:
             LogReader(target, read_committed=True, rng=rng, channel=CHANNEL),
         )
         self._writer: tuple[TopicWriter, int] | None = None
-        """And how many partitions the ledger topic has."""
+        """The writer, and how many partitions the ledger topic has."""
 
     async def rebuild(self, part: MissingPart, progress: Callable[[int], object]) -> RebuiltLedger:
         """Compare both logs of a partition, and write the ledger if they agree.
 
         Args:
-            progress: learns up to which source offset they were compared.
+            progress: called with the source offset up to which the logs were compared.
         Raises:
-            NotRebuildable: they do not agree; nothing was written.
-            Mm2Error: of ``within``; or the target refuses what is written.
-        Cancelled before the first chunk is written, it has done nothing; cancelled later, it may have written the older
-        part of the ledger, which is true.
+            NotRebuildable: the logs do not agree; nothing was written.
+            Mm2Error: of ``within``; or the target refuses the chunks.
+        Cancelling before the first chunk is written leaves nothing. Cancelling later may leave the older part of the
+        ledger, which is correct.
         """
         ledger = RebuiltLedger(part.of, part.number)
         flow, number = self._settings.flow, part.of.partition
@@ -136,20 +136,20 @@ class LedgerRebuild:
 
 
 class _LogReading(PlannedStretch):
-    """One log from its first offset on, read once at a time."""
+    """One log, from its first offset on. Each read returns the next part of it."""
 
     def __init__(
         self, topic: str, topic_id: uuid.UUID | None, partition: int, read_committed: bool, clock: Clock
     ) -> None:
         super().__init__(topic, topic_id, partition, offset=0, read_committed=read_committed, clock=clock)
         self.steps: list[Step] = []
-        """What the last read has brought."""
+        """The steps of the last read."""
         self.fetched_bytes = 0
         self.why = "its topic is gone, or mm2py has no READ on it"
-        """Why it has brought nothing."""
+        """Why the last read has brought no steps."""
 
     def take(self, fetched: FetchedPartition) -> bool:
-        """Over with the first steps, or given up."""
+        """The read is over with the first steps, or when it is given up."""
         self.fetched_bytes += len(fetched.records)
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             self.why = "records were deleted meanwhile"

@@ -18,11 +18,11 @@ from mm2py.offsets.rebuilt_ledger import RebuiltLedger
 from mm2py.records.batch import Record, each_record
 
 RUNS_MOST: Final = 1_000_000
-"""A larger ledger would be cut to half by the worker that emits checkpoints."""
+"""The worker that emits checkpoints would cut a larger ledger to half."""
 
 
 class NotRebuildable(Mm2Error):
-    """The ledger of a partition cannot be made exact. Its groups go on by offset syncs, as before."""
+    """The ledger of a partition cannot be made exact. Groups are still translated by offset syncs, as before."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{why}.", remedy="")
@@ -35,11 +35,11 @@ class PlacedRecord(NamedTuple):
     offset: int
     record: Record
     has_own_timestamp: bool
-    """Its broker did not set the timestamp."""
+    """False if the broker set the timestamp."""
 
 
 class ComparedLog:
-    """The records of one log from its first offset on, as ``plan`` hands them over."""
+    """The records of one log from its first offset on, taken from the steps that ``plan`` returns."""
 
     def __init__(self, name: str, end: int | None) -> None:
         """Start at offset 0.
@@ -51,26 +51,26 @@ class ComparedLog:
         self.name = name
         self.end = end
         self.next_offset = 0
-        """Behind the last record or marker that was passed."""
+        """The offset after the last record or marker that was passed."""
         self._steps: deque[Step] = deque()
         self._records: Iterator[PlacedRecord] = iter(())
-        """Of the step that was taken last."""
+        """The records of the last step that was decoded."""
         self._first: PlacedRecord | None = None
 
     @property
     def is_over(self) -> bool:
-        """All before the end was passed."""
+        """True when all offsets before the end were passed."""
         return self.end is not None and self.next_offset >= self.end
 
     def take(self, steps: Iterable[Step]) -> None:
-        """Take what was read next."""
+        """Add the steps of the next read."""
         self._steps.extend(steps)
 
     def first(self) -> PlacedRecord | None:
-        """Return the next record; None if more has to be read for it, or the log is over.
+        """Return the next record; None if more steps have to be read first, or the log is over.
 
         Raises:
-            NotRebuildable: an offset before it holds nothing, or a batch cannot be read.
+            NotRebuildable: an offset before it has no record, or a batch cannot be read.
         """
         while (first := self._peeked()) is None and self._steps and not self.is_over:
             step = self._steps.popleft()
@@ -129,11 +129,11 @@ class Pairing:
 
     @property
     def is_over(self) -> bool:
-        """All was compared."""
+        """True when all records of both logs were compared."""
         return self.source.is_over and (self.target.end is None or self.target.is_over)
 
     def wanted(self) -> ComparedLog | None:
-        """Compare what is here, and return the log of which more has to be read; None if all was compared.
+        """Compare the records read so far, and return the log to read next; None if all records were compared.
 
         Raises:
             NotRebuildable: the logs differ, or the ledger becomes too large.

@@ -1,4 +1,4 @@
-"""Which partitions of a flow have a ledger that does not reach back to their start, and where it must be joined."""
+"""Finds the partitions whose ledger does not reach back to their start, and where a rebuilt ledger must join it."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ _CLEANUP: Final = "cleanup.policy"
 
 
 class RebuildOutcome(StrEnum):
-    """What became of one partition."""
+    """The result for one partition."""
 
     WHOLE = "whole"
     """Nothing is missing."""
     REBUILT = "rebuilt"
     MISSING = "missing"
-    """Only looked at: it would be rebuilt."""
+    """Of a dry run: the ledger would be rebuilt."""
     REFUSED = "refused"
-    """It cannot be exact."""
+    """The ledger cannot be made exact."""
     FAILED = "failed"
     """A cluster did not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildReport:
-    """What the command says of one partition."""
+    """What the command reports about one partition."""
 
     topic: str
     """As the source names it."""
@@ -59,16 +59,16 @@ class RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class MissingPart:
-    """The beginning of a partition that its ledger does not have."""
+    """The beginning of a partition that is missing in its ledger."""
 
     of: LedgerOf
     remote_topic: str
     number: int
     """Of the ledger that is to be made."""
     source_end: int
-    """Where the ledgers begin that were kept; without any, the stored position. Likewise ``target_end``."""
+    """Where the ledgers that workers kept begin; without any, the stored position. ``target_end`` likewise."""
     target_end: int | None
-    """None: the position does not say it."""
+    """None: the position has no target offset."""
 
     @property
     def key(self) -> TopicPartition:
@@ -82,7 +82,7 @@ class PartitionSelection(NamedTuple):
     """Which partitions are wanted."""
 
     topics: Collection[str] = ()
-    """As the source names them; without any, all that the flow copies."""
+    """As the source names them; empty: all topics that the flow copies."""
     partition: int | None = None
 
 
@@ -102,7 +102,7 @@ def join_of(
     Args:
         stored: the position of the partition; None if there is none.
     Raises:
-        NotRebuildable: what is stored is of topics that were deleted.
+        NotRebuildable: the stored ledger or position belongs to topics that were deleted.
     """
     kept, rebuilt = ledger.kept, ledger.rebuilt
     if kept and not kept[-1].is_of(source_topic_id, target_topic_id):
@@ -121,12 +121,12 @@ def join_of(
     if rebuilt is None or not rebuilt.is_of(source_topic_id, target_topic_id):
         return join
     if rebuilt.ledger.copied_to < join.source_end:
-        return join  # it is half written, or the first of the others are gone
+        return join  # it is half written, or the oldest of the kept ledgers are gone
     return join._replace(reaches_back_to=rebuilt.ledger.source_start)
 
 
 class LedgerSurvey:
-    """What is missing of a flow's ledgers, and what is to be said of the other partitions."""
+    """Finds the missing parts of a flow's ledgers, and makes the reports on all other partitions."""
 
     def __init__(self, settings: FlowSettings, source: Brokers, target: Brokers, clock: Clock) -> None:
         self.missing: list[MissingPart] = []
@@ -238,7 +238,7 @@ class LedgerSurvey:
         return compacted.get(key[0])
 
     async def _compacted(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return why topics cannot be compared that are compacted on either side."""
+        """Return the topics that are compacted on either side, or may be, each with the reason as text."""
         if not topics:
             return {}
         remotes = {self._settings.remote_topic(topic): topic for topic in topics}

@@ -1,1 +1,1 @@
-"""Record layouts that Kafka, MM2 and mm2py share. All pure."""
+"""Layouts of records that Kafka, MM2 or mm2py writes. All pure."""

@@ -1,7 +1,7 @@
-"""What users changed over REST, in ``mm2-configs.A.internal`` beside the settings. Pure.
+"""What users changed over REST, as records in ``mm2-configs.A.internal``. Pure.
 
 MirrorMaker 2 keeps nothing of the kind; Connect skips the key. Each record has a key of its own, in the order of time.
-The writer deletes the oldest beyond the last thousand.
+The writer deletes the oldest records beyond the last thousand.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MalformedAudit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One call that changes something, or would have."""
+    """One REST call that changed something, or would have if it had succeeded."""
 
     at_ms: int
     user: str
@@ -32,28 +32,28 @@ class AuditRecord:
     method: str
     path: str
     flow: str
-    """Empty: the call names none."""
+    """Empty: the call names no flow."""
     status: int
-    """HTTP's: 2xx was done."""
+    """The HTTP status: 2xx if the call was carried out."""
     version: str
-    """Of the flow's settings afterwards; empty: the answer told none."""
+    """The version of the flow's settings afterwards; empty: the answer named none."""
     body: str
-    """What was sent, credentials hidden."""
+    """The body of the call, with credentials hidden."""
     worker: str
 
 
 def audit_key(at_ms: int, mark: int) -> bytes:
-    """Return the key of a new record; ``mark`` keeps apart those of one millisecond."""
+    """Return the key of a new record; ``mark`` distinguishes records of one millisecond."""
     return timed_key(AUDIT_KEY, at_ms, mark)
 
 
 def timed_key(prefix: bytes, at_ms: int, mark: int) -> bytes:
-    """Return the key of a new record of a kind that is kept in the order of time, as the audit and the history."""
+    """Return the key of a new record of a kind that is sorted by time, such as the audit and the history."""
     return prefix + f"{at_ms:015d}-{mark & 0xFFFFFFFF:08x}".encode()
 
 
 def too_old(keys: Collection[bytes], most: int = KEPT_MOST) -> list[bytes]:
-    """Return which records of such a kind are to be deleted when one more is written, the oldest first."""
+    """Return the keys of the records to delete when one more of this kind is written, the oldest first."""
     return sorted(keys)[: max(0, min(len(keys) + 1 - most, _DELETED_AT_ONCE))]
 
 
@@ -63,7 +63,7 @@ def encode_audit(record: AuditRecord) -> bytes:
 
 
 def decode_audit(value: bytes) -> AuditRecord:
-    """Return a record; fields that a later mm2py has added are passed over.
+    """Return a record; fields that a later mm2py has added are ignored.
 
     Raises:
         MalformedAudit: a field is missing, or of another type.

@@ -1,8 +1,8 @@
-"""A backfill of topics, as a record of the configs topic: which topics the live flow leaves to it. Pure.
+"""A backfill of topics, as a record of the configs topic: it names the topics that the live flow must not copy. Pure.
 
 The key is ``mm2py-backfill-<id>``. As long as its state is ``copying``, the workers of the flow do not copy its topics.
-So also a worker that starts later waits. The driver of the backfill writes the record again now and then; a record that
-was not written for long is of a driver that has died. MirrorMaker 2 has no backfill, and Connect passes such keys over.
+A worker that starts later reads the record and waits, too. The driver of the backfill writes the record again every few
+seconds; if a record gets old, its driver has died. MirrorMaker 2 has no backfill, and Connect skips such keys.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from mm2py.records.operator_request import MalformedRequest, dump, load
 
 BACKFILL_KEY: Final = b"mm2py-backfill-"
 FORMAT_VERSION: Final = 1
-"""A record that a reader cannot understand changes nothing for it: the one before counts, if there is one."""
+"""A reader ignores a record that it cannot read: the previous one counts, if there is one."""
 ID_CHARS: Final = 8
 ID: Final = re.compile(f"[0-9a-f]{{{ID_CHARS}}}")
 DEAD_AFTER_MS: Final = 20_000
-"""A driver that has not written for so long is taken for dead; it writes every few seconds."""
+"""A driver that has not written for this long counts as dead; it writes every few seconds."""
 RECORD_BYTES_MOST: Final = 900_000
-"""Brokers take records of a million bytes, if not told otherwise."""
+"""Brokers accept records of a million bytes by default."""
 
 
 class BackfillState(StrEnum):
-    """How it stands with a backfill."""
+    """The state of a backfill."""
 
     COPYING = "copying"
     """The live flow waits."""
     DONE = "done"
-    """All of it is copied; the live flow goes on at the seam."""
+    """All of it is copied; the live flow continues at the seam."""
     STOPPED = "stopped"
     """An operator has stopped it, or it failed; the live flow copies the rest."""
 
 
 class Range(NamedTuple):
-    """Source offsets of a partition: from ``first`` up to the seam, where the live flow goes on."""
+    """Source offsets of a partition: from ``first`` up to the seam, where the live flow continues."""
 
     first: int
     seam: int
@@ -54,7 +54,7 @@ class Backfill:
     topics: Mapping[str, Mapping[int, Range]]
     """By source topic and partition."""
     tasks: tuple[tuple[TopicPartition, ...], ...]
-    """Which partitions are copied by one task of Spark."""
+    """For each task of Spark, the partitions that it copies."""
     state: BackfillState = BackfillState.COPYING
     run: int = 0
     """How often it was resumed."""
@@ -62,13 +62,13 @@ class Backfill:
     seen_at_ms: int = 0
     """When its driver last wrote this."""
     by: str = ""
-    """Who began it, for people."""
+    """Who began it, in words."""
     reason: str = ""
     """Why it was stopped."""
     where: str = ""
     """SQL: which records are copied; empty: all."""
     select: str = ""
-    """SQL: what is made of them; empty: they stay as they are."""
+    """SQL: how records are changed; empty: not at all."""
 
     @property
     def holds(self) -> bool:
@@ -77,7 +77,7 @@ class Backfill:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether its copies may be others than the source's records."""
+        """Whether its copies may differ from the source's records."""
         return bool(self.where or self.select)
 
     def ranges(self) -> dict[TopicPartition, Range]:
@@ -113,10 +113,10 @@ def encode_backfill(backfill: Backfill) -> bytes:
 
 
 def decode_backfill(key: bytes, value: bytes) -> Backfill:
-    """Return what a record says.
+    """Return the backfill of a record.
 
     Raises:
-        MalformedRequest: it is not as mm2py writes it.
+        MalformedRequest: mm2py does not write such a record.
     """
     backfill_id = key[len(BACKFILL_KEY) :].decode(errors="replace")
     if ID.fullmatch(backfill_id) is None:
@@ -146,12 +146,12 @@ def decode_backfill(key: bytes, value: bytes) -> Backfill:
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What the live flow leaves to backfills."""
+    """The topics that the live flow leaves to running backfills."""
 
     topics: Mapping[str, str] = field(default_factory=dict)
     """By source topic: the id of the backfill."""
     ids: frozenset[str] = frozenset()
-    """Of these backfills."""
+    """The ids of these backfills."""
 
     @classmethod
     def of(cls, backfills: Iterable[Backfill]) -> Holds:
@@ -159,12 +159,12 @@ class Holds:
         return cls({topic: one.id for one in holding for topic in one.topics}, frozenset(one.id for one in holding))
 
     def is_of_backfill(self, process: str) -> bool:
-        """Whether a process of a transactional id is a task of a backfill that runs."""
+        """Whether the process in a transactional id is a task of a running backfill."""
         return process[:ID_CHARS] in self.ids
 
 
 def process_of(backfill_id: str, task: int) -> str:
-    """Return the process that transactional ids of a task name: the same in all its attempts."""
+    """Return the process part of a task's transactional ids: the same in all its attempts."""
     return f"{backfill_id}{task:08x}"
 
 

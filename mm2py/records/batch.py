@@ -14,7 +14,7 @@ Everything is big-endian; inside the records, numbers are zigzag varints. Kafka'
 
 ``AbortedTransactions`` has the rule of Kafka's consumer for ``read_committed``. With the batches a broker sends the
 (producer id, first offset) of every aborted transaction among them. Batches of that producer from the first offset to
-its abort marker are not to be read.
+its abort marker must not be read.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 """61: the records begin here."""
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and length: they stand before what the length counts, and belong to the size that Kafka limits."""
+"""Base offset and length: the length field does not count them, but the size that Kafka limits does."""
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CRC_AGAIN_BYTES: Final = 8 << 10
-"""For so few bytes, computing the checksum anew is quicker than calling the compiled core."""
+"""Up to this size, computing the whole checksum again is quicker than calling the compiled core."""
 CHECKED_FROM: Final = 21
 """The checksum covers everything from here on: not the base offset, the length, the leader epoch and the magic."""
 ATTRIBUTES_AT: Final = 22
-"""The byte of the attributes in which all bits stand that are in use."""
+"""The byte of the attributes that has all bits in use."""
 MAGIC: Final = 2
 DELTA_AT: Final = 23
 OFFSET_AND_LENGTH: Final = struct.Struct(">qi")
@@ -65,7 +65,7 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class NotPassable(Mm2Error):
-    """A batch was to be stamped that must not travel as bytes: a defect in mm2py, stopped before it does harm."""
+    """A batch that must not be passed as bytes was to be stamped: a defect in mm2py, stopped before it does harm."""
 
     def __init__(self, attributes: int) -> None:
         super().__init__(
@@ -75,7 +75,7 @@ class NotPassable(Mm2Error):
 
 
 class BatchHeader(NamedTuple):
-    """What the first 61 bytes say. A tuple, because one is made for every batch that is looked at."""
+    """The first 61 bytes of a batch. A tuple, because one is made for every batch that is read."""
 
     base_offset: int
     length: int
@@ -106,17 +106,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """Bits 0 to 2; 5 and above are no ``Codec`` yet."""
+        """Bits 0 to 2; values from 5 on are no ``Codec`` yet."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """All records then have ``max_timestamp_ms``, whatever stands in them."""
+        """All records then have ``max_timestamp_ms``, whatever their own timestamps are."""
         return self.attributes & LOG_APPEND_TIME != 0
 
     @property
     def is_control(self) -> bool:
-        """Holds a transaction marker or the like, never a user's record."""
+        """The batch has a transaction marker or another control record, never a user's record."""
         return self.attributes & CONTROL != 0
 
 
@@ -140,7 +140,7 @@ class NewRecord(NamedTuple):
 
 
 def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """Return the header of the batch that starts at ``position``. Nothing is checked but that 61 bytes are there.
+    """Return the header of the batch that starts at ``position``. The only check is that there are 61 bytes.
 
     Raises:
         CorruptBatch: the buffer ends inside the header.
@@ -152,7 +152,7 @@ def read_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 
 
 def split(records: memoryview) -> Iterator[memoryview]:
-    """Yield the whole batches of a fetched ``records`` field, oldest first, as views; a cut last one is left out.
+    """Yield the complete batches of a fetched ``records`` field, oldest first, as views; a cut last one is left out.
 
     Batches of magic 0 and 1 have base offset and length at the same place and are yielded too.
 
@@ -171,7 +171,7 @@ def split(records: memoryview) -> Iterator[memoryview]:
 
 
 def crc_is_right(batch: Bytes) -> bool:
-    """Tell whether the batch's checksum fits its bytes. ``batch`` is exactly one batch of magic 2."""
+    """Return whether the batch's checksum is right. ``batch`` is exactly one batch of magic 2."""
     view = memoryview(batch)
     return int(crc32c(view[CHECKED_FROM:])) == int.from_bytes(view[CRC_AT:CHECKED_FROM], "big")
 
@@ -202,18 +202,18 @@ def stamp(
 ) -> None:
     """Make ``batch`` ours, in place: base offset 0, no leader epoch, our producer fields, only the codec's attributes.
 
-    The transactional and the delete horizon bit are taken away: the first would ask for a transaction, the second lets
-    the target's cleaner remove tombstones at the source's time (docs/broker-facts.md#h6). The base timestamp stays, as
+    The transactional and the delete horizon bit are removed: the first would need a transaction, the second lets the
+    target's cleaner remove tombstones at the source's time (docs/broker-facts.md#h6). The base timestamp stays, because
     timestamps in the records are relative to it. Stamping again, for a resend under another sequence, is allowed.
 
     Args:
         batch: exactly one batch of magic 2, writable. Its checksum has been verified.
         base_sequence: sequence of the first record, 0 to 2^31 - 1; or -1 together with producer id and epoch -1.
-        transactional: it is to be part of the producer's transaction.
-        core: finds the new checksum of a large batch out of the old one; None: it is computed from all bytes.
+        transactional: whether it becomes part of the producer's transaction.
+        core: computes the new checksum of a large batch from the old one; None: it is computed from all bytes.
     Raises:
-        NotPassable: it is a control batch, or its timestamps are log append times. Brokers would take the latter and
-            show other timestamps than the source did.
+        NotPassable: it is a control batch, or its timestamps are log append times. Brokers would accept the latter, but
+            show other timestamps than the source does.
     """
     if batch[22] & (LOG_APPEND_TIME | CONTROL):
         raise NotPassable(batch[22])
@@ -236,9 +236,9 @@ def stamp(
 
 
 def place(batch: bytearray, base_offset: int, next_offset: int) -> None:
-    """Put a batch into a log, in place: as one that reaches from ``base_offset`` up to ``next_offset``.
+    """Give a batch offsets of a log, in place: from ``base_offset`` up to, but without, ``next_offset``.
 
-    It may reach beyond its records, as batches do from which the cleaner has removed some, or all.
+    The range may be larger than the records need, as in batches from which the cleaner has removed some or all records.
     """
     _pack_i64(batch, 0, base_offset)
     _pack_i32(batch, DELTA_AT, next_offset - base_offset - 1)
@@ -248,7 +248,7 @@ def place(batch: bytearray, base_offset: int, next_offset: int) -> None:
 def assemble(body: Bytes, *, codec: int, record_count: int, base_timestamp_ms: int, max_timestamp_ms: int) -> bytearray:
     """Return a batch around encoded records whose offset deltas are 0 to ``record_count - 1``.
 
-    It starts at offset 0, is in create time and has no producer: valid as it is, ready for ``stamp``.
+    It starts at offset 0, has create time and no producer: it is valid, and ready for ``stamp``.
 
     Raises:
         UnknownCodec: ``codec`` is 5 or more.
@@ -284,7 +284,7 @@ def build_batch(
 
     Args:
         records: at least one. Header keys are written as UTF-8.
-        deltas: of their offsets; None: 0, 1, 2... Others have to be followed by ``place``.
+        deltas: their offset deltas; None: 0, 1, 2... After other deltas ``place`` must be called.
     Raises:
         ValueError: there are no records; brokers refuse a batch without any.
     """
@@ -323,18 +323,18 @@ def decoded(header: BatchHeader, batch: Bytes, budget: DecodeBudget = WHOLE_BUDG
 
 
 def read_records(batch: Bytes, budget: DecodeBudget = WHOLE_BUDGET) -> list[Record]:
-    """Return the records of exactly one batch of magic 2: see ``each_record``. A record takes some 400 bytes."""
+    """Return the records of exactly one batch of magic 2: see ``each_record``. A record takes about 400 bytes."""
     return list(each_record(batch, budget))
 
 
 def each_record(batch: Bytes, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[Record]:
-    """Return the records of exactly one batch of magic 2, control records too (``BatchHeader.is_control`` tells them).
+    """Return the records of exactly one batch of magic 2, also control records (``BatchHeader.is_control``).
 
-    The batch is decompressed by the call. Each record is made when it is asked for, so one at a time is in memory.
-    Header keys that are not UTF-8 come back with surrogate escapes, so that ``build_batch`` writes them as they were.
+    The call decompresses the batch. The iterator makes each record when it is asked for, so one at a time is in memory.
+    Header keys that are not UTF-8 are returned with surrogate escapes, so that ``build_batch`` writes the same bytes.
 
     Raises:
-        CorruptBatch: checksum, header or records are not right; the last is found on the way.
+        CorruptBatch: checksum or header are wrong; or the records, which the iterator finds.
         BatchOverBudget, UnknownCodec, CompressedDataCorrupt: as ``DecodeBudget.decompress`` does.
     """
     header = read_sound_header(batch)
@@ -345,7 +345,7 @@ def read_sound_header(batch: Bytes) -> BatchHeader:
     """Return the header of exactly one batch of magic 2.
 
     Raises:
-        CorruptBatch: checksum or header are not right.
+        CorruptBatch: checksum or header are wrong.
     """
     header = read_header(batch)
     if header.magic != MAGIC or header.size_bytes != len(batch) or not crc_is_right(batch):
@@ -354,11 +354,11 @@ def read_sound_header(batch: Bytes) -> BatchHeader:
 
 
 def records_in(header: BatchHeader, data: bytes | bytearray, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator[Record]:
-    """Yield the records of a batch that is ``decoded``.
+    """Yield the records of a batch from its ``decoded`` content.
 
     Raises:
-        CorruptBatch: they are not right.
-        BatchOverBudget: they have too many headers. An empty one takes two bytes, which are nothing when compressed.
+        CorruptBatch: the records are wrong.
+        BatchOverBudget: they have too many headers. An empty header takes two bytes, and compressed almost none.
     """
     body, position, headers_left = bytes(data), 0, budget.headers
     try:
@@ -410,23 +410,23 @@ def _read_sized(body: bytes, position: int) -> tuple[bytes | None, int]:
 
 _MARKER_BUDGET: Final = DecodeBudget(input_bytes=64 << 10, output_bytes=64 << 10, headers=100)
 ABORT = 0
-"""Type of the control record that ends an aborted transaction; 1 commits, others (leader changes, ...) end nothing."""
+"""Type of the control record that ends an aborted transaction; 1 is a commit, others (leader changes, ...) end none."""
 
 
 class AbortedTransactions:
-    """The aborted transactions of one fetch reply; it is shown every transactional batch and every
-    marker once, in the order of the log."""
+    """The aborted transactions of one fetch reply. Call ``covers`` for every transactional batch and ``pass_marker``
+    for every control batch once, in the order of the log."""
 
     __slots__ = ("_ahead", "_open")
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
-        """Take (producer id, first offset) of each aborted transaction, in any order."""
+        """``aborted``: (producer id, first offset) of each aborted transaction, in any order."""
         self._ahead = [(first_offset, producer_id) for producer_id, first_offset in aborted]
         heapq.heapify(self._ahead)
         self._open: set[int] = set()
 
     def covers(self, last_offset: int, producer_id: int) -> bool:
-        """Tell whether a transactional batch of data belongs to an aborted transaction.
+        """Return whether a transactional batch of data belongs to an aborted transaction.
 
         Source: CompletedFetch.consumeAbortedTransactionsUpTo and isBatchAborted, Apache Kafka clients.
         """
@@ -437,7 +437,7 @@ class AbortedTransactions:
         """Note a control batch: an abort marker closes its producer's transaction.
 
         Raises:
-            CorruptBatch: it is not known what the marker says, and a transaction of its producer is open.
+            CorruptBatch: the marker cannot be read, and a transaction of its producer is open.
             BatchOverBudget, UnknownCodec, CompressedDataCorrupt: likewise.
         """
         self._advance(last_offset)

@@ -1,11 +1,13 @@
 """A checkpoint: a group's committed offset with its translation, kept in ``A.checkpoints.internal``. Pure.
 
-Counterpart: Checkpoint of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
+Java's layout, for writing and for reading::
 
     key    STRING group, STRING topic, i32 partition    as the target cluster names them
     value  i16 version, always 0; i64 upstream offset, i64 downstream offset, STRING metadata
 
 Like Java's reader, ours ignores the version.
+
+Counterpart: Checkpoint of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ _VALUE: Final = struct.Struct(">hqq")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a group stands in a source partition, and where it may resume in the remote one.
+    """The committed offset of a group in a source partition, and where it may resume in the remote partition.
 
-    Both offsets are of the record to be read next. ``metadata`` is the text that the group committed with its offset,
+    Both are the offset of the record to read next. ``metadata`` is the text that the group committed with its offset,
     empty if there was none.
     """
 

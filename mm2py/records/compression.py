@@ -24,11 +24,11 @@ Bytes = bytes | bytearray | memoryview
 DECOMPRESSED_MAX_BYTES: Final = 64 * 1024 * 1024
 """The default limit of one batch: 64 times Kafka's default for a whole compressed batch."""
 RECORD_WORK_BYTES: Final = 32
-"""To look at a record takes as long as to decode this many bytes."""
+"""Reading a record takes as long as decompressing this many bytes."""
 LIGHT_WORK_BYTES: Final = 1 << 20
-"""No more is decoded in one step of the event loop. It takes some 10 ms, or 50 without the compiled core."""
+"""How much one step of the event loop decodes at most. This takes about 10 ms, or 50 without the compiled core."""
 RECORDS_MAX: Final = 1 << 20
-"""Of one batch: as many as 10 MB of records of 10 bytes are. Brokers take batches of 10 million in a few kilobytes."""
+"""Limit of one batch: 10 MB of records of 10 bytes. Brokers accept batches of 10 million records in a few kilobytes."""
 
 
 class Codec(IntEnum):
@@ -42,7 +42,7 @@ class Codec(IntEnum):
 
 
 class UnknownCodec(Mm2Error):
-    """The batch names a codec that Kafka did not have when this was written."""
+    """The batch names a codec that mm2py does not know."""
 
     def __init__(self, codec: int) -> None:
         super().__init__(
@@ -53,7 +53,7 @@ class UnknownCodec(Mm2Error):
 
 
 class CompressedDataCorrupt(Mm2Error):
-    """The codec could not read its own data, although the batch's checksum is right: its producer wrote it so."""
+    """The codec cannot read the data, although the batch's checksum is right: its producer wrote it so."""
 
     def __init__(self, codec: Codec, detail: str) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class CompressedDataCorrupt(Mm2Error):
 
 
 class BatchOverBudget(Mm2Error):
-    """Decoding the batch would take more than a batch may take. It was not decoded."""
+    """Decoding the batch would exceed its budget. It was not decoded."""
 
 
 class DecompressionBomb(BatchOverBudget):
@@ -81,25 +81,25 @@ _OVER_BUDGET_REMEDY: Final = "Look for the producer of this batch, and let it se
 
 @dataclass(frozen=True, slots=True)
 class DecodeBudget:
-    """What decoding one batch may take. Time and memory follow: they are proportional to these four at most.
+    """Limits for decoding one batch. They also limit time and memory, which grow at most in proportion to these four.
 
-    A batch that need not be decoded passes, whatever it holds. One that exceeds its budget is at fault like a damaged
-    one: its partition waits for an operator, and no other does.
+    A batch that need not be decoded passes, whatever its content. A batch that exceeds its budget is treated like a
+    damaged one: its partition waits for an operator, and other partitions continue.
     """
 
     input_bytes: int = DECOMPRESSED_MAX_BYTES
-    """Of the batch as it was fetched."""
+    """Size of the batch as it was fetched."""
     output_bytes: int = DECOMPRESSED_MAX_BYTES
-    """Of its records, decompressed."""
+    """Size of its records, decompressed."""
     records: int = RECORDS_MAX
     headers: int = RECORDS_MAX
-    """Of all its records together; one takes as long to read as a record."""
+    """Headers of all its records together; reading a header takes as long as reading a record."""
 
     def check(self, input_bytes: int, records: int) -> None:
-        """Check what is known of a batch before it is decompressed.
+        """Check size and record count of a batch before it is decompressed.
 
         Raises:
-            BatchOverBudget: that exceeds the budget.
+            BatchOverBudget: one of them exceeds the budget.
         """
         if input_bytes > self.input_bytes:
             what = f"A batch of {input_bytes} bytes is larger than the {self.input_bytes} that are decoded."
@@ -110,7 +110,7 @@ class DecodeBudget:
         raise BatchOverBudget(what, remedy=_OVER_BUDGET_REMEDY)
 
     def within(self, work_bytes: int) -> DecodeBudget:
-        """Return the smaller budget of a batch that takes no more work than this many bytes do."""
+        """Return the budget cut so that decoding a batch takes no more work than decompressing this many bytes."""
         return DecodeBudget(
             min(self.input_bytes, work_bytes),
             min(self.output_bytes, work_bytes),
@@ -119,12 +119,12 @@ class DecodeBudget:
         )
 
     def too_many_headers(self) -> BatchOverBudget:
-        """Return the error about a batch whose records have more headers than that; they are found on the way."""
+        """Return the error for a batch whose records have too many headers; reading the records finds that."""
         what = f"A batch has more than the {self.headers} headers that are read."
         return BatchOverBudget(what, remedy=_OVER_BUDGET_REMEDY)
 
     def decompress(self, codec: int, data: Bytes, *, records: int) -> bytes | bytearray:
-        """Return what ``data`` holds, which is said to be this many records.
+        """Return ``data`` decompressed; by its header it has this many records.
 
         Raises:
             BatchOverBudget: it exceeds the budget.
@@ -136,22 +136,22 @@ class DecodeBudget:
 
 WHOLE_BUDGET: Final = DecodeBudget()
 OWN_BUDGET: Final = DecodeBudget(headers=20_000)
-"""Of a batch of an internal topic: its records are made on the event loop. mm2py and MM2 write few headers."""
+"""For a batch of an internal topic: the event loop makes its records. mm2py and MM2 write few headers."""
 LIGHT_BUDGET: Final = WHOLE_BUDGET.within(LIGHT_WORK_BYTES)
-"""Of a batch that is decoded on the event loop."""
+"""For a batch that is decoded on the event loop."""
 
 
 def decompress(codec: int, data: Bytes, *, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes | bytearray:
-    """Return what ``data`` holds.
+    """Return ``data`` decompressed.
 
     Args:
         codec: 0 to 4, from the batch's attributes.
-        data: what follows the batch header. Snappy may be raw or in xerial's blocks, as Java writes it; lz4 and zstd
+        data: the bytes after the batch header. Snappy may be raw or in xerial's blocks, as Java writes it; lz4 and zstd
             are frames, gzip members, of which there may be several.
-        max_bytes: the most that may come out.
+        max_bytes: limit of the result.
     Raises:
         UnknownCodec: ``codec`` is 5 or more.
-        DecompressionBomb: more than ``max_bytes`` would come out.
+        DecompressionBomb: the result would have more than ``max_bytes``.
         CompressedDataCorrupt: the codec cannot read the data.
     """
     if codec == Codec.NONE:
@@ -193,14 +193,14 @@ _GZIP_WBITS: Final = 31
 
 
 _MEMBER_BYTES: Final = 1 << 10
-"""Of what follows the first member, so much is handed to the next one at first."""
+"""How many bytes each member after the first one is given at first."""
 
 
 def _gunzip(data: Bytes, max_bytes: int) -> bytes:
     """Decompress members one after another, in time proportional to their bytes.
 
-    The story: zlib copies what it was given behind the end of a member. Each of 50,000 members of one byte was given
-    all that followed, so a batch of 1 MB held the event loop for a second, and one of 8 MB for a minute.
+    The story: zlib copies the bytes that it was given beyond the end of a member. Each of 50,000 members of one byte
+    was given all following bytes, so a batch of 1 MB blocked the event loop for a second, and one of 8 MB for a minute.
     """
     view = memoryview(data)
     plain: list[bytes] = []
@@ -258,7 +258,7 @@ def _unsnappy_block(block: memoryview, compressed_bytes: int, room: int, max_byt
         size = cramjam.snappy.decompress_raw_len(block)
         if size > room:
             raise DecompressionBomb(Codec.SNAPPY, compressed_bytes=compressed_bytes, limit_bytes=max_bytes)
-        # Snappy's densest element makes 64 bytes of 3: more cannot come out, whatever the block claims.
+        # Snappy's densest element makes 64 bytes of 3: the result cannot be larger, whatever the block claims.
         if size > len(block) * 22:
             raise CompressedDataCorrupt(Codec.SNAPPY, f"a block of {len(block)} bytes claims to hold {size}")
         plain = bytearray(size)
@@ -285,8 +285,8 @@ _LZ4_MAGIC: Final = 0x184D2204
 _LITTLE_SIZE: Final = struct.Struct("<I")
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
-# Java's reader refuses blocks that lean on earlier ones, which is what most libraries write by default: so the frame is
-# put together here. Version 1, independent blocks of 64 KB, no checksums as the batch has one; 0x82 checks this header.
+# Most libraries write blocks that depend on earlier ones by default, and Java's reader refuses these: so we write the
+# frame ourselves. Version 1, independent blocks of 64 KB, no checksums as the batch has one; 0x82 checks this header.
 _LZ4_HEADER: Final = _LITTLE_SIZE.pack(_LZ4_MAGIC) + b"\x60\x40\x82"
 
 
@@ -295,7 +295,7 @@ def _unlz4(data: Bytes, max_bytes: int) -> bytearray:
 
 
 def _lz4_bound(view: memoryview) -> int:
-    """Return how much the frames can hold at most, by their block headers."""
+    """Return how many bytes the frames can have at most when decompressed, by their block headers."""
     bound = position = 0
     try:
         while position < len(view):
@@ -341,7 +341,7 @@ def _lz4(data: Bytes) -> bytes:
 def repair_lz4_header_checksum(data: Bytes) -> bytes:
     """Return an lz4 frame with the header checksum that the format asks for.
 
-    Producers of magic 0 computed it over the frame's magic too, and brokers kept it so, because all of them did.
+    Producers of magic 0 computed it over the frame's magic too. Because all of them did, brokers stored it unchanged.
 
     Raises:
         CompressedDataCorrupt: the frame ends inside its header.
@@ -389,7 +389,8 @@ def _unzstd(data: Bytes, max_bytes: int) -> bytearray:
 
 
 def _zstd_bound(view: memoryview) -> int:
-    """Return how much the frames can hold at most: what they declare, or what their blocks can hold if that is less."""
+    """Return how many bytes the frames can have at most when decompressed: the declared size, or less if their blocks
+    cannot have as many."""
     bound = position = 0
     try:
         while position < len(view):
@@ -418,7 +419,7 @@ def _zstd_bound(view: memoryview) -> int:
 
 
 def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
-    """Return how much the blocks from ``position`` can hold, and where their frame's checksum would be."""
+    """Return how many bytes the blocks from ``position`` on can have at most when decompressed, and where they end."""
     bound = 0
     last = 0
     while not last:
@@ -437,7 +438,7 @@ def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def _decompress_into(codec: Codec, data: Bytes, bound: int, max_bytes: int) -> bytearray:
-    """Decompress into a buffer that cannot grow, so that a codec that is fed a bomb stops at its end."""
+    """Decompress into a buffer that cannot grow, so that a codec stops at the end of the buffer if data is a bomb."""
     if bound == 0:
         return bytearray()
     plain = bytearray(min(bound, max_bytes))

@@ -1,6 +1,6 @@
-"""``mm2-configs.A.internal``: Kafka Connect's records of its connectors' settings, and ours beside them. Pure.
+"""``mm2-configs.A.internal``: Kafka Connect's records of its connectors' settings, and mm2py's own records. Pure.
 
-Connect keeps ``connector-<name>`` with ``{"properties":{...}}``, or null for a deleted connector. Beside it are
+Connect keeps ``connector-<name>`` with ``{"properties":{...}}``, or null for a deleted connector. Its other keys are
 ``task-<name>-<n>``, ``commit-<name>``, ``target-state-<name>``, ``tasks-fencing-<name>``, ``session-key``,
 ``restart-connector-<name>`` and ``logger-cluster-<name>``. In MM2's dedicated mode the names are those of three
 classes.
@@ -8,14 +8,16 @@ classes.
 The settings that mm2py's workers share are under our own key, ``mm2py-flow``, with their author and their previous
 version. Connect skips an unknown key with a line in its log. Before it, in the same batch, the same settings are
 written under Connect's keys, as MM2 would write them, for Connect's readers. So a record under Connect's key of the
-source connector *behind* ours in the log was written by MM2.
+source connector *after* ours in the log was written by MM2.
 
-The batch also says that the connectors have no tasks. MM2 creates tasks again only if what a connector wants differs
-from what is stored. The story: MM2 ran two tasks, then mm2py ran the flow for a week. MM2 comes back, and starts the
-two tasks before it has replaced our settings. They fail, and as it wants just these two, it never starts them again.
+The batch also says that the connectors have no tasks. MM2 creates tasks again only if the tasks that a connector wants
+differ from the stored ones. The story: MM2 ran two tasks, then mm2py ran the flow for a week. MM2 comes back, and
+starts the two tasks before it has replaced our settings. They fail, and as it wants just these two, it never starts
+them again.
 
 A source connector that MM2 has switched off (``enabled=false``) is no configuration of the flow: MM2 only emits
-heartbeats by it. We never overwrite it, because such an MM2 may run beside us, and would copy or fail by our settings.
+heartbeats with it. We never overwrite it, because such an MM2 may run at the same time as mm2py, and would copy with
+our settings, or fail.
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
 """
 
@@ -52,7 +54,7 @@ from mm2py.records.operator_request import (
 from mm2py.records.owner_record import OWNER_KEY, OwnerRecords
 
 FORMAT_VERSION: Final = 1
-"""Of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
+"""Format of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
 FLOW_KEY: Final = b"mm2py-flow"
 CONNECTORS: Final = ("MirrorSourceConnector", "MirrorCheckpointConnector", "MirrorHeartbeatConnector")
 _PACKAGE: Final = "org.apache.kafka.connect.mirror"
@@ -70,11 +72,11 @@ _KINDS: Final = (
 MALFORMED_KEPT_MOST: Final = 20
 MALFORMED_KEY_SHOWN: Final = 100
 PREVIOUS_MOST: Final = 3
-"""How many steps back are read; mm2py writes two at most."""
+"""How many previous versions in one record are read; mm2py writes two at most."""
 WRITES_KEPT_MOST: Final = 100
 RESTARTS_KEPT_MOST: Final = 100
 APPLY_COMMAND: Final = "mm2py apply"
-"""Stands for the worker in what the command stores."""
+"""Takes the place of the worker's name in records that the command stores."""
 
 
 class DecidedBy(StrEnum):
@@ -91,7 +93,7 @@ class DecidedBy(StrEnum):
 
 
 def told_writer(by: DecidedBy, author: Author, worker: str) -> str:
-    """Return who has decided settings, as people read it; records of earlier versions name no user and no host.
+    """Return who has decided settings, in words; records of earlier versions name no user and no host.
 
     Args:
         worker: ``FlowConfig.worker``.
@@ -126,11 +128,11 @@ class FlowConfig:
     properties: Mapping[str, str]
     by: DecidedBy
     version: int
-    """Goes up by one with each change; 0 is what MM2 wrote."""
+    """Goes up by one with each change; 0: MM2 wrote the settings."""
     write_id: str = ""
     """Unique for each write, so that a writer recognises its own."""
     based_on: str = ""
-    """The write_id that the writer had read. Another write in between shows that two wrote at once."""
+    """The write_id that the writer had read. Another write in between shows that two wrote at the same time."""
     written_by: str = ""
     """The version of mm2py."""
     worker: str = ""
@@ -138,7 +140,7 @@ class FlowConfig:
     seen: tuple[str, ...] = ()
     """Digests of workers' files during this decision or since. Such files count as unchanged."""
     decided: tuple[str, ...] = ()
-    """Digests of operators' decisions since a file was taken. A file with the same content counts as unchanged."""
+    """Digests of operators' decisions since a file last decided. A file with the same content counts as unchanged."""
     previous: FlowConfig | None = None
     """The previous settings, one step back."""
     author: Author = UNKNOWN
@@ -146,12 +148,12 @@ class FlowConfig:
 
     @property
     def who(self) -> str:
-        """Who has decided it, as people read it."""
+        """Who has decided it, in words."""
         return told_writer(self.by, self.author, self.worker)
 
     @property
     def who_and_why(self) -> str:
-        """The same with the reason, if one was given."""
+        """``who`` with the reason, if one was given."""
         return with_reason(self.who, self.author.reason)
 
 
@@ -178,7 +180,7 @@ def encode_connectors(properties: Mapping[str, str], source_alias: str, target_a
 
 
 def encode_no_tasks(tasks: Mapping[str, int]) -> dict[bytes, bytes]:
-    """Return Connect's records that set the tasks of a flow's connectors to none, where there are any.
+    """Return Connect's records that set the number of tasks of a flow's connectors to 0, where it is not 0.
 
     The topic may belong to a Kafka Connect cluster with other connectors. Their tasks are left alone.
 
@@ -302,46 +304,46 @@ def _object(value: bytes) -> dict[str, Any]:
 
 
 class ConfigRecords:
-    """The result of the records of a configs topic, taken in the order of the log."""
+    """The state of a configs topic after the records read so far, in the order of the log."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.flow: FlowConfig | None = None
         """The settings under our own key."""
         self.foreign: Mapping[str, str] | None = None
-        """The source connector's settings under Connect's key, if another writer wrote them behind ours."""
+        """The source connector's settings under Connect's key, if another writer wrote them after ours."""
         self.connectors: dict[str, Mapping[str, str]] = {}
         """All settings under Connect's keys, by the connector's name."""
         self.tasks: dict[str, int] = {}
         """How many tasks each connector has by Connect's records."""
         self.audit: dict[bytes, bytes] = {}
-        """What was changed over REST, by key (``audit_record.py``)."""
+        """Records of changes over REST, by key (``audit_record.py``)."""
         self.history: dict[bytes, bytes] = {}
-        """What was changed or asked, by key (``history_record.py``)."""
+        """Records of changes and requests, by key (``history_record.py``)."""
         self.targets: dict[str, Target] = {}
-        """What connectors are to do, by name; those that are not here are to run."""
+        """Requested states of connectors, by name; connectors that are not here should run."""
         self.restarts: deque[Restart] = deque(maxlen=RESTARTS_KEPT_MOST)
-        """What was to restart, by records that were taken since this was last emptied."""
+        """Requests to restart, from records that were read since the caller last emptied this."""
         self.log_level: str | None = None
-        """At which level workers are to log, by records that were taken since this was last taken away."""
+        """The level at which workers should log, from records that were read since the caller last reset this."""
         self.requests = 0
-        """How many records of these kinds were taken."""
+        """How many requests of operators (states, restarts, log levels) and backfill records were read."""
         self.owner = OwnerRecords(topic)
         """Which group runs the flow."""
         self.backfills: dict[str, Backfill] = {}
-        """Backfills, by id; also those that are over."""
+        """Backfills, by id; also those that have ended."""
         self.skipped: Counter[str] = Counter()
         """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
-        """The first records that could not be understood since this list was last emptied."""
+        """The first records that could not be read since the caller last emptied this list."""
         self.writes = 0
-        """How many records under our own key were taken."""
+        """How many records under our own key were read."""
         self._latest_writes: deque[FlowConfig] = deque(maxlen=WRITES_KEPT_MOST)
         self.too_new: ConfigTooNew | None = None
-        """Set while the current record of a newer mm2py must not be applied."""
+        """Set while the last record under our own key is one of a newer mm2py, which must not be applied."""
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Take the next record. One that cannot be understood is noted and changes nothing."""
+        """Add the next record. A record that cannot be read is noted in ``malformed`` and changes nothing."""
         try:
             if key == FLOW_KEY:
                 self._take_flow(value)
@@ -378,18 +380,18 @@ class ConfigRecords:
         return list(self._latest_writes)[-newer:] if newer > 0 else []
 
     def entries(self) -> Iterator[HistoryEntry]:
-        """Yield what the history keeps, the oldest first. What cannot be understood is left out."""
+        """Yield the entries of the history, the oldest first. Entries that cannot be read are left out."""
         for key in sorted(self.history):
             with suppress(MalformedRequest):
                 yield decode_history(self.history[key])
 
     def target_of(self, connector: str) -> Target:
-        """Return what a connector is to do."""
+        """Return the requested state of a connector."""
         return self.targets.get(connector, RUNNING)
 
     @property
     def is_beside_mm2(self) -> bool:
-        """Whether MM2 may run beside us only for heartbeats, so that Connect's keys are left to it."""
+        """Whether an MM2 may run next to mm2py only for heartbeats; then mm2py does not write Connect's keys."""
         found = self.connectors.get(CONNECTORS[0])
         return found is not None and found.get("enabled", "").strip().lower() == "false" and self._is_of_mm2(found)
 

@@ -1,11 +1,12 @@
-"""How control records are written: one JSON object each, in a layout that later versions can read. Pure.
+"""Writes and reads control records: one JSON object each, in a layout that later versions can read. Pure.
 
 Every kind keeps these fields for ever: ``format`` (the version of the layout), ``kind``, ``member``, ``version`` (of
 the mm2py that wrote it) and ``skippable``: whether a reader that does not know this kind in this format may skip it. A
-skipped record still shows that its member lives. Unknown fields are ignored, so a new field that every reader may
-ignore needs no new format. A worker that meets a record it may not skip has to stop, because the others act on it.
+skipped record still shows that its member is alive. Unknown fields are ignored, so a new field that every reader may
+ignore needs no new format. A worker that reads a record it may not skip has to stop, because the other workers act on
+it.
 
-Older formats are read for ever: while workers are updated one by one, and for days after, the log holds both.
+All versions read older formats: while workers are updated one by one, and for days after, the log has both.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ from mm2py.records.control_record import (
 from mm2py.records.link_use import LinkUse
 
 FORMAT_VERSION: Final = 1
-"""What is written. If a higher one changes the layout of a kind, its reader tells them apart by ``format``."""
+"""The format that is written. If a later one changes the layout of a kind, readers distinguish them by ``format``."""
 _FIRST_FORMAT: Final = 1
 _SKIPPABLE: Final = (Beat, Loads, Snapshot)
-"""A reader judges the same without these. A snapshot's state says by itself which version can read it."""
+"""A reader reaches the same decisions without these. A snapshot's state itself says which version can read it."""
 
 Fields = dict[str, Any]
 UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, ConfigError)
-"""What reading fields raises that no mm2py wrote."""
+"""The errors of reading fields that mm2py did not write."""
 RecordT = TypeVar("RecordT")
 
 
 class MalformedControlRecord(Mm2Error):
-    """What stands there is no record of a control log, in any version."""
+    """A record of the control log that no version of mm2py writes."""
 
     def __init__(self, where: str, detail: str) -> None:
         super().__init__(
@@ -67,7 +68,7 @@ class MalformedControlRecord(Mm2Error):
 
 
 class NewerFormat(Mm2Error):
-    """A record that must not be passed over, in a layout that is not known here."""
+    """A record that must not be skipped, in a layout that this version does not know."""
 
     def __init__(self, kind: str, needs_version: str) -> None:
         super().__init__(
@@ -95,13 +96,13 @@ def encode(record: ControlRecord) -> bytes:
 
 
 def decode(data: bytes | None, *, where: str) -> ControlRecord:
-    """Return the record; ``Skipped`` for one that is not known and may be passed over.
+    """Return the record; ``Skipped`` for an unknown one that may be skipped.
 
     Args:
-        where: topic and offset, for the reader of an error.
+        where: topic and offset, for errors.
     Raises:
-        MalformedControlRecord: a foreign writer's; every reader passes it over.
-        NewerFormat: this worker must not go on.
+        MalformedControlRecord: a foreign writer's record; every reader skips it.
+        NewerFormat: this worker must stop.
     """
     try:
         fields = json.loads(data or b"")
@@ -119,7 +120,7 @@ def decode(data: bytes | None, *, where: str) -> ControlRecord:
 
 
 def fields_of(record: ControlRecord) -> Fields:
-    """Return the fields of a record but for its member. What is empty by default is left out."""
+    """Return the fields of a record without its member. Optional fields that are empty are left out."""
     values = {name: getattr(record, name) for name in _LAYOUT[type(record)]}
     optional = _OPTIONAL[type(record)]
     fields = {
@@ -147,8 +148,8 @@ def read_fields(kind: type[RecordT], member: MemberId, fields: Fields) -> Record
 
 
 def topic_claim_fields(claims: Mapping[str, TopicClaim], listed: Collection[str]) -> list[Any]:
-    """Return kinds of claims with their topics. Where all of ``listed`` have one, the kind that most have stands last,
-    without them."""
+    """Return each distinct claim with its topics. If all of ``listed`` have a claim, the most frequent one comes last,
+    without topics."""
     topics: dict[TopicClaim, list[str]] = {}
     for topic, claim in sorted(claims.items()):
         topics.setdefault(claim, []).append(topic)
@@ -158,7 +159,7 @@ def topic_claim_fields(claims: Mapping[str, TopicClaim], listed: Collection[str]
 
 
 def read_topic_claims(fields: Any, listed: Iterable[str]) -> dict[str, TopicClaim]:
-    """Return claims by topic; those of ``listed`` that no kind names have the last one."""
+    """Return claims by topic; topics of ``listed`` without a claim of their own have the one without topics."""
     claims: dict[str, TopicClaim] = {}
     rest: TopicClaim | None = None
     for prefix, mixes, topics in fields:
@@ -243,7 +244,7 @@ def _by_number(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-"""How a field is written, and read."""
+"""Two functions, which write and read a field."""
 _TEXT: Final[Codec] = _same, _text
 _NAME: Final[Codec] = _same, _name
 _COUNT: Final[Codec] = _same, _count
@@ -317,10 +318,10 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     Left: {"outcome_unknown": (_same, _flag)},
     Snapshot: {"leader_epoch": _COUNT, "covers": _COUNT, "snapshot_id": _TEXT, "state": _TEXT, **_PART},
 }
-"""By kind and field. ``Listed.claims`` are read beside the topics that they are of."""
+"""By kind and field. ``Listed.claims`` are not here: reading them needs the listed topics."""
 _KINDS: Final = {kind.__name__: kind for kind in _LAYOUT}
 _OPTIONAL: Final = {
     kind: frozenset(one.name for one in dataclasses.fields(kind) if one.default is not one.default_factory)
     for kind in _LAYOUT
 }
-"""The fields that have a default: of the others both are ``MISSING``."""
+"""The fields that have a default. For fields without one, both attributes are ``MISSING``."""

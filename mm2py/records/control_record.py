@@ -1,8 +1,8 @@
-"""The records of the control log ``mm2-cluster.<group>.internal``: what workers tell each other. Pure.
+"""The records of the control log ``mm2-cluster.<group>.internal``, by which workers communicate. Pure.
 
-The messages of Connect's groups go through a broker's coordinator and are gone. These records stay in a log that all
-workers read in the same order. Appends are retried, so any record may stand there twice, the second time long after
-the first. ``control_codec.py`` writes them.
+The messages of Connect's groups go through a broker's coordinator and are not kept. These records stay in a log that
+all workers read in the same order. Appends are retried, so any record may be in the log twice, the second time long
+after the first. ``control_codec.py`` writes them.
 
 ``pack`` writes many tasks as little JSON: ranges of partitions by flow, kind and topic, each with a number.
 ``{"A->B": {"MirrorSourceConnector": {"orders": "0-11,12=1", "": "*=1"}}}`` gives the partitions 0 to 11 of ``orders``
@@ -23,14 +23,14 @@ from mm2py.flow import Flow, Kind, parse_flow
 from mm2py.records.link_use import LinkUse
 
 MOST_TASKS: Final = 1_000_000
-"""In one text: a range that a foreign writer made up must not fill the memory."""
+"""Limit of the tasks in one text: a range that a foreign writer invented must not fill the memory."""
 _WHOLE: Final = "*"
 
 Ranges = dict[str, dict[str, dict[str, str]]]
 
 
 def pack(numbers: Mapping[TaskName, int]) -> Ranges:
-    """Return tasks and their numbers (>= 0), the same for the same in whatever order they come."""
+    """Return tasks and their numbers (>= 0) as JSON. The order of ``numbers`` does not change the result."""
     topics: defaultdict[tuple[Flow, Kind, str], list[tuple[int, int]]] = defaultdict(list)
     for (flow, kind, topic, partition), number in numbers.items():
         topics[flow, kind, topic].append((partition, number))
@@ -41,10 +41,10 @@ def pack(numbers: Mapping[TaskName, int]) -> Ranges:
 
 
 def unpack(packed: Any) -> dict[TaskName, int]:
-    """Return what was packed.
+    """Return the tasks and numbers that ``pack`` was given.
 
     Raises:
-        ValueError, TypeError, AttributeError, ConfigError: it is not what ``pack`` makes.
+        ValueError, TypeError, AttributeError, ConfigError: ``packed`` is not a result of ``pack``.
     """
     numbers: dict[TaskName, int] = {}
     for flow_name, kinds in packed.items():
@@ -91,20 +91,20 @@ MemberId = NewType("MemberId", str)
 """A member's id, hexadecimal, and part of its transactional ids (``TransactionalId.process``)."""
 
 UNASSIGNED = MemberId("")
-"""In ``Assigned``: a task is taken from its owner, and has none from then on."""
+"""In ``Assigned``: the task is revoked from its owner, and has no owner from then on."""
 
 NOT_A_PARTITION = -1
 
 UNDIVIDED: Final = (Kind.HEARTBEAT, Kind.CHECKPOINT)
-"""Kinds of tasks of which a flow has one that runs as a whole on one worker."""
+"""Kinds of which a flow has a single task, which one worker runs as a whole."""
 
 
 class TaskName(NamedTuple):
     """The smallest piece of work that one worker owns: a source partition of a flow, or a task that is not divided.
 
-    The task ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the coordinator's: its owner finds topics, makes remote
-    topics, keeps configurations and ACLs in step, and lists partitions. Heartbeats and checkpoints are such tasks of
-    their kinds.
+    The task ``(flow, Kind.SOURCE, "", NOT_A_PARTITION)`` is the flow coordinator's: its owner finds topics, creates
+    remote topics, synchronizes configurations and ACLs, and lists partitions. Heartbeats and checkpoints are likewise
+    one task each, of their kinds.
     """
 
     flow: Flow
@@ -127,12 +127,12 @@ class Writer(NamedTuple):
 
 
 class TopicClaim(NamedTuple):
-    """Into which remote topic a source topic is copied."""
+    """The remote topic that a source topic is copied into."""
 
     prefix: str
-    """The remote topic has the name of the source topic behind this, by all replication policies."""
+    """The remote topic is named by this prefix and the source topic's name, under all replication policies."""
     mixes: bool
-    """Whether records of other flows may be mixed in (``many.to.one``), if they have it so as well."""
+    """Whether other flows may copy into the same remote topic (``many.to.one``), if their claims say so too."""
 
     @classmethod
     def of(cls, topic: str, remote_topic: str, *, mixes: bool) -> TopicClaim:
@@ -143,7 +143,7 @@ class TopicClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A worker wants to take part. Its flows are those into this target that its file and ``--clusters`` name."""
+    """A worker joins the group. Its flows are those into this target that its file and ``--clusters`` name."""
 
     member: MemberId
     name: str
@@ -151,42 +151,42 @@ class Joined:
     runs: str
     """The version of mm2py."""
     url: str
-    """Where its REST interface is, empty if it has none."""
+    """The address of its REST interface, empty if it has none."""
     flows: tuple[Flow, ...]
     """The flows whose partitions it may copy."""
     heartbeats: tuple[Flow, ...]
     """The flows whose heartbeats it may emit."""
     tasks_max: Mapping[Flow, int]
-    """``tasks.max`` of flows where its file sets it."""
+    """``tasks.max`` of the flows for which its file sets it."""
     cluster_id: str | None
-    """Of the target, as this worker sees it."""
+    """The id of the target, as this worker sees it."""
     election: str
     """``log`` or ``zookeeper``."""
     session_timeout_ms: int
-    """After so long without a record of it, its session may be expired by others; it stops by itself before."""
+    """After this long without a record of it, other members may declare its session expired; it stops before that."""
     checkpoints: tuple[Flow, ...] = ()
     """The flows whose checkpoints it may emit."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Connectors that must not run there, and why; named as ``A->B.MirrorSourceConnector``."""
+    """Connectors that must not run on this worker, and why; named as ``A->B.MirrorSourceConnector``."""
     core: str = ""
-    """Whether it runs with the compiled core, and why not, as a few words. Older versions do not say it."""
+    """Whether it runs with the compiled core, and if not why, in a few words. Empty: an older version."""
 
     @property
     def undivided(self) -> Mapping[Kind, tuple[Flow, ...]]:
-        """The flows of which it may run a task that is not divided, by kind."""
+        """The flows of which the worker may run the undivided tasks, by kind."""
         return dict(zip(UNDIVIDED, (self.heartbeats, self.checkpoints), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """Why a flow does not get to run on a member: its source has not answered yet, or attempt after attempt fails."""
+    """Why a flow has not started on a member: its source has not answered yet, or each attempt fails."""
 
     since_ms: int
-    """When that began, by the member's clock."""
+    """Since when, by the member's clock."""
     reason: str
-    """``status.not_copied.Reason`` in a word."""
+    """The value of a ``status.not_copied.Reason``."""
     why: str
-    """What went wrong last."""
+    """The last error, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,21 +195,21 @@ class Beat:
 
     member: MemberId
     applied: Mapping[Flow, int] = field(default_factory=dict)
-    """The version of each flow's configuration that it runs."""
+    """The version of each flow's configuration that the member runs."""
     held: Mapping[Flow, int] = field(default_factory=dict)
-    """Flows that operators hold and of which nothing runs there: all was answered. By flow, the offset in its configs
-    topic of the record that asks for it."""
+    """Flows that operators hold and of which nothing runs on this member any more: all its requests were answered. The
+    value is the offset, in the flow's configs topic, of the record that asks for the hold."""
     links: Mapping[Flow, LinkUse] = field(default_factory=dict)
-    """Of flows that use several connections to one broker."""
+    """The links of flows that use several connections to one broker."""
     troubles: Mapping[Flow, str] = field(default_factory=dict)
-    """Of flows of which it cannot store in the status topic what it does not copy: why, and what to do."""
+    """Flows for which the member cannot store in the status topic what it does not copy: why, and what to do."""
     not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
-    """Flows that it is to run, and of which nothing runs there that could store why in the status topic."""
+    """Flows that the member should run but could not start, so that nothing stores the reason in the status topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What tasks of a member carry, in whole bytes/s; only those that changed much since it said so last."""
+    """The rates of a member's tasks, in whole bytes/s; only those that changed much since its last such record."""
 
     member: MemberId
     bytes_per_s: Mapping[TaskName, float]
@@ -220,7 +220,7 @@ REASON_MOST: Final = 1000
 
 
 def shortened(why: str) -> str:
-    """Return a reason as it is told; one that is longer ends in three dots."""
+    """Return a reason, cut to ``REASON_MOST`` characters; a cut one ends in three dots."""
     return why if len(why) <= REASON_MOST else f"{why[: REASON_MOST - 1]}…"
 
 
@@ -234,18 +234,18 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Which partitions a flow copies, by its coordinator. A topic with 0 partitions is copied no more."""
+    """The partitions that a flow copies, from its coordinator. A topic with 0 partitions is not copied any more."""
 
     member: MemberId
     flow: Flow
     partitions: Mapping[str, int]
-    """By source topic; only topics whose number changed."""
+    """How many partitions each source topic has; only topics whose number changed."""
     widths: Mapping[str, int] = field(default_factory=dict)
-    """How many partitions topics had when the flow first copied them; said once, the first word counts."""
+    """How many partitions topics had when the flow first copied them; written once, the first value counts."""
     source_cluster: str | None = None
-    """The id of the cluster that they were found on; said once for a flow, the first word counts."""
+    """The id of the cluster with these topics; written once for a flow, the first value counts."""
     claims: Mapping[str, TopicClaim] = field(default_factory=dict)
-    """By topics of ``partitions``. Of one that would be mixed with another flow's unasked, the listing is void."""
+    """By topics of ``partitions``. The listing of a topic is void if its claim conflicts with another flow's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,14 +255,14 @@ class Claim:
     member: MemberId
     leader_epoch: int
     claim_id: str
-    """Random: tells two claims of one member apart."""
+    """Random: distinguishes two claims of one member."""
     evidence: str = ""
-    """What allowed it, from another election backend."""
+    """What allowed the claim, from an election backend other than the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The leader leads no more, and stays a member: its election backend does not let it lead."""
+    """The leader resigns, but stays a member: its election backend does not let it lead."""
 
     member: MemberId
     leader_epoch: int
@@ -270,7 +270,7 @@ class Resigned:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The leader assigns tasks; those that are not named keep their owners. It counts when all its parts are read."""
+    """The leader assigns tasks; tasks that are not named keep their owners. Valid when all its parts are read."""
 
     member: MemberId
     leader_epoch: int
@@ -282,17 +282,17 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The previous owner of tasks has drained them: all it sent was answered."""
+    """The previous owner of tasks has drained them: all its requests were answered."""
 
     member: MemberId
     generation: int
-    """Of the view in which it had to release them: a late duplicate releases nothing that was assigned after that."""
+    """The generation in which it had to release them: a late duplicate releases no task that was assigned later."""
     tasks: frozenset[TaskName]
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The leader evicts a member whose session has expired: what it still writes to the control log is void."""
+    """The leader evicts a member whose session has expired: this member's later records in the control log are void."""
 
     member: MemberId
     leader_epoch: int
@@ -301,21 +301,21 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Producers were fenced in the internal topics of their flow: they store no more positions."""
+    """Producers were fenced in the internal topics of their flow: they can store no more positions."""
 
     member: MemberId
     leader_epoch: int
     of: MemberId | None
     """The member whose producers are now all fenced; None: producers that the control log does not know."""
     epochs: Mapping[int, int]
-    """The fence epoch of each producer id. A fence of it elsewhere goes on with this one."""
+    """The fence epoch of each producer id. Other members fence it in further partitions with the same epoch."""
     unfenced: Mapping[int, str] = field(default_factory=dict)
     """Producer ids that could not be fenced, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A member is gone for good. ``outcome_unknown``: something it sent was not answered, so it must be fenced."""
+    """A member has left for good. ``outcome_unknown``: a request of it was not answered, so it must be fenced."""
 
     member: MemberId
     outcome_unknown: bool
@@ -328,7 +328,7 @@ class Snapshot:
     member: MemberId
     leader_epoch: int
     covers: int
-    """The offset up to which records are in it; those behind it and before the snapshot are read as well."""
+    """The state has the records below this offset; a joiner also reads those between this offset and the snapshot."""
     snapshot_id: str
     state: str
     """This part of the JSON text of the state, see ``state_snapshot.py``."""
@@ -338,12 +338,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A record of a younger mm2py that an older one may skip. It still shows that its member lives."""
+    """A record of a newer mm2py that an older one may skip. It still shows that its member is alive."""
 
     member: MemberId
     kind: str
     version: str
-    """Of the mm2py that wrote it."""
+    """The version of the mm2py that wrote it."""
 
 
 ControlRecord = (
@@ -369,5 +369,5 @@ class Entry(NamedTuple):
 
     offset: int
     time_ms: int
-    """When it was appended, by the clock of the partition's leader: that may step back."""
+    """When it was appended, by the clock of the partition's leader, which may step back."""
     record: ControlRecord

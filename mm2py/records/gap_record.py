@@ -1,4 +1,4 @@
-"""What mm2py keeps in ``mm2-status.A.internal`` beside Kafka Connect: gaps, commands, answers, standstills. Pure.
+"""mm2py's own records in ``mm2-status.A.internal``, Kafka Connect's topic: gaps, commands, answers, standstills. Pure.
 
 Connect's keys begin with ``status-connector-`` and ``status-task-``, ours with ``mm2py-``. Connect skips ours with a
 line in its log. A value is a JSON object: a format version, and the fields of the dataclass. The last value of a key
@@ -35,28 +35,28 @@ class GapKind(StrEnum):
     EXPIRED = "expired"
     """The source deleted records before they were copied: by retention, or by DeleteRecords."""
     TRUNCATED = "truncated"
-    """The source log was cut back below what had been copied, as by an unclean election."""
+    """The source log was truncated below records that had been copied, for example by an unclean election."""
     RECREATED = "recreated"
-    """The source topic was deleted and recreated, or the position is of another cluster."""
+    """The source topic was deleted and recreated, or the position belongs to another cluster."""
     DELETED = "deleted"
     """The source topic is gone, or no longer visible to mm2py."""
     TARGET_DELETED = "target-deleted"
     """The remote topic is gone, or was deleted and recreated."""
     TARGET_TRUNCATED = "target-truncated"
-    """The remote partition ends before what was stored in it, as after an unclean election."""
+    """The remote partition ends before records that were stored in it, for example after an unclean election."""
     FOREIGN = "foreign-records"
     """A foreign writer has written to the remote partition."""
     REPEATED = "repeated-records"
-    """The remote partition holds unknown copies of our own: records may be there twice."""
+    """The remote partition has unknown copies of our own: records may be there twice."""
 
     @property
     def is_of_target(self) -> bool:
-        """Whether ``on.target.loss`` decides instead of ``on.source.gap``."""
+        """Whether ``on.target.loss`` decides what happens, instead of ``on.source.gap``."""
         return self in {GapKind.TARGET_DELETED, GapKind.TARGET_TRUNCATED}
 
     @property
     def is_unexpected(self) -> bool:
-        """Whether the remote partition holds unexpected records, which stop a partition that must be exactly-once."""
+        """Whether the remote partition has unexpected records, which stop a partition that must be exactly-once."""
         return self in {GapKind.FOREIGN, GapKind.REPEATED}
 
     @property
@@ -70,9 +70,9 @@ class GapKind(StrEnum):
 
 
 SourcePolicy = Literal["stop", "continue", "restart"]
-"""What ``on.source.gap`` may say."""
+"""The values of ``on.source.gap``."""
 TargetPolicy = Literal["stop", "recopy"]
-"""What ``on.target.loss`` may say."""
+"""The values of ``on.target.loss``."""
 
 
 class Done(StrEnum):
@@ -85,7 +85,7 @@ class Done(StrEnum):
     ACCEPTED = "accepted"
     """An operator let the partition continue."""
     KEPT = "kept"
-    """There is nothing more to copy. The copy stays as it is."""
+    """There is nothing more to copy. The copy is kept unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Gap:
     """The id of the topic that was copied, if a whole topic was deleted or recreated."""
 
     def is_of_another_topic(self, other: Gap) -> bool:
-        """Whether the lost topic is not that of another gap with the same key. Then this gap is new."""
+        """Whether the lost topic differs from that of another gap with the same key. Then this gap is new."""
         return None not in {self.topic_id, other.topic_id} and self.topic_id != other.topic_id
 
     @property
@@ -128,7 +128,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An operator's command that a stopped partition may continue if it still stands at ``expected_position``."""
+    """An operator's command that a stopped partition may continue if its position is still ``expected_position``."""
 
     command_id: str
     topic: str
@@ -167,7 +167,7 @@ def encode_value(record: GapLogRecord) -> bytes:
 
 
 def is_own_key(key: bytes | None) -> bool:
-    """Return whether a record is one of ours. All others are ignored."""
+    """Return whether a record is one of mm2py's. All other records are ignored."""
     return key is not None and key.startswith(OWN_PREFIX.encode())
 
 

@@ -1,11 +1,13 @@
 """A heartbeat: a timestamped record in the topic ``heartbeats``, whose copies prove a path. Pure.
 
-Counterpart: Heartbeat of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
+Java's layout, for writing and for reading::
 
     key    STRING source alias, STRING target alias     STRING: i16 length in bytes, UTF-8
     value  i16 version, always 0; i64 timestamp in epoch milliseconds
 
-Like Java's reader, ours ignores the version and what follows the last field.
+Like Java's reader, ours ignores the version and bytes after the last field.
+
+Counterpart: Heartbeat of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _VALUE: Final = struct.Struct(">hq")
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The flow that emitted it, and when, by the clock of the emitter."""
+    """The flow that emitted the heartbeat, and when, by the clock of the emitter."""
 
     flow: Flow
     timestamp_ms: int

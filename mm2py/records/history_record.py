@@ -1,10 +1,9 @@
-"""What was changed of a flow, or asked of its connectors: who, when, from where and why. Pure.
+"""The history of a flow: changes of its settings and requests to its connectors, with who, when, where and why. Pure.
 
-The settings, and what a connector is to do, are records of one key each: what stood there before is lost when the topic
-is compacted. So each change leaves a record of its own kind besides, with a key of its own in the order of time, like
-the audit of REST. It is written in the batch of what it tells, whether ``mm2py apply``, REST or a worker writes that.
-The writer deletes the oldest beyond the last five hundred. MirrorMaker 2 keeps nothing of the kind; Connect skips the
-key.
+The settings have one key, and so has the requested state of a connector: compaction loses their previous values. So
+each change also leaves a history record with a key of its own in the order of time, like the audit of REST. ``mm2py
+apply``, REST or a worker writes it in the same batch as the change. The writer deletes the oldest records beyond the
+last five hundred. MirrorMaker 2 has no such history; Connect skips the key.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from mm2py.secret import HIDDEN, may_hold_secret
 HISTORY_KEY: Final = b"mm2py-history-"
 KEPT_MOST: Final = 500
 CHANGES_MOST: Final = 50
-"""How many changed settings are named; of the others only the number is kept."""
+"""How many changed settings a record names; of further ones it keeps only the number."""
 CHANGE_CHARS_MOST: Final = 500
 NAME_CHARS_MOST: Final = 300
-"""Of a topic, a connector or a worker."""
+"""Limit of the name of a topic, a connector or a worker."""
 
 
 class HistoryKind(StrEnum):
@@ -46,7 +45,7 @@ class HistoryKind(StrEnum):
     STOPPED = "stopped"
     RESUMED = "resumed"
     RESTARTED = "restarted"
-    """A connector, a topic or a partition was to restart."""
+    """A restart of a connector, a topic or a partition was requested."""
 
 
 KIND_OF: Final[Mapping[TargetState, HistoryKind]] = {
@@ -63,12 +62,12 @@ class SettingChange:
     setting: str
     """Its name."""
     text: str
-    """The change in a line, from what to what; secrets are hidden."""
+    """The old and the new value in one line; secrets are hidden."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One change of a flow's settings, or one request to its connectors, that was stored."""
+    """One stored change of a flow's settings, or one stored request to its connectors."""
 
     at_ms: int
     """When, by the clock of the machine that stored it."""
@@ -77,31 +76,31 @@ class HistoryEntry:
     by: str
     """Who did it, in words."""
     author: Author = UNKNOWN
-    """The same for programs, and why."""
+    """Who did it, for programs, and why."""
     writer: str = ""
-    """Of settings: where they come from, as ``Writer``."""
+    """For settings: where they come from, as ``DecidedBy``."""
     worker: str = ""
-    """Of settings: the worker or the command that stored them."""
+    """For settings: the worker or the command that stored them."""
     version: int = 0
-    """Of settings: that which was stored."""
+    """For settings: the version that was stored."""
     write_id: str = ""
-    """Of settings: that of their own record, which stands behind this one."""
+    """For settings: the ``write_id`` of their own record, which follows this one in the log."""
     changes: tuple[SettingChange, ...] = ()
-    """Of settings: what changed; empty where nothing stood there before."""
+    """For settings: what changed; empty if there were no settings before."""
     unnamed: int = 0
     """How many more settings changed."""
     connector: str = ""
-    """Which one was paused, stopped, resumed or to restart; empty: a topic was to restart."""
+    """The connector that was paused, stopped, resumed or restarted; empty: a topic was restarted."""
     only_failed: bool = False
-    """It was to restart only where it had failed."""
+    """The connector was restarted only where it had failed."""
     topic: str = ""
-    """Which one was to restart."""
+    """The topic that was restarted."""
     partition: int | None = None
-    """Which one of it; None: all of them."""
+    """The partition of it that was restarted; None: all of them."""
 
     @property
     def what(self) -> str:
-        """What was done, as people read it, without the settings."""
+        """What was done, in words, without the settings."""
         match self.kind:
             case HistoryKind.SETTINGS:
                 return f"version {self.version} stored"
@@ -129,7 +128,7 @@ def settings_entry(
     version: int,
     write_id: str,
 ) -> HistoryEntry:
-    """Return the entry of a change of settings; of very many changes, and of long ones, only a part is kept."""
+    """Return the entry of a change of settings; very many changes and long ones are cut."""
     cut = tuple(SettingChange(one.setting, _cut(one.text)) for one in changes[:CHANGES_MOST])
     return HistoryEntry(
         at_ms,
@@ -150,7 +149,7 @@ def _cut(text: str) -> str:
 
 
 def target_entry(connector: str, target: Target) -> HistoryEntry:
-    """Return the entry of what a connector is to do from now on."""
+    """Return the entry of a request for a connector's state."""
     return HistoryEntry(target.at_ms or 0, KIND_OF[target.state], target.by, target.author, connector=connector)
 
 
@@ -165,12 +164,12 @@ def restart_entry(restart: Restart, at_ms: int) -> HistoryEntry:
 
 
 def history_key(at_ms: int, mark: int) -> bytes:
-    """Return the key of a new record; ``mark`` keeps apart those of one millisecond."""
+    """Return the key of a new record; ``mark`` distinguishes records of one millisecond."""
     return timed_key(HISTORY_KEY, at_ms, mark)
 
 
 def encode_history(entry: HistoryEntry) -> bytes:
-    """Return the value of a record; what an entry does not have is left out."""
+    """Return the value of a record; fields that the entry does not need are left out."""
     fields: dict[str, Any] = {
         "format": 1,
         "at_ms": entry.at_ms,
@@ -190,10 +189,10 @@ def encode_history(entry: HistoryEntry) -> bytes:
 
 
 def decode_history(value: bytes) -> HistoryEntry:
-    """Return a record; fields that a later mm2py has added are passed over, and what may not be shown is left out.
+    """Return the entry of a record. Fields that a later mm2py has added are ignored, and secrets are hidden.
 
     Raises:
-        MalformedRequest: it is not as mm2py writes it, or of a kind that a later one has added.
+        MalformedRequest: mm2py does not write such a record, or it is of a kind that a later mm2py has added.
     """
     fields = load(value)
     at_ms, kind, partition = fields.get("at_ms"), fields.get("kind"), fields.get("partition")

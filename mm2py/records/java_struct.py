@@ -49,9 +49,9 @@ class FieldReader:
         Args:
             kind: what the record should be, for errors: "checkpoint".
             part: "key" or "value".
-            data: the bytes of it, None if the record has none.
+            data: the bytes of the key or value, None if it is null.
         Raises:
-            MalformedRecord: it has none.
+            MalformedRecord: it is null.
         """
         if data is None:
             raise MalformedRecord(kind, f"it has no {part}")

@@ -10,15 +10,16 @@ MirrorMaker 2 has no such record. A chunk is many entries of one ledger, one aft
            size of the entries in bytes, then the entries as mm2py/offsets/run_codec.py lays them out
 
 Numbers of the last two lines are LEB128. The first source offset is part of the key: a chunk that has grown replaces
-itself, and compaction keeps the chunks before it. Each chunk begins where the one before it was complete, or before
-that, when another worker has found out again what was stored last. A null value deletes a chunk, after both logs have
-deleted its records.
+its earlier version, and compaction keeps the chunks before it. Each chunk begins where the previous one was complete,
+or before that, when another worker has found out again what was stored last. A null value deletes a chunk, after both
+logs have deleted its records.
 
 The owner of a partition writes its ledgers; the newest is the one that appears last in the topic. ``mm2py
-rebuild-ledger`` writes what those lack, with flag 8: it goes before all of them. The highest number of these counts.
+rebuild-ledger`` writes a ledger of what those lack, with flag 8, which precedes all of them. If there are several of
+these, the one with the highest number counts.
 
-A newer format may append fields, which we ignore if it says that our format may read it. Keys of other kinds than
-"runs" may follow in a newer format; their values begin with the same two bytes.
+A newer format may append fields, which we ignore if it says that our format may read it. A newer format may also have
+keys of other kinds than "runs"; their values begin with the same two bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _ID_BYTES: Final = 16
 
 
 class NewerLedgerFormat(Mm2Error):
-    """A record of the ledger topic that must not be passed over, in a layout that is not known here."""
+    """A record of the ledger topic that must not be skipped, in a layout that this version does not know."""
 
     def __init__(self, needs_format: int) -> None:
         super().__init__(
@@ -68,16 +69,16 @@ class NewerLedgerFormat(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class ChunkKey:
-    """Which chunk it is."""
+    """The identity of a chunk."""
 
     topic: TopicName
     """As the source cluster names it; likewise ``partition``."""
     partition: int
     number: int
-    """Of the ledger: when it was begun, in epoch milliseconds. It tells the ledgers of a partition apart. Only among
-    rebuilt ones it orders them."""
+    """Number of the ledger: when it was begun, in epoch milliseconds. It distinguishes the ledgers of a partition. Only
+    rebuilt ledgers are ordered by it."""
     source_offset: int
-    """Where the chunk begins, at most where its first entry does."""
+    """Source offset where the chunk begins: that of its first entry, or a lower one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +91,16 @@ class LedgerChunk:
 
     key: ChunkKey
     target_offset: int
-    """Where the chunk begins, at most where its first entry does."""
+    """Target offset where the chunk begins: that of its first entry, or a lower one."""
     entries: tuple[Entry, ...]
     copied_to: int
-    """The source offset up to which the ledger was complete; at least where the last entry ends."""
+    """The source offset up to which the ledger was complete: the end of the last entry, or a higher one."""
     is_whole: bool = False
     """Copying began where this chunk begins: nothing was copied before."""
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
     is_rebuilt: bool = False
-    """It is of a ledger that goes before those that the owners of the partition have kept."""
+    """It is part of a rebuilt ledger, which precedes those that the owners of the partition have written."""
 
     def __post_init__(self) -> None:
         source, target = self.key.source_offset, self.target_offset
@@ -108,7 +109,7 @@ class LedgerChunk:
         for entry in self.entries:
             if entry[0] < source or entry[1] < target:
                 raise CorruptRuns(f"{entry} begins before {source} or {target}")
-            if type(entry) is Run and (count := entry[2]) > 0:  # the last one tells if offsets are too high
+            if type(entry) is Run and (count := entry[2]) > 0:  # the last one shows whether offsets are too high
                 source, target = entry[0] + count, entry[1] + count
                 continue
             if (fault := fault_of(entry)) is not None:
@@ -119,7 +120,7 @@ class LedgerChunk:
 
 
 class EncodedChunk(NamedTuple):
-    """A chunk whose entries are still bytes, and not checked. The fields are those of ``LedgerChunk``."""
+    """A chunk whose entries are still bytes and not checked. The other fields are those of ``LedgerChunk``."""
 
     key: ChunkKey
     target_offset: int
@@ -131,7 +132,7 @@ class EncodedChunk(NamedTuple):
     is_rebuilt: bool
 
     def decoded(self) -> LedgerChunk:
-        """Raises: MalformedRecord."""
+        """Decode the entries. Raises: MalformedRecord."""
         try:
             entries = tuple(entries_behind(self.data, self.key.source_offset, self.target_offset))
             return LedgerChunk(self.key, self.target_offset, entries, *self[3:])
@@ -170,7 +171,7 @@ def encode_key(key: ChunkKey) -> bytes:
 
 
 def decode_key(key: bytes | None) -> ChunkKey | None:
-    """Return which chunk a record is of; None for a kind of record that only newer versions know.
+    """Return the key of the chunk that a record holds; None for a kind of record that only newer versions know.
 
     Raises:
         MalformedRecord: it is no key of a ledger topic.
@@ -194,10 +195,10 @@ def decode_key(key: bytes | None) -> ChunkKey | None:
 
 
 def decode(key: bytes | None, value: bytes | None) -> LedgerChunk | None:
-    """Return the chunk; None if the record deletes one (see ``decode_key``), or is of a kind that may be passed over.
+    """Return the chunk; None if the record deletes one (see ``decode_key``), or is of a kind that may be skipped.
 
     Raises:
-        MalformedRecord: mm2py does not write such a record; every reader passes it over.
+        MalformedRecord: mm2py does not write such a record; every reader skips it.
         NewerLedgerFormat: a newer mm2py wrote it, and a reader that ignores it would answer wrongly.
     """
     chunk_key = decode_start(key, value)
@@ -205,9 +206,9 @@ def decode(key: bytes | None, value: bytes | None) -> LedgerChunk | None:
 
 
 def decode_start(key: bytes | None, value: bytes | None) -> ChunkKey | None:
-    """Return which chunk a record holds or deletes, and leave its entries for later; None: it may be passed over.
+    """Return the key of the chunk that a record holds or deletes, without decoding entries; None: it may be skipped.
 
-    Raises: as ``decode``. A value whose entries are malformed is not found out.
+    Raises: as ``decode``. Malformed entries are not detected.
     """
     chunk_key = decode_key(key)
     if value is None:
@@ -220,12 +221,12 @@ def decode_start(key: bytes | None, value: bytes | None) -> ChunkKey | None:
 
 
 def decode_value(key: ChunkKey, value: bytes) -> LedgerChunk:
-    """Return the chunk of a record that ``decode_start`` has looked at. Raises: MalformedRecord."""
+    """Return the chunk of a record whose key ``decode_start`` has returned. Raises: MalformedRecord."""
     return encoded_chunk(key, value).decoded()
 
 
 def encoded_chunk(key: ChunkKey, value: bytes) -> EncodedChunk:
-    """As ``decode_value``, and leave its entries for later. Raises: MalformedRecord."""
+    """Return the chunk as ``decode_value`` does, but with its entries as bytes. Raises: MalformedRecord."""
     try:
         return _read(key, value)
     except CorruptRuns as error:
@@ -233,12 +234,12 @@ def encoded_chunk(key: ChunkKey, value: bytes) -> EncodedChunk:
 
 
 def is_rebuilt(value: bytes) -> bool:
-    """Tell whether a chunk is of a rebuilt ledger. A malformed one is not."""
+    """Return whether a chunk is part of a rebuilt ledger; False for a malformed one."""
     return len(value) > _FLAGS_AT and bool(value[_FLAGS_AT] & _REBUILT)
 
 
 def bounds_of(value: bytes) -> tuple[int, int]:
-    """Return ``copied_to`` and ``target_offset`` of a chunk, without a look at its entries.
+    """Return ``copied_to`` and ``target_offset`` of a chunk, without reading its entries.
 
     Raises:
         MalformedRecord: the value ends before them.
@@ -251,7 +252,7 @@ def bounds_of(value: bytes) -> tuple[int, int]:
 
 
 class _Head(NamedTuple):
-    """What stands before the entries, and where they begin."""
+    """The fields before the entries, and where the entries begin."""
 
     flags: int
     source_topic_id: uuid.UUID | None

@@ -1,4 +1,4 @@
-"""How a worker uses the link of a flow: told by its heartbeats, and by its metrics."""
+"""How a worker uses the link of a flow, as its heartbeats and its metrics report it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """How one member uses the link of a flow: over how many connections, and what keeps it from carrying more."""
+    """How one member uses the link of a flow: over how many connections, how fast, and what limits the rate."""
 
     connections: int
-    """That read backlogs, or write them, to the farther side."""
+    """How many connections to the more distant cluster read or write backlogs."""
     bytes_per_s: int
-    """In the last half second or so that was measured."""
+    """The rate in the last measurement, over about half a second."""
     percent: int
-    """Of the most that was measured since these connections were opened."""
+    """The rate as a part of the highest one measured since these connections were opened."""
     limit: str
     """What bounds the rate, in a few words."""

@@ -1,11 +1,13 @@
 """An offset sync: a known pair of source and target offset, kept in ``mm2-offset-syncs.B.internal``. Pure.
 
-Counterpart: OffsetSync of Apache Kafka's Connect, mirror. Written so that Java reads it and reads as Java writes it::
+Java's layout, for writing and for reading::
 
     key    STRING topic, i32 partition                   as the source cluster names them
     value  i64 upstream offset, i64 downstream offset    no version
 
 Topic and partition are the key, so compaction keeps the newest sync of each partition.
+
+Counterpart: OffsetSync of Apache Kafka's Connect, mirror.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """What operators ask of a running connector, as records of the configs topic: to pause, stop, resume or restart. Pure.
 
-Connect keeps ``target-state-<name>`` with ``{"state":"PAUSED","state.v2":"STOPPED"}``: readers before Kafka 3.5 know no
-STOPPED and take ``state``. Ours says beside it who asked, when and why; Connect ignores that. A target state counts
-until the next one.
+Connect keeps ``target-state-<name>`` with ``{"state":"PAUSED","state.v2":"STOPPED"}``: readers before Kafka 3.5 do not
+know STOPPED and use ``state``. Ours also says who asked, when and why; Connect ignores these fields. A target state
+applies until the next one.
 
 Restarts count once, for workers that run when they are written: ``restart-connector-<name>`` is Connect's, with
 ``{"include-tasks":true,"only-failed":false}``; ``mm2py-restart`` is ours, for one topic or partition of a flow.
-``logger-cluster-root`` is Connect's as well, and counts in the same way: all workers log more, or less.
+``logger-cluster-root`` is Connect's as well, and counts once in the same way: all workers log more, or less.
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime.
 """
 
@@ -25,11 +25,11 @@ RESTART_CONNECTOR: Final = b"restart-connector-"
 RESTART_PARTITIONS: Final = b"mm2py-restart"
 LOG_LEVEL: Final = b"logger-cluster-root"
 FORMAT_VERSION: Final = 1
-"""Of our own record. A reader that is older than ``readable_from`` in it passes it over."""
+"""Format of our own record. A reader that is older than ``readable_from`` in it skips it."""
 NUMBER_MOST: Final = (1 << 63) - 1
-"""No number of ours is larger; what is larger in a record was not written by mm2py."""
+"""The largest number that mm2py writes; a larger one in a record is not from mm2py."""
 BY_MOST: Final = 200
-"""How many characters of who asked are kept."""
+"""How many characters of ``by``, the text that says who asked, are kept."""
 
 
 class MalformedRequest(ValueError):
@@ -37,36 +37,36 @@ class MalformedRequest(ValueError):
 
 
 class TargetState(StrEnum):
-    """Connect's names for what a connector is to do."""
+    """Connect's names for the requested states of a connector."""
 
     STARTED = "STARTED"
     PAUSED = "PAUSED"
-    """It runs nowhere, and keeps what it was assigned."""
+    """The connector runs nowhere, and its tasks stay assigned."""
     STOPPED = "STOPPED"
     """As ``PAUSED``, and its offsets may be altered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a connector is to do, and who asked for it."""
+    """The requested state of a connector, and who asked for it."""
 
     state: TargetState
     by: str = ""
-    """In words; empty if another writer than mm2py asked."""
+    """Who asked, in words; empty if another writer than mm2py asked."""
     at_ms: int | None = None
     offset: int = -1
-    """Where it stands in the configs topic: workers say by it which one they have followed."""
+    """Its offset in the configs topic: workers use it to report which request they have followed."""
     author: Author = UNKNOWN
-    """The same who asked for programs, and why."""
+    """Who asked, for programs, and why."""
 
     @property
     def word(self) -> str:
-        """The state of the connector once that is done: running, paused or stopped."""
+        """The state of the connector once the request is done: running, paused or stopped."""
         return "running" if self.state is TargetState.STARTED else self.state.lower()
 
     @property
     def text(self) -> str:
-        """Who asked for that, and why, as an operator reads it."""
+        """The state with who asked for it and why, in words."""
         return f"{self.word} by {told_by(self.by, self.author)}"
 
 
@@ -74,7 +74,7 @@ RUNNING: Final = Target(TargetState.STARTED)
 
 
 def told_by(by: str, author: Author) -> str:
-    """Return who asked and why, as an operator reads it; ``by`` is empty if another writer than mm2py asked."""
+    """Return who asked and why, in words; ``by`` is empty if another writer than mm2py asked."""
     return with_reason(by or "another writer of the configs topic than mm2py", author.reason)
 
 
@@ -83,7 +83,7 @@ def target_key(connector: str) -> bytes:
 
 
 def encode_target(target: Target) -> bytes:
-    """Return the value as Connect writes it, and ours beside it."""
+    """Return the value with Connect's fields and ours."""
     old = TargetState.PAUSED if target.state is TargetState.STOPPED else target.state
     author = {"by": target.by[:BY_MOST], "at_ms": target.at_ms, **target.author.fields}
     return dump({"state": old, "state.v2": target.state, **author})
@@ -93,7 +93,7 @@ def decode_target(value: bytes, offset: int) -> Target:
     """Return a target state.
 
     Raises:
-        MalformedRequest: it is none; Connect keeps the one before then, too.
+        MalformedRequest: it is no target state. Then the previous one is kept, as in Connect.
     """
     fields = load(value)
     named = fields.get("state.v2")
@@ -108,25 +108,25 @@ def decode_target(value: bytes, offset: int) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class RestartConnector:
-    """A connector is to be drained and started again on every worker. It has no tasks beside itself here."""
+    """A request to drain a connector and start it again on every worker. In mm2py it has no separate tasks."""
 
     connector: str
     only_failed: bool = False
-    """Where it runs, it runs on; one that has failed is tried again at once."""
+    """Where the connector runs, it continues; where it has failed, it is tried again at once."""
     by: str = field(default="", compare=False)
-    """Who asks, in words; empty if another writer than mm2py does."""
+    """Who asks, in words; empty if another writer than mm2py asks."""
     author: Author = field(default=UNKNOWN, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPartitions:
-    """Partitions are to be read again from their positions, and what was not acknowledged is to be forgotten."""
+    """A request to read partitions again from their positions, and to forget batches that were not acknowledged."""
 
     topic: str
     partition: int | None = None
     """None: all of the topic."""
     by: str = field(default="", compare=False)
-    """As of ``RestartConnector``."""
+    """As in ``RestartConnector``."""
     author: Author = field(default=UNKNOWN, compare=False)
 
 
@@ -134,7 +134,7 @@ Restart = RestartConnector | RestartPartitions
 
 
 def encode_restart(restart: Restart, *, request_id: str, at_ms: int) -> tuple[bytes, bytes]:
-    """Return key and value; ``request_id`` tells two requests for the same partitions apart."""
+    """Return key and value; ``request_id`` distinguishes two requests for the same partitions."""
     author = {"by": restart.by[:BY_MOST], "at_ms": at_ms, **restart.author.fields}
     if isinstance(restart, RestartConnector):
         fields = {"include-tasks": True, "only-failed": restart.only_failed}
@@ -144,7 +144,7 @@ def encode_restart(restart: Restart, *, request_id: str, at_ms: int) -> tuple[by
 
 
 def decode_restart(key: bytes, value: bytes | None) -> Restart | None:
-    """Return a restart; None where there is none, as after a record was deleted.
+    """Return a restart; None if there is none, because the record was deleted.
 
     Raises:
         MalformedRequest: it is not as Connect or mm2py writes it.
@@ -170,7 +170,7 @@ def encode_log_level(level: str, *, by: str, at_ms: int, author: Author = UNKNOW
 
 
 def decode_log_level(value: bytes | None) -> str | None:
-    """Return the level at which workers are to log, as Connect names it; None where none is named.
+    """Return the level at which workers should log, by Connect's name; None if the record names none.
 
     Raises:
         MalformedRequest: it is not as Connect writes it.
@@ -185,7 +185,7 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 
 def read_author(fields: Mapping[str, Any]) -> tuple[str, int | None]:
-    """Return who asked and when, as far as a record says it."""
+    """Return who asked and when; empty or None if the record does not say it."""
     at_ms = fields.get("at_ms")
     return plain(fields.get("by"), BY_MOST), at_ms if is_count(at_ms) else None
 
@@ -203,7 +203,7 @@ def load(value: bytes) -> dict[str, Any]:
 
 
 def json_object(value: bytes) -> dict[str, Any] | str:
-    """Return the JSON object that a record holds; else why there is none that can be written again."""
+    """Return the JSON object that a record holds, or why there is none, or none that can be written again."""
     try:
         text = value.decode()
         found = json.loads(text)

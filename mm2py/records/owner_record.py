@@ -4,10 +4,10 @@ MirrorMaker 2 has one cluster of workers for a target, whose group coordinator k
 control log of its own and knows nothing of other groups, so the owner is written where all of them read. Connect skips
 the key, and so does an mm2py that does not know it.
 
-Kafka has no compare-and-set. So a claim names the claim that its writer had read (``based_on``). It counts only if,
-where it stands in the log, the named claim counts. All readers of the whole log agree on that. The topic is compacted,
-though, and a reader may begin with a claim that was lost. So the claim that counts is written again behind it, and
-names those that were lost (``over``): from there on all readers agree again.
+Kafka has no compare-and-set. So a claim names the claim that its writer had read (``based_on``). It counts only if the
+named claim is the one that counts at this place in the log. All readers of the whole log agree on that. But the topic
+is compacted, and a reader may begin with a claim that lost. So the claim that counts is written again after the lost
+ones, and names them (``over``): from there on all readers agree again.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ class Owner:
     group: str
     """By ``mm2py.group``."""
     worker: str
-    """Which of its workers claimed the flow, for people."""
+    """The worker of the group that claimed the flow, for people."""
     at_ms: int
     write_id: str
-    """Unique for each claim. The same claim that is written again keeps it."""
+    """Unique for each claim. A claim that is written again keeps it."""
     based_on: str = ""
     """The write_id that its writer had read; empty if the flow had no owner."""
     written_by: str = ""
     """The version of mm2py."""
     over: tuple[str, ...] = ()
-    """The write_ids of lost claims before it. Readers that see only one of these before it, take this one instead."""
+    """The write_ids of lost claims before it. If a reader takes one of these for the claim that counts, this claim
+    replaces it."""
     takes_over: str = ""
-    """The group that had the flow before, until it is known that no member which joined it meanwhile runs the flow."""
+    """The previous group of the flow, as long as a member that joined that group meanwhile may run the flow."""
     source_cluster: str = ""
     """The id of the cluster that the flow copies from: aliases differ from file to file. Empty: not known yet, or an
     earlier version has written the claim."""
 
     def follows(self, current: Owner | None) -> bool:
-        """Whether it counts behind the claim that counts so far."""
+        """Whether it replaces ``current``, the claim that counts so far."""
         return current is None or current.write_id in {self.based_on, self.write_id, *self.over}
 
 
@@ -127,13 +128,13 @@ def _text(fields: Mapping[str, Any], name: str, default: str = "") -> str:
 
 
 class OwnerRecords:
-    """The result of a topic's claims, taken in the order of the log."""
+    """The owner of a flow after the claims read so far, in the order of the log."""
 
     def __init__(self, topic: str) -> None:
         self.current: Owner | None = None
         """The claim that counts."""
         self.too_new: OwnerTooNew | None = None
-        """Set while the last record is of a newer mm2py and must not be passed over."""
+        """Set while the last record is one of a newer mm2py that must not be ignored."""
         self._topic = topic
         self._lost: deque[str] = deque(maxlen=LOST_MOST)
         """The write_ids of lost claims that no later one names."""
@@ -142,7 +143,7 @@ class OwnerRecords:
         self._read: deque[str] = deque(maxlen=LOST_MOST)
 
     def take(self, value: bytes | None) -> None:
-        """Take the next record. Raises: MalformedRequest; it changes nothing."""
+        """Add the next record. Raises: MalformedRequest; then the record changes nothing."""
         self.too_new = None
         if value is None:  # an operator has deleted it: the flow has no owner
             self.current = None
@@ -162,21 +163,21 @@ class OwnerRecords:
             self._lost.append(found.write_id)
 
     def has(self, write_id: str, since: int = 0) -> bool:
-        """Whether a claim was read after the first ``since`` records, also one that does not count."""
+        """Whether a claim was read after the first ``since`` claims, even if it does not count."""
         newer = self.reads - since
         return newer > 0 and write_id in list(self._read)[-newer:]
 
     @property
     def is_covered(self) -> bool:
-        """Whether a lost claim stands in the log that a reader may take for the one that counts."""
+        """Whether the log has a lost claim that a reader of the compacted log may take for the one that counts."""
         return self.current is not None and bool(self._lost)
 
     def put_back(self) -> Owner:
-        """Return the claim that counts as it is to be written again where ``is_covered``."""
+        """Return the claim that counts in the form to write again if ``is_covered``."""
         assert self.current is not None  # noqa: S101
         return replace(self.current, over=tuple(self._lost))
 
     def next(self, owner: Owner) -> Owner:
-        """Return a claim as it is to be written in the place of the one that counts."""
+        """Return a claim in the form to write so that it replaces the one that counts."""
         based_on = "" if self.current is None else self.current.write_id
         return replace(owner, based_on=based_on, over=tuple(self._lost))

@@ -1,4 +1,4 @@
-"""Numbers of partitions as text, ``0-3,7``: as people read them, and as workers store them. Pure.
+"""Numbers of partitions as text, ``0-3,7``, for people and for stored records. Pure.
 
 MirrorMaker 2 has nothing of this kind.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 NUMBERS_MOST: Final = 200_000
-"""How many partitions a topic may have by stored ranges; more is nonsense."""
+"""How many partitions are read from a text at most; no topic has more."""
 DIGITS_MOST: Final = 9
 
 
@@ -24,7 +24,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers that ``ranges`` has written; none where it did not. The text may be a stranger's."""
+    """Return the numbers in a text of ``ranges``. The text is not trusted: parts that are no range are ignored."""
     found: list[int] = []
     for span in text.split(","):
         first, _, last = span.partition("-")

@@ -4,14 +4,14 @@ MirrorMaker 2 has no such record. One record of ``mm2-quarantine.A.internal`` is
 
 - **key**: ``["orders",3,17]``, topic, partition and source offset. A record stored twice has the same key twice.
 - **value**: the source record's value, unchanged, null as null. Any consumer shows it, and no encoding makes it larger.
-- **timestamp**: when it was put here. The source's, which may be what the target refused, is in the provenance.
+- **timestamp**: when it was put here. The source's timestamp, which the target may have refused, is in the provenance.
 - **headers**: first ``mm2py-quarantined`` (the provenance, as JSON), then ``mm2py-key`` (the source record's key
   unchanged, null as null), then the source record's own headers, unchanged and in order.
 
-Our headers are known by their place and not by their name: a source record that was in quarantine on another cluster
+Readers find our headers by their place and not by their name: a source record that was in quarantine on another cluster
 may have headers of the same names.
 
-A record whose first header is ``mm2py-replayed`` is a *mark*: the record of its key was appended to the remote topic.
+A record whose first header is ``mm2py-replayed`` is a *mark*: the record with its key was appended to the remote topic.
 One with ``mm2py-replaying`` is a *claim*: a run of ``mm2py replay`` is about to append it.
 """
 
@@ -41,7 +41,7 @@ class NotQuarantined(Mm2Error):
 
 
 class RecordOrigin(NamedTuple):
-    """Which source record it is. ``topic_id`` differs if the topic was recreated; None if brokers have no topic ids."""
+    """The source record's place. ``topic_id`` changes if the topic is recreated; None if brokers have no topic ids."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ class Provenance:
     source_cluster: str | None
     origin: RecordOrigin
     timestamp_ms: int
-    """The source record's."""
+    """The source record's timestamp."""
     error_code: int
     """The Kafka error code that the target answered, or would have answered."""
     error_text: str

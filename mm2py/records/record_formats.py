@@ -1,4 +1,4 @@
-"""Records as bytes: those of a batch of magic 2 are checked and renumbered, messages of magic 0 and 1 converted.
+"""Records as bytes: checks and renumbers records of magic 2, and converts messages of magic 0 and 1.
 
 Records of magic 2 keep their bytes except for the offset deltas. Brokers before 0.11 stored messages of magic 0 and 1:
 
@@ -30,7 +30,7 @@ from mm2py.records.varints import CorruptBatch, read_raw, read_varint, read_varl
 
 
 class RecordBody(NamedTuple):
-    """The decompressed records of one source batch, in the encoding of magic 2, and what its header said of them."""
+    """The decompressed records of one source batch, in the encoding of magic 2, with fields of its header."""
 
     data: bytes | bytearray
     base_offset: int
@@ -38,26 +38,26 @@ class RecordBody(NamedTuple):
     base_timestamp_ms: int
     record_count: int
     one_timestamp: bool
-    """All records have ``base_timestamp_ms``, whatever stands in them."""
+    """All records have ``base_timestamp_ms``, whatever their own timestamps are."""
     leader_epoch: int
     codec: int
 
 
 class KeptRecords(NamedTuple):
-    """Which records of a body are to be copied."""
+    """The records of a body that are to be copied."""
 
     position: int
     """Where the first of them starts."""
     record_count: int
     null_key_delta: int | None
-    """Offset delta of the first record that the target refuses; those before it are fine."""
+    """Offset delta of the first record that the target would refuse for its null key; those before it are good."""
 
 
 def survey(body: RecordBody, wanted_delta: int, refuse_null_keys: bool) -> KeptRecords:
-    """Check that the records are laid out as records are, and find those from ``wanted_delta`` on.
+    """Check the layout of the records, and find those from ``wanted_delta`` on.
 
     Raises:
-        CorruptBatch: they are not.
+        CorruptBatch: the layout is wrong.
     """
     data = body.data
     size = len(data)
@@ -167,8 +167,8 @@ _SHORT_VARINTS: Final = [varint(number) for number in range(1 << 13)]
 
 
 def renumber(body: RecordBody, position: int, record_count: int) -> Renumbered:
-    """Copy ``record_count`` surveyed records from ``position`` on: only offset deltas change, and, where all records
-    have one timestamp, timestamp deltas."""
+    """Copy ``record_count`` surveyed records from ``position`` on. Only offset deltas change; if all records have one
+    timestamp, timestamp deltas change too."""
     data, base_offset, one_timestamp = body.data, body.base_offset, body.one_timestamp
     short_varints, short_count = _SHORT_VARINTS, len(_SHORT_VARINTS)
     out = bytearray()
@@ -230,8 +230,8 @@ def renumber(body: RecordBody, position: int, record_count: int) -> Renumbered:
 
 
 def newest_timestamp_ms(body: RecordBody, max_timestamp_delta: int) -> int:
-    """Return the newest timestamp of records. Java's sums wrap around beyond 64 bits; such timestamps are never meant,
-    and the target computes its own maximum.
+    """Return the newest timestamp of records, limited to 64 bits. Java's sums would wrap around; but no producer means
+    such timestamps, and the target computes its own maximum.
     """
     return min(max(body.base_timestamp_ms + max_timestamp_delta, NO_TIMESTAMP), INT64_MAX)
 
@@ -246,7 +246,7 @@ _MIN_BYTES: Final = (26, 34)
 
 
 class CorruptMessage(Exception):
-    """A message is not laid out as its magic says; ``str`` tells where. The planner turns it into a fault."""
+    """A message does not have the layout of its magic; ``str`` says where. The planner turns this into a fault."""
 
 
 class WrongCrc(CorruptMessage):
@@ -307,7 +307,7 @@ def unwrap(wrapper: OldMessage, budget: DecodeBudget = WHOLE_BUDGET) -> Iterator
     compressed: Bytes = wrapper.value
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         compressed = repair_lz4_header_checksum(compressed)
-    content = bytes(budget.decompress(wrapper.codec, compressed, records=0))  # how many there are, nothing says
+    content = bytes(budget.decompress(wrapper.codec, compressed, records=0))  # no field says how many there are
     if not content:
         raise CorruptMessage("a compressed message holds no message")
     base_offset = wrapper.offset - _last_offset(content) if wrapper.magic == 1 else 0
@@ -383,7 +383,7 @@ class MessageGroup:
         """Append a message.
 
         Raises:
-            CorruptMessage: its offset does not come after the last one's.
+            CorruptMessage: its offset is not above the last one's, or too far from the first one's.
         """
         if not self.next_offset <= message.offset < self.base_offset + _OFFSET_DELTA_END:
             raise CorruptMessage(f"a message has offset {message.offset} where at least {self.next_offset} was due")

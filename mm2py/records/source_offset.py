@@ -1,8 +1,8 @@
 """Positions as MM2 keeps them: the source entries of ``mm2-offsets.A.internal``. Pure.
 
 Connect's format without schemas: the key is ``[connector, source partition]``, the value an object of primitives whose
-``offset`` is that of the last copied record. Our own fields are beside it. Connect's reader ignores them, but refuses
-nested values, so they are flat. Fields that we do not know are kept.
+``offset`` is that of the last copied record. The object has our own fields, too. Connect's reader ignores them, but
+refuses nested values, so they are flat. Fields that we do not know are kept.
 Source: MirrorUtils.wrapOffset, OffsetUtils.validateFormat, JsonConverter; Apache Kafka, connect.
 """
 
@@ -18,7 +18,7 @@ CONNECTOR: Final = "MirrorSourceConnector"
 FORMAT_VERSION: Final = 1
 OFFSET_MOST: Final = (1 << 63) - 1
 BY_OPERATOR: Final = "operator"
-"""``by`` of a position that an operator set: copy from here, whatever the target holds."""
+"""``by`` of a position that an operator set: copy from here, whatever is on the target."""
 
 _OWN_FIELDS: Final = frozenset(
     {
@@ -64,9 +64,9 @@ class SourcePartition:
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """Where the copying of a partition stood, and the last producer that may have written to the remote partition.
+    """The position of a partition, and the last producer that may have written to the remote partition.
 
-    None stands for what the writer could not know: everything but ``next_source`` in a position of MM2.
+    None: the writer could not know the value. In a position of MM2 this is every field but ``next_source``.
     """
 
     next_source: int
@@ -86,36 +86,37 @@ class StoredPosition:
     ledger: int | None = None
     """The number of the ledger that was written up to this position; see ``records/ledger_record.py``."""
     ledger_run: tuple[int, int, bool] | None = None
-    """Source and target offset where the last chunk of that ledger begins, and whether copying began there, if all from
-    there up to this position is one run. The next owner writes this chunk on, instead of another one."""
+    """Source and target offset where the last chunk of that ledger begins, and whether copying began there. Set only if
+    all from there up to this position is one run: the next owner extends this chunk instead of beginning another."""
     newest_ms: int | None = None
-    """The newest timestamp of the batch that was copied last: how old the copy is, for anyone who asks."""
+    """The newest timestamp of the batch that was copied last: it shows how old the copy is."""
     record_bytes: int | None = None
-    """The mean size of the records that were copied, as sent: how many bytes a lag is, about."""
+    """The mean size of the copied records, as sent: it turns a lag in records into bytes, approximately."""
     source_end: int | None = None
-    """The end of the source log as its owner knew it when it stored this."""
+    """The end of the source log as the owner knew it when it stored this."""
     moved_ms: int | None = None
-    """When it moved here, by the worker's clock. A worker that only takes the partition over does not change it."""
+    """When the position last advanced, by the worker's clock. A worker that only takes the partition over does not
+    change it."""
     previous_by: str | None = None
-    """Under an operator's position that names a producer: its transactional id. It may still write, and is to be fenced
-    before copying begins there."""
+    """In an operator's position that names a producer: its transactional id. The producer may still write, and must be
+    fenced before copying begins there."""
     recopy: bool = False
-    """An operator has deleted the position: the partition is copied once more from its start."""
+    """An operator has deleted the position: the partition is copied again from its start."""
     unknown: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def producer_name(self) -> str | None:
-        """The transactional id of the producer that it names."""
+        """The transactional id of the producer that the position names."""
         return self.previous_by if self.by == BY_OPERATOR else self.by
 
     @property
     def leaves_producer_open(self) -> bool:
-        """It is an operator's, and names a producer that is to be fenced first."""
+        """Whether an operator set it, and it names a producer that must be fenced first."""
         return self.by == BY_OPERATOR and self.producer_id is not None
 
     @property
     def is_of_mm2(self) -> bool:
-        """MM2 wrote it: it names no producer and no operator."""
+        """Whether MM2 wrote it: it names no producer and no operator."""
         return self.by is None and self.producer_id is None
 
 
@@ -176,7 +177,7 @@ def encode_value(position: StoredPosition) -> bytes:
 
 
 def decode_value(value: bytes | None) -> StoredPosition | None:
-    """Return the position; None for a tombstone, or for a negative offset, which MM2 takes for none.
+    """Return the position; None for a tombstone, or for a negative offset, which MM2 treats as no position.
 
     Raises:
         MalformedPosition: it is no value of the offsets topic.
@@ -237,7 +238,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 def partition_for(partition: SourcePartition, partitions: int) -> int:
     """Return the partition of the offsets topic that has the position of a source partition.
 
-    The ledger topic keeps its ledger in the same one, if both have as many partitions.
+    The ledger topic keeps its ledger in the partition of the same number, if both topics have as many partitions.
     """
     return partition_of(encode_key(partition), partitions)
 

@@ -1,8 +1,9 @@
 """Why topics of a flow are not copied, as workers keep it in ``mm2-status.A.internal``. Pure.
 
-MirrorMaker 2 keeps nothing of this kind: its task is RUNNING while a topic stands still. Each worker has one record for
-each topic of which it does not copy something, and deletes it when all of it is copied again. Its key names the worker,
-so no worker writes over what another one says; the flow coordinator deletes the records of workers that are gone.
+MirrorMaker 2 keeps nothing of this kind: its task is RUNNING while a topic is not copied. Each worker has one record
+for each topic that it does not copy, or not completely, and deletes it when it copies all of its part again. The key
+names the worker, so no worker overwrites another one's record; the flow coordinator deletes the records of workers that
+are gone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 FORMAT_VERSION: Final = 1
 KEY: Final = "mm2py-standstill-"
 CAUSES_MOST: Final = 20
-"""How many causes of one topic are kept at most, the first by their order: a record stays small."""
+"""How many causes of one topic are kept at most, the first ones, so that a record stays small."""
 TEXT_MOST: Final = 1000
 
 
@@ -24,11 +25,11 @@ class Cause:
     """Why some partitions of a topic are not copied, or none of them."""
 
     reason: str
-    """A ``Reason`` in its spelling there. A reader does not know those of later versions."""
+    """The value of a ``status.not_copied.Reason``. A reader does not know those of later versions."""
     why: str
-    """The same in words."""
+    """The reason in words."""
     remedy: str
-    """What an operator does about it; empty: it ends by itself."""
+    """What an operator must do; empty: nothing, the cause ends by itself."""
     since_ms: int
     """Since when, by the worker's clock."""
     partitions: str = ""
@@ -37,7 +38,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """What one worker does not copy of a topic. The record of the empty topic name is about the whole flow."""
+    """What one worker does not copy of a topic. A record with an empty topic name is about the whole flow."""
 
     member: str
     """The worker's id in its group."""
@@ -52,7 +53,7 @@ class Standstill:
 
 
 def standstill_of(member: str, topic: str, causes: Iterable[Cause]) -> Standstill:
-    """Return what is stored of these causes, the most urgent first: what is too long or too much is cut."""
+    """Return the record of these causes, the most urgent first; long texts and causes beyond the limit are cut."""
     kept = tuple(causes)[:CAUSES_MOST]
     return Standstill(
         member, topic, tuple(replace(cause, why=_cut(cause.why), remedy=_cut(cause.remedy)) for cause in kept)

@@ -6,7 +6,7 @@ from mm2py.errors import Mm2Error
 
 
 class CorruptBatch(Mm2Error):
-    """The bytes are not what a record batch looks like."""
+    """The bytes are not a valid record batch."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
@@ -35,7 +35,7 @@ def read_varint(body: bytes | bytearray, position: int) -> tuple[int, int]:
 
     Raises:
         CorruptBatch: it is longer than 32 bits can be.
-        IndexError: ``body`` ends before it does.
+        IndexError: ``body`` ends within it.
     """
     raw, position = read_raw(body, position)
     if raw > 0xFFFFFFFF:

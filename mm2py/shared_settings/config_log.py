@@ -1,6 +1,6 @@
 """The configs topic of one flow: read to its end, followed while the flow runs, and written without losing a change.
 
-Kafka has no compare-and-set. A writer reads to the end, writes only if what it knows still counts there, and reads on
+Kafka has no compare-and-set. A writer reads to the end, writes only if what it knows still counts there, and then reads
 until it sees its own record. The story: w1 and w2 have both read version 3. w1 stores its version 4, and w2's version 4
 comes after it. w2 reads w1's record, which it did not know, and stores w1's settings again as version 5. If w2 dies
 before that, its own settings remain: the last writer wins.
@@ -60,24 +60,24 @@ from mm2py.shared_settings.flow_config import counting, entry_of, storable, winn
 from mm2py.topics.names import InternalTopic
 
 BACKFILLS_KEPT_MS: Final = 7 * 86_400_000
-"""How long backfills that are over are shown."""
+"""How long backfills that have ended are shown."""
 POLL_S: Final = 0.5
-"""How often is looked for a new version: workers notice it within two seconds."""
+"""How often to look for a new version: workers notice it within two seconds."""
 SETTLE_S: Final = 5.0
-"""How long a writer waits for another one to put its settings back."""
+"""How long a writer waits until another one has put its settings back."""
 READ_AGAIN_S: Final = 0.05
 READ_AGAIN_MOST: Final = 200
 
 
 class ConfigsUnusable(Mm2Error):
-    """The configs topic cannot be made, or is not of the kind that keeps settings."""
+    """The configs topic cannot be created, or would not keep settings."""
 
     def __init__(self, topic: str, why: str, *, remedy: str) -> None:
         super().__init__(f"{topic} cannot keep the configuration of its flow: {why.rstrip('.')}.", remedy=remedy)
 
 
 class NotSeen(Mm2Error):
-    """What was written does not come back: the topic was deleted or recreated meanwhile."""
+    """A record that was written cannot be read back: the topic was deleted or recreated meanwhile."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -87,7 +87,7 @@ class NotSeen(Mm2Error):
 
 
 class ConfigTable:
-    """What stands in the configs topic of one flow. Reading it changes nothing on the cluster."""
+    """The content of the configs topic of one flow. Reading it changes nothing on the cluster."""
 
     def __init__(self, brokers: Brokers, topic: str) -> None:
         self.topic = topic
@@ -99,21 +99,21 @@ class ConfigTable:
         self._topic_id: uuid.UUID | None = None
         self._read_to: dict[int, int] = {}
         self._is_read = False
-        """It was read to its end once: restarts that come from now on are new."""
+        """The topic was read to its end once: restarts that are read from now on are new."""
         self._reading = asyncio.Lock()
 
     @property
     def config(self) -> FlowConfig | None:
-        """What counts, by all that was read."""
+        """The settings that count, by all records that were read."""
         return counting(self.records)
 
     async def read(self) -> int:
-        """Take in what is new since the last call; returns how many records that were.
+        """Read what is new since the last call; returns the number of records.
 
         Raises:
-            ConfigTooNew, OwnerTooNew: what counts must not be acted on by this mm2py.
-            ConfigsUnusable: it has several partitions, in which there is no order of changes.
-            KafkaError: as ``each_record``; the next call goes on where this one ended.
+            ConfigTooNew, OwnerTooNew: this mm2py must not act on what counts.
+            ConfigsUnusable: the topic has several partitions, so its changes have no order.
+            KafkaError: as ``each_record``; the next call continues where this one ended.
         """
         async with self._reading:
             return await self._read()
@@ -138,11 +138,11 @@ class ConfigTable:
             self._is_read = True
         for too_new in (self.records.owner.too_new, self.records.too_new):
             if too_new is not None:
-                raise too_new.with_traceback(None)  # else it grows with each read, and keeps what the callers had
+                raise too_new.with_traceback(None)  # else its traceback grows with each read, and keeps frames alive
         return count
 
     def take_restarts(self) -> list[Restart]:
-        """Return what was to restart since the last call; what was asked before the first read is over."""
+        """Return the restarts that were asked for since the last call, without those from before the first read."""
         found = list(self.records.restarts)
         self.records.restarts.clear()
         return found
@@ -153,7 +153,7 @@ class ConfigTable:
         return found
 
     async def read_patiently(self, rng: random.Random) -> int:
-        """Read, and again while what hinders it may pass. Raises: as ``read``, what does not pass."""
+        """Read, and try again after errors that may pass. Raises: as ``read``, errors that do not pass."""
         return await until_answered(self.read, rng=rng)
 
     def _forget(self) -> None:
@@ -180,27 +180,27 @@ class ConfigTable:
                 remedy="Name another one by config.storage.topic.",
             )
         if topic.topic_id != self._topic_id:
-            self._topic_id = topic.topic_id  # recreated: what was read is of another topic
+            self._topic_id = topic.topic_id  # recreated: what was read was in another topic
             self._forget()
         return topic
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsWritten:
-    """The settings stand in the topic, and count; as they were stored."""
+    """The settings are in the topic, and count; ``config`` is as it was stored."""
 
     config: FlowConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Another writer was quicker; nothing was changed. ``config`` counts."""
+    """Another writer was quicker, and nothing was changed. ``config`` counts."""
 
     config: FlowConfig | None
 
 
 class ConfigLog(ConfigTable):
-    """The table of a flow that also writes to it."""
+    """A ``ConfigTable`` that also writes to the topic."""
 
     def __init__(
         self,
@@ -212,12 +212,12 @@ class ConfigLog(ConfigTable):
         rng: random.Random,
         author: Author = UNKNOWN,
     ) -> None:
-        """Make the table of a flow whose records are also written.
+        """Make one.
 
         Args:
             brokers: those of the target.
             worker: names the writer, for people.
-            author: the user of this process; of settings that name no other author.
+            author: the user of this process, for settings that name no other author.
         """
         super().__init__(brokers, settings.configs_topic)
         self._settings = settings
@@ -233,14 +233,15 @@ class ConfigLog(ConfigTable):
     async def write(
         self, config: FlowConfig, *, instead_of: FlowConfig | None, again: str = ""
     ) -> SettingsWritten | Lost:
-        """Store settings in the place of those that the caller has read, if they still count.
+        """Store settings in the place of those that the caller has read, if those still count.
 
-        What changed is kept in the history, in the same batch. A write that has lost takes its entry back.
+        The history gets an entry with the changes, in the same batch. A write that has lost takes its entry back.
 
         Args:
-            again: why settings are stored once more that had counted before; empty: they are a new decision.
+            again: why settings that counted before are stored once more; empty: they are a new decision.
         Raises: as ``read``, ``ensure_configs_topic`` and ``TopicWriter.write``.
-        Cancelling may leave them stored or not, and another one's, stored at the same time, overwritten.
+        After cancelling they may be stored or not, and settings that another worker stored at the same time may be
+        overwritten.
         """
         async with self._writing:
             writer = await self._ensure()
@@ -276,10 +277,10 @@ class ConfigLog(ConfigTable):
         return {**dict.fromkeys(old), history_key(entry.at_ms, self.rng.getrandbits(32)): encode_history(entry)}
 
     async def _append(self, writer: TopicWriter, ours: FlowConfig, kept: Mapping[bytes, bytes | None]) -> bool:
-        """Write, and read on until it is seen; False if it never is, as where the topic was deleted meanwhile.
+        """Write settings, and read until they are seen; False if they never are, as in a topic deleted meanwhile.
 
         Args:
-            kept: records of the history, written before it.
+            kept: records of the history, written before the settings.
         """
         known = self.records.writes
         values: dict[bytes, bytes | None] = dict(kept)
@@ -296,7 +297,7 @@ class ConfigLog(ConfigTable):
     async def _put(
         self, writer: TopicWriter, values: Mapping[bytes, bytes | None], is_seen: Callable[[], bool]
     ) -> bool:
-        """Write records, and read on until they are seen; False if they never are, as in a topic deleted meanwhile."""
+        """Write records, and read until they are seen; False if they never are, as in a topic deleted meanwhile."""
         now_ms = self._clock.wall_ms()
         await writer.write({0: [NewRecord(key, value, now_ms) for key, value in values.items()]})
         for _ in range(READ_AGAIN_MOST):
@@ -307,12 +308,12 @@ class ConfigLog(ConfigTable):
         return False
 
     async def make_topic(self) -> None:
-        """Make the topic where it is missing. Raises: as ``read``, ``ensure_configs_topic``."""
+        """Create the topic if it is missing. Raises: as ``read``, ``ensure_configs_topic``."""
         async with self._writing:
             await self._make_topic()
 
     async def _ensure(self) -> TopicWriter:
-        """Return the writer, after a last look: what is written next is based on what stands there now."""
+        """Return the writer, after a last read: the next write is based on the present content of the topic."""
         if self._writer is None:
             self._writer = await self._start_writer()
         await self._make_topic()
@@ -332,15 +333,15 @@ class ConfigLog(ConfigTable):
     async def claim(
         self, group: str, *, instead_of: Owner | None, takes_over: str = "", source_cluster: str = ""
     ) -> Owner | None:
-        """Claim the flow for a group, if the claim that the caller has read still counts. Returns the one that counts.
+        """Claim the flow for a group, if the claim that the caller has read still counts. Return the claim that counts.
 
-        The story: groups g and h find the owner dead at once. g's claim comes first. h's names the same claim as the
-        one before it, so it does not count for any reader. h reads that, and writes g's claim again behind its own.
+        The story: groups g and h find the owner dead at the same time. g's claim comes first. h's claim names the same
+        predecessor, so it does not count for any reader. h reads that, and writes g's claim again after its own.
 
         Args:
             takes_over: see ``Owner``; likewise ``source_cluster``.
         Returns: None, if the topic was deleted meanwhile; ask again.
-        Raises: as ``write``. Cancelling may leave it claimed or not.
+        Raises: as ``write``. After cancelling the flow may be claimed or not.
         """
         async with self._writing:
             writer = await self._ensure()
@@ -362,7 +363,7 @@ class ConfigLog(ConfigTable):
             return self.records.owner.current
 
     async def complete_claim(self, owner: Owner) -> None:
-        """Write a claim again, if it still counts: what it takes over is known to be over. Raises: as ``claim``."""
+        """Write a claim again without ``takes_over``, if it still counts: that is done now. Raises: as ``claim``."""
         await self._write_again(owner, lambda claim: replace(claim, takes_over=""))
 
     async def name_source(self, owner: Owner, source_cluster: str) -> None:
@@ -376,7 +377,7 @@ class ConfigLog(ConfigTable):
                 await self._put_owner(writer, change(self.records.owner.put_back()))
 
     async def restore_owner(self, owner: Owner) -> None:
-        """Write the claim that counts again, where it is gone or a claim that does not count stands behind it.
+        """Write the claim that counts again, if it is gone or a claim that does not count comes after it.
 
         Args:
             owner: the claim that the caller knows.
@@ -398,13 +399,13 @@ class ConfigLog(ConfigTable):
             await self._put_owner(writer, self.records.owner.put_back())
 
     async def write_target(self, connector: str, state: TargetState, *, by: str, author: Author = UNKNOWN) -> None:
-        """Store what a connector is to do, unless that is stored already. Returns when it is there: workers follow.
+        """Store what a connector is to do, unless that is stored already. Returns when the record is in the topic.
 
         Args:
             connector: MirrorSourceConnector, MirrorCheckpointConnector or MirrorHeartbeatConnector.
             by: who asks, for people.
-            author: the same for programs, and why.
-        Raises: as ``write``; NotSeen. Cancelling may leave it stored or not.
+            author: who asks, for programs, and why.
+        Raises: as ``write``; NotSeen. After cancelling it may be stored or not.
         """
         async with self._writing:
             writer = await self._ensure()
@@ -415,7 +416,7 @@ class ConfigLog(ConfigTable):
             await self._put_request(writer, target_key(connector), encode_target(target), entry)
 
     async def write_restart(self, restart: Restart) -> None:
-        """Ask the workers that run now to restart something, once. Returns when the record is there.
+        """Ask the workers that run now to restart something, once. Returns when the record is in the topic.
 
         Raises: as ``write_target``.
         """
@@ -436,9 +437,9 @@ class ConfigLog(ConfigTable):
             await self._put_request(writer, LOG_LEVEL, value)
 
     async def write_backfill(self, backfill: Backfill) -> None:
-        """Store how it stands with a backfill, and forget those that were over long ago. Returns when it is there.
+        """Store the state of a backfill, and delete those that ended long ago. Returns when the record is in the topic.
 
-        Raises: as ``write_target``; ConfigsUnusable, if it names so many partitions that no record holds them.
+        Raises: as ``write_target``; ConfigsUnusable, if it names more partitions than fit into a record.
         """
         async with self._writing:
             writer = await self._ensure()
@@ -488,7 +489,7 @@ class ConfigLog(ConfigTable):
         )
 
     async def _settle(self, ours: FlowConfig) -> SettingsWritten | Lost:
-        """Return what came of a write that was based on what counted; others may have written behind it unread."""
+        """Return the result of a write that was based on what counted; others may have written after it unread."""
         try:
             async with asyncio.timeout(SETTLE_S):
                 while True:
@@ -503,10 +504,10 @@ class ConfigLog(ConfigTable):
             return Lost(self.config)
 
     async def append_audit(self, record: AuditRecord) -> None:
-        """Keep what a user changed, and delete the oldest of its kind beyond a bound. Nothing else is touched.
+        """Store a record of what a user changed, and delete the oldest of these beyond a bound. Nothing else changes.
 
         Raises: as ``write``.
-        Cancelling may leave it stored or not.
+        After cancelling it may be stored or not.
         """
         async with self._writing:
             writer = await self._ensure()
@@ -516,11 +517,11 @@ class ConfigLog(ConfigTable):
             await writer.write({0: [*records, NewRecord(key, encode_audit(record), now_ms)]})
 
     async def looks(self, report: Callable[[str], None]) -> AsyncIterator[bool]:
-        """Yield after each look; True: other settings count than at the look before, or none any more.
+        """Yield after each look at the topic; True: since the look before, other settings count, or none any more.
 
         Args:
-            report: learns, each time, why it cannot be read.
-        Raises: as ``read``, what does not pass.
+            report: is called with the reason each time that the topic cannot be read.
+        Raises: as ``read``, errors that do not pass.
         """
         known = self.config
         while True:
@@ -541,12 +542,12 @@ def _write_id_of(config: FlowConfig | None) -> str:
 
 
 async def ensure_configs_topic(brokers: Brokers, topic: str, *, replication_factor: int, rng: random.Random) -> None:
-    """Create the configs topic where it is missing, and wait until it has a leader.
+    """Create the configs topic if it is missing, and wait until it has a leader.
 
     Raises:
-        ConfigsUnusable: it cannot be made, or would lose what it keeps.
-        BrokerRefused: the target refuses to say.
-        Others as ``Brokers.send``, what does not pass.
+        ConfigsUnusable: it cannot be created, or would lose what it keeps.
+        BrokerRefused: the target refuses a request about it.
+        Others as ``Brokers.send``, errors that do not pass.
     """
     wanted = InternalTopic(TopicName(topic), 1)
 

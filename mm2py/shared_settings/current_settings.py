@@ -1,6 +1,6 @@
-"""By what this worker runs one flow now: its settings, and what operators ask of its connectors.
+"""The settings with which this worker runs one flow now, and what operators ask of its connectors.
 
-``ConfigWatch`` keeps it; the schedules of the flow's connectors wait for it to change.
+``ConfigWatch`` keeps them up to date; the schedules of the flow's connectors wait for changes.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from mm2py.records.backfill_record import Holds
 from mm2py.records.operator_request import RUNNING, RestartConnector, Target, TargetState
 
 ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
-"""The connectors of which operators ask something."""
+"""The connectors to which requests of operators apply."""
 
 
 class ConnectorRequests(NamedTuple):
     """What operators ask of one connector."""
 
     held: Target | None = None
-    """By which it is paused or stopped; None: it may run."""
+    """The request by which it is paused or stopped; None: it may run."""
     restarts: int = 0
-    """How often it was to restart."""
+    """How many restarts were asked for."""
     retries: int = 0
-    """How often it was to restart where it has failed. Where it runs, it runs on."""
+    """How many restarts were asked for only where it has failed. Where it runs, it continues."""
 
     def lets_run(self, before: ConnectorRequests) -> bool:
-        """Whether what runs since ``before`` was asked may run on."""
+        """Whether a connector that was started under the requests ``before`` may continue."""
         return self == before._replace(retries=self.retries)
 
 
 @dataclass(slots=True)
 class CurrentSettings:
-    """By what this worker runs one flow now. A connector that was started with other settings restarts by itself."""
+    """How this worker runs one flow now. A connector that was started with other settings restarts by itself."""
 
     settings: FlowSettings | None
     """None: it is switched off."""
     heartbeats: HeartbeatSettings | None
     """None: this worker emits none."""
     is_settled: bool = False
-    """The flow may run here by what is stored; no MirrorMaker 2 runs it."""
+    """The flow may run here with the stored settings; no MirrorMaker 2 runs it."""
     holds: Holds = field(default_factory=Holds)
     """Topics that the flow leaves to backfills."""
     _targets: Mapping[Kind, Target] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class CurrentSettings:
         self._changed.set()
 
     def direct(self, targets: Mapping[Kind, Target]) -> Mapping[Kind, Target]:
-        """Take in what the connectors are to do. Returns those that are to do something else than before."""
+        """Set what the connectors are to do. Returns those for which the state to reach has changed."""
         news = {kind: target for kind, target in targets.items() if target.state is not self.target(kind).state}
         if targets != self._targets:
             self._targets = dict(targets)
@@ -84,7 +84,7 @@ class CurrentSettings:
         return ConnectorRequests(held, self._restarts[kind], self._retries[kind])
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Return when something is so that depends on all this."""
+        """Wait until ``reached()`` is true; it may depend on anything here."""
         while not reached():
             self._changed.clear()
             await self._changed.wait()

@@ -1,13 +1,14 @@
-"""What a worker makes of the stored settings of a flow and of those in its own file. Pure.
+"""How a worker decides between the stored settings of a flow and those in its own file. Pure.
 
-The workers of a flow run what is stored; a file is how it gets there. The first worker that runs a flow stores its own.
-While others run it, a different file is drift: it is shown, and replaces what is stored only when an operator says so
-(``mm2py apply``, ``--apply``, REST). Settings that MM2 has stored, or that no live worker runs, are replaced by the
-file of the worker that starts; but what an operator has changed last is not replaced by a file that has not changed.
+The workers of a flow run the stored settings; a file is a way to store some. The first worker that runs a flow stores
+those of its file. While others run it, a different file is drift: it is shown, and replaces the stored settings only
+when an operator says so (``mm2py apply``, ``--apply``, REST). Settings that MM2 has stored, or that no live worker
+runs, are replaced by the file of the worker that starts. But a file that has not changed does not replace what an
+operator has changed last.
 
-A changed setting concerns some parts of a flow (``reach``). A part that may change in place takes the new settings up
-at its next round or request: nothing stops. A row of the table that names no part concerns the whole
-flow: its tasks are drained and restart, which is safe for any setting, and costs a pause.
+A changed setting concerns some parts of a flow (``reach``). A part that may change in place uses the new settings from
+its next round or request on: nothing stops. A row of the table that names no part concerns the whole flow: its tasks
+are drained and restart, which is safe for any setting, and costs a pause.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Change:
     new: str | None
 
     def __str__(self) -> str:
-        """Return it as an operator reads it; what may hold a secret is never shown."""
+        """Return the change as operators read it; a value that may be secret is never shown."""
         return shown_change(self.name, self.old, self.new)
 
 
@@ -57,7 +58,7 @@ Difference = tuple[Change, ...]
 
 
 def difference(old: FlowProperties, new: FlowProperties) -> Difference:
-    """Return the settings that mean something else, by name; how they are spelled does not count."""
+    """Return the settings whose meaning differs, by name; how they are spelled does not count."""
     return tuple(
         Change(name, old.get(name), new.get(name))
         for name in sorted(old.keys() | new.keys())
@@ -73,9 +74,10 @@ def digest(properties: FlowProperties) -> str:
 
 
 def counting(records: ConfigRecords) -> FlowConfig | None:
-    """Return the settings that count by the records of a topic, None if there are none.
+    """Return the settings that count, by the records of a topic; None if there are none.
 
-    One that MM2 has stored without copying the flow does not count. What MM2 stored over ours has ours as its previous.
+    Settings that MM2 has stored without copying the flow do not count. Those that MM2 stored over ours have ours as
+    ``previous``.
     """
     foreign, ours = records.foreign, None if records.flow is None else storable(records.flow)
     if foreign is not None and not records.is_beside_mm2:
@@ -87,8 +89,8 @@ def storable(config: FlowConfig) -> FlowConfig:
     """Return a record's settings without those that may not be stored.
 
     The story: an operator has written addresses and a password under our key by hand. A worker that stores these
-    settings again would copy them, also to where Connect's readers look. What a younger mm2py knows
-    is kept, unless it looks like one of these.
+    settings again would copy them, also to where Connect's readers look. Settings that only a newer mm2py knows are
+    kept, unless they look like an address or a secret.
     """
     known, is_younger = stored_keys(), _number_of(config.written_by) > _number_of(__version__)
     properties = {
@@ -114,21 +116,21 @@ class StartChoice(StrEnum):
     REPLACED = "config.replaced"
     """It stores its file in the place of other settings, which are kept for ``mm2py apply --previous``."""
     USED = "config.used"
-    """It runs what is stored, and its file says the same."""
+    """It runs what is stored, and its file has the same settings."""
     KEPT = "config.kept"
-    """It runs what is stored: an operator has changed that, and the file is as it was before."""
+    """It runs what is stored: an operator has changed that, and the file has not changed."""
     DRIFTED = "config.drift"
     """It runs what is stored, as others do, and shows how its file differs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """By which settings a worker starts a flow."""
+    """The settings with which a worker starts a flow."""
 
     choice: StartChoice
     config: FlowConfig
     difference: Difference = ()
-    """From what is stored to the file."""
+    """The changes that lead from the stored settings to the file."""
     to_store: FlowConfig | None = None
     """``config`` itself, or the same with this worker's file remembered; None if nothing has to be stored."""
     why: str = ""
@@ -142,11 +144,11 @@ def decide(
     apply: bool = False,
     lost_to: FlowConfig | None = None,
 ) -> StartDecision:
-    """Decide what a worker that begins runs.
+    """Decide which settings a worker runs that starts a flow.
 
     Args:
-        stored: what counts by the log (``counting``).
-        file: what this worker's file says.
+        stored: the settings that count (``counting``).
+        file: the settings in this worker's file.
         runners: the other workers alive that run the flow, whatever version they have applied.
         apply: ``--apply``: the operator wants this file.
         lost_to: what another live worker stored, when this one wanted to store its file.
@@ -163,7 +165,7 @@ def decide(
             return StartDecision(StartChoice.USED, stored, to_store=note)
         why = "--apply"
     elif stored.by is DecidedBy.MM2 and is_run and stored.previous is not None:
-        # MM2 has overwritten what others run: they go on, and store theirs again (``follow``), and so does this worker.
+        # MM2 has overwritten what others run: they continue, and store theirs again (``follow``); so does this worker.
         decision = decide(stored.previous, file, runners=runners)
         return decision if decision.choice is StartChoice.REPLACED else replace(decision, to_store=None)
     elif stored.by is DecidedBy.MM2:
@@ -193,9 +195,9 @@ def _taken(stored: FlowConfig | None, file: FlowProperties, by: DecidedBy) -> Fl
 def changed(stored: FlowConfig | None, properties: FlowProperties, by: DecidedBy) -> FlowConfig:
     """Return what is to be stored in the place of ``stored``; its writer adds its own name and the time.
 
-    After a change by an operator all files that were seen before are unchanged, and so is one that says what stood
-    there or what comes. What operators decide is kept apart: however often they do, it forgets no worker's file. After
-    a change by a file any other one counts as changed.
+    After a change by an operator all files that were seen before count as unchanged; so does a file with the previous
+    or the new settings. The decisions of operators are kept in a list of their own: however many there are, no worker's
+    file is forgotten. After a change by a file any other file counts as changed.
     """
     seen: tuple[str, ...] = (digest(properties),)
     decided: tuple[str, ...] = ()
@@ -217,18 +219,18 @@ def changed(stored: FlowConfig | None, properties: FlowProperties, by: DecidedBy
 
 
 def latest(before: Iterable[str], one: str, *, most: int) -> tuple[str, ...]:
-    """Return digests with one more, without those that have not been seen for the longest."""
+    """Return digests with one more, at most ``most``: those that have not been seen for the longest are dropped."""
     return (*dict.fromkeys(each for each in before if each != one), one)[-most:]
 
 
 def _next_version(stored: FlowConfig | None) -> int:
-    """What MM2 stored has no version: the count goes on from ours before it, if that is known."""
+    """Return the next version. What MM2 stored has none: the count continues from ours before it, if that is known."""
     before = [] if stored is None else [stored, *([] if stored.previous is None else [stored.previous])]
     return max((one.version for one in before), default=0) + 1
 
 
 def remembering(stored: FlowConfig, file: FlowProperties) -> FlowConfig:
-    """Return the same settings with a worker's file noted: should it come alone, it counts as unchanged."""
+    """Return the same settings with a worker's file noted: if its worker starts alone later, it counts as unchanged."""
     return replace(stored, seen=latest(stored.seen, digest(file), most=SEEN_MOST))
 
 
@@ -240,14 +242,14 @@ def swapped(stored: FlowConfig | None) -> FlowConfig | None:
 
 
 def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfig | None:
-    """Return which settings count of those that others wrote before our own, None if there are none.
+    """Return the settings that count among those that others wrote before our own write; None if there are none.
 
-    A write wins if its writer had read the write just before it. Other writes lose, ours among them.
+    A write wins if its writer had read the write just before it. Other writes lose, also ours.
 
     Args:
-        since: what was written behind what we had read, in the order of the log.
-        basis: the write_id of that.
-        own_id: that of our own write.
+        since: what was written after what we had read, in the order of the log.
+        basis: the write_id of what we had read.
+        own_id: the write_id of our own write.
     """
     winner, before = None, basis
     for one in since:
@@ -262,12 +264,12 @@ def winner_of(since: Sequence[FlowConfig], basis: str, own_id: str) -> FlowConfi
 def entry_of(
     before: FlowConfig | None, stored: FlowConfig, *, at_ms: int, author: Author, worker: str, again: str
 ) -> HistoryEntry | None:
-    """Return what the history keeps of settings that are stored; None: a worker has only noted its file.
+    """Return the history entry for settings that are stored; None: a worker has only noted its file.
 
     Args:
         before: what counted until then.
         author, worker: who stores it now.
-        again: why it is stored once more by a worker that ran by it; empty: it is a new decision.
+        again: why a worker that ran these settings stores them once more; empty: they are a new decision.
     """
     changes = () if before is None else difference(before.properties, stored.properties)
     if before is not None and before.by is not DecidedBy.MM2 and not changes and not again:
@@ -295,20 +297,20 @@ def entry_of(
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Run what is stored now. ``touched`` names the settings that mean something else than before."""
+    """Run what is stored now. ``touched`` names the settings whose meaning has changed."""
 
     config: FlowConfig
     touched: frozenset[str]
 
     @property
     def parts(self) -> frozenset[FlowPart]:
-        """What of the flow that concerns."""
+        """The parts of the flow that these settings concern."""
         return reach(self.touched)
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """No worker of mm2py has overwritten or lost what this worker runs: store it again."""
+    """What this worker runs is lost or was overwritten, and not by a worker of mm2py: store it again."""
 
     config: FlowConfig
     why: str
@@ -323,7 +325,7 @@ News = Follow | Restore | Keep
 
 
 def follow(applied: FlowConfig, stored: FlowConfig | None) -> News:
-    """Decide what a worker that runs ``applied`` makes of what is stored now."""
+    """Decide what a worker that runs ``applied`` does about what is stored now."""
     if stored is None or stored.by is DecidedBy.MM2:
         why = "it is gone" if stored is None else "MirrorMaker 2 has written over it"
         version = max(applied.version, 0 if stored is None else _next_version(stored) - 1) + 1
@@ -353,5 +355,5 @@ def reach(touched: Iterable[str]) -> frozenset[FlowPart]:
 
 
 def named() -> frozenset[str]:
-    """Return the settings that reach something less than everything."""
+    """Return the settings that concern only some parts of a flow."""
     return frozenset(name for name, key in stored_keys().items() if key.parts)

@@ -2,9 +2,9 @@
 
 Counterpart: Connect's group protocol, by which all workers of MirrorMaker 2 into one cluster are one group. Two groups
 of mm2py have two control logs and two leaders; each would store its own settings, and fence the producers of the
-other. So the owner is written with the flow (``records/owner_record.py``), and a second group is refused by name. It
-takes the flow over when no live member of the owner runs it. Any worker claims the flow for its group: the settings
-are stored in the same way, and no worker has to wait for an election
+other. So the owner is stored beside the flow's settings (``records/owner_record.py``), and a second group is refused
+with the owner's name. The second group takes the flow over when no live member of the owner runs it. Any worker may
+claim the flow for its group: the settings are stored in the same way, and no worker has to wait for an election
 (``docs/decisions/0021-one-group-runs-a-flow.md``).
 """
 
@@ -44,11 +44,11 @@ WITHDRAW_LOOK_S: Final = 0.5
 
 
 class FlowOfAnotherGroup(Mm2Error):
-    """Another group runs this flow, or may. REST answers 409."""
+    """Another group runs this flow, or may run it. REST answers 409."""
 
 
 class RunByGroup(FlowOfAnotherGroup):
-    """Another group has the flow, and live workers."""
+    """Another group has the flow, and has live workers."""
 
     def __init__(self, flow: Flow, mine: str, look: GroupLook, owner: Owner | None) -> None:
         count = len(look.running)
@@ -78,7 +78,7 @@ class OwnerUnknown(FlowOfAnotherGroup):
 
 
 class OwnerLost(Mm2Error):
-    """While the flow ran, another group has claimed it: it is drained here, and its owner is looked at again."""
+    """Another group has claimed the flow while it ran here: it is drained here, and its owner is checked again."""
 
     def __init__(self, flow: Flow, owner: Owner) -> None:
         super().__init__(
@@ -107,12 +107,12 @@ class Free:
 
 
 def verdict(flow: Flow, mine: str, owner: Owner | None, looks: Collection[GroupLook]) -> Free:
-    """Return that a group which does not own a flow may have it.
+    """Return ``Free`` if a group that does not own a flow may have it.
 
     Args:
         looks: at the owner's control log; without an owner, at those of all other groups.
     Raises:
-        FlowOfAnotherGroup: it may not. A group that is seen to run it is named before one that cannot be read.
+        FlowOfAnotherGroup: it may not have it. The error names a group that runs the flow rather than an unread one.
     """
     for look in sorted(looks, key=lambda look: (not look.running, look.group)):
         if look.running:
@@ -142,7 +142,7 @@ async def _producers_of(flow: Flow, groups: Collection[str], brokers: Brokers) -
 
 
 class OtherGroups:
-    """Looks whether another group runs one flow. The target is only read."""
+    """Checks whether another group runs one flow. The target is only read."""
 
     def __init__(
         self, settings: FlowSettings, brokers: Brokers, *, clock: Clock, rng: random.Random, log: FilteringBoundLogger
@@ -156,7 +156,7 @@ class OtherGroups:
         self._looks: dict[tuple[str, bool], GroupLooks] = {}
 
     async def refuse(self, owner: Owner | None) -> Free:
-        """Return that the flow is this group's, or free; a few seconds later where the owner was killed.
+        """Return ``Free`` if the flow is this group's, or free. If its owner was killed, that takes a few seconds.
 
         Waits as long as the target does not answer. Cancelling loses nothing.
 
@@ -165,7 +165,7 @@ class OtherGroups:
         if owner is not None and owner.group == self.mine:
             return Free()
         if owner is None and (await self._looks_at(self.mine, is_owner=False).look()).running:
-            return Free()  # members of an older version run it: this group goes on, whatever other groups' logs say
+            return Free()  # members of an older version run it: this group continues, whatever other groups' logs say
         groups = [owner.group] if owner is not None else await self._groups()
         found: list[GroupLook] = []
 
@@ -178,10 +178,11 @@ class OtherGroups:
         return verdict(self.flow, self.mine, owner, found)
 
     async def _without_strangers(self, looks: Sequence[GroupLook]) -> list[GroupLook]:
-        """Leave out groups that nothing connects with a flow without an owner, if their control logs cannot be read.
+        """Leave out groups whose control logs cannot be read, if nothing connects them with a flow without an owner.
 
-        The story: a team has broken its control log, or keeps it to itself. A flow that was never its own must not stop
-        for that. A group that runs a flow has a transactional id with its name, which the coordinators know.
+        The story: a team has broken its control log, or lets no other team read it. A flow that was never its own must
+        not stop because of that. A group that runs a flow has a transactional id with the flow's name, and the
+        transaction coordinators know that id.
         """
         unread = [look.group for look in looks if look.unread]
         known = await until_answered(lambda: _producers_of(self.flow, unread, self._brokers), rng=self._rng)
@@ -197,7 +198,7 @@ class OtherGroups:
         return kept
 
     async def refuse_group(self, group: str) -> GroupLook:
-        """Return that no live member of a group that has owned the flow runs it. Raises: as ``verdict``."""
+        """Look at a group that has owned the flow; no live member of it may run the flow. Raises: as ``verdict``."""
         look = await self._looks_at(group, is_owner=True).look()
         verdict(self.flow, self.mine, None, [look])
         return look
@@ -230,11 +231,11 @@ async def refuse_another_group(
     rng: random.Random,
     log: FilteringBoundLogger | None = None,
 ) -> Owner | None:
-    """Return the dead owner of another group in whose place settings may be stored; None: the flow is this group's, or
-    has no owner.
+    """Return the owner, another group without live members, in whose place settings may be stored; None: the flow is
+    this group's, or has no owner.
 
     Args:
-        table: was read.
+        table: was read before.
         log: None for commands, which print the error.
     Raises: as ``OtherGroups.refuse``.
     """
@@ -262,7 +263,7 @@ class OwnerWatch:
         """Make one.
 
         Args:
-            brokers: those of the target, which are only read; what changes it goes through ``gated``.
+            brokers: those of the target, for requests that only read; requests that change something use ``gated``.
             source_id: returns the id of the source cluster, once this worker may store something.
         """
         self._settings = settings
@@ -286,20 +287,20 @@ class OwnerWatch:
         return owner is not None and owner.group != self._group
 
     async def refuse_unread(self) -> None:
-        """What is stored cannot be read, and nor can the owner: look at all other groups. Raises: as ``verdict``."""
+        """Check all other groups, because stored settings and owner cannot be read. Raises: as ``verdict``."""
         await self._others().refuse(None)
 
     def _others(self) -> OtherGroups:
         return OtherGroups(self._settings, self._brokers, clock=self._clock, rng=self._rng, log=self._log)
 
     async def take(self, ready: Callable[[], Awaitable[None]]) -> None:
-        """Return when the flow is this group's. What is stored was read before.
+        """Return when the flow is this group's. The stored settings must have been read before.
 
         Args:
             ready: returns when this worker may store something.
         Raises:
             FlowOfAnotherGroup: another group runs it.
-            Others as ``ready``, ``ConfigLog.claim``. If the topic cannot be made, no group can own the flow.
+            Others as ``ready``, ``ConfigLog.claim``. If the topic cannot be created, no group can own the flow.
         Cancelling loses nothing.
         """
         if self._config_log.is_missing:
@@ -317,7 +318,7 @@ class OwnerWatch:
                 return
 
     async def _claim(self, others: OtherGroups, owner: Owner | None, ready: Callable[[], Awaitable[None]]) -> None:
-        """Claim the flow, if another group may not keep it. Another worker may be quicker: look who has it then."""
+        """Claim the flow, unless another group may keep it. Another worker may be quicker: check the owner then."""
         free = await self._look(others, owner)
         await ready()
         takes_over = "" if owner is None else owner.group
@@ -331,7 +332,7 @@ class OwnerWatch:
             self._log.info("flow.claimed", group=self._group, instead_of=takes_over or None)
 
     async def _look(self, others: OtherGroups, owner: Owner | None) -> Free:
-        """Look, and log that it takes long: as long as the session time-out of an owner that was killed."""
+        """Check other groups, and log if that takes long: for a killed owner it takes its session time-out."""
         looking = asyncio.create_task(others.refuse(owner), name=f"{self._flow}: who runs it")
         try:
             while not (await asyncio.wait([looking], timeout=WAITING_REPORT_S))[0]:
@@ -345,7 +346,7 @@ class OwnerWatch:
 
     async def _fence(self, previous: GroupLook) -> None:
         """Fence the producers of the previous owner's dead members in the flow's internal topics, as their own leader
-        would. In remote partitions those that the positions name are fenced, before each partition is copied."""
+        would. In each remote partition the producers that the positions name are fenced before it is copied."""
         found = previous.writers
         if previous.is_missing:
             group = previous.group
@@ -366,14 +367,15 @@ class OwnerWatch:
         self._fenced.update(outcome.epochs, outcome.unfenced)
 
     async def _complete(self, others: OtherGroups, owner: Owner) -> None:
-        """After a claim, look whether a member of the previous owner has joined meanwhile that may have read the claim
+        """After a claim, check whether a member of the previous owner has joined meanwhile: it may have read the claim
         before. Each worker of the new owner does that before it starts, until one of them has written that it is done.
 
         The story: group g is dead, and h is about to claim its flow. A worker of g starts, joins, reads that g is the
         owner, and copies. It joined before it read. So either it reads h's claim, or h finds it in g's control log now.
-        It sees the claim within a second, and withdraws. One of an older version does not: then g gets the flow back.
+        The worker sees the claim within a second, and withdraws. A worker of an older version does not: then g gets the
+        flow back.
 
-        Raises: RunByGroup, if it does not withdraw.
+        Raises: RunByGroup, if the member does not withdraw.
         """
         until_s = self._clock.monotonic() + WITHDRAW_S
         while True:
@@ -390,8 +392,8 @@ class OwnerWatch:
                 return
 
     async def keep(self) -> None:
-        """Look at what was read of the owner: write this group's claim again if it is gone, or does not name the
-        source cluster, as that of an earlier version.
+        """Check the owner that was read. Write this group's claim again if it is gone, or does not name the source
+        cluster, like a claim of an earlier version.
 
         Raises:
             OwnerLost: another group has claimed the flow.

@@ -1,9 +1,11 @@
-"""The settings by which this worker runs one flow: decided when it starts, followed while it runs.
+"""The settings with which this worker runs one flow: decided when it starts, followed while it runs.
+
+The stored settings count, and a file is a way to store some: ``flow_config.py`` has the rules. If a worker is started
+with ``--apply`` and its file switches a flow off, no connector of that flow runs here that would store this. So
+``SwitchingOff`` does it once.
 
 Counterpart: what MM2's herder does when it becomes leader (it writes its own file over what is stored) and
-Connect's listener for changed configurations. Here what is stored counts, and a file is how it gets there:
-``flow_config.py`` has the rules. Where a worker is started with ``--apply`` and its file switches a flow off, no
-connector of that flow runs here that would store this, so ``SwitchingOff`` does it once.
+Connect's listener for changed configurations.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ TRIES_MOST: Final = 10
 SHOWN_MOST: Final = 20
 PREVIOUS_REMEDY: Final = "mm2py apply FILE --previous restores the previous settings."
 OTHERS_SETTLE_S: Final = 3.0
-"""How long a worker waits for those that joined before it to say what they run."""
+"""How long a worker waits until those that joined before it have said what they run."""
 
 Changed = Callable[[FlowSettings | None, Follow], None]
-"""Learns that a flow has new settings; None: it is switched off. What it raises ends ``ConfigWatch.run``."""
+"""Is called when a flow has new settings; None: it is switched off. Its errors end ``ConfigWatch.run``."""
 Ready = Callable[[], Awaitable[None]]
 """Returns when a worker may store something: the source has answered, and is not the target. Raises: it may not."""
 Asked = Callable[[RestartPartitions | Holds], None]
-"""Learns which partitions are to restart, and which topics are left to backfills from now on."""
+"""Is called with the partitions that are to restart, or with the topics that are left to backfills from now on."""
 
 
 class ChangedWithoutEnd(Mm2Error):
@@ -68,10 +70,10 @@ class Others(Protocol):
     """Which other workers run the flow."""
 
     async def __call__(self, *, for_sure: bool) -> Collection[str]:
-        """Return those that do, or are about to.
+        """Return the workers that run it, or are about to.
 
         Args:
-            for_sure: wait until the dead among them are known, which takes their session time-out where there are any.
+            for_sure: wait until the dead among them are known, which takes their session time-out if there are any.
         """
         ...
 
@@ -80,7 +82,7 @@ def merged(file: SettingsFile, flow: Flow, stored: FlowConfig) -> FlowSettings |
     """Return the settings of a flow: addresses and credentials of the file, everything else as it is stored.
 
     Returns:
-        None, if the flow is switched off there.
+        None, if the stored settings switch the flow off.
     Raises:
         StoredConfigUnusable: what is stored cannot be run with this file.
     """
@@ -95,10 +97,10 @@ def merged(file: SettingsFile, flow: Flow, stored: FlowConfig) -> FlowSettings |
 
 
 def merged_or_file(file: SettingsFile, by_file: FlowSettings, config: FlowConfig | None) -> FlowSettings:
-    """Return the settings by which workers run a flow; of one that is switched off, those by which they would.
+    """Return the settings with which workers run a flow, or would run it if it is switched off.
 
     Args:
-        by_file: the flow's by the file, which count if mm2py has stored nothing.
+        by_file: the flow's settings in the file, which count if mm2py has stored nothing.
         config: what counts in the configs topic. Workers ignore what MirrorMaker 2 writes over the settings of mm2py.
     Raises: as ``merged``.
     """
@@ -110,7 +112,7 @@ def merged_or_file(file: SettingsFile, by_file: FlowSettings, config: FlowConfig
 
 
 def merged_heartbeats(file: SettingsFile, flow: Flow, stored: FlowConfig) -> HeartbeatSettings | None:
-    """Return the same of a flow's heartbeats, which are emitted also while it is switched off; None: not by this file.
+    """Return the same for a flow's heartbeats, emitted also while the flow is switched off; None: not with this file.
 
     Raises: as ``merged``.
     """
@@ -135,23 +137,23 @@ class Runners:
     """The other members of a group that run a flow, or are about to; none whose session has expired."""
 
     applied: frozenset[MemberId]
-    """They run it by what is stored, as they have said."""
+    """They have said that they run it with stored settings."""
     unreported: frozenset[MemberId]
     """They joined before this worker, and have not said yet what they run."""
     quiet: frozenset[MemberId]
-    """Those of either kind that have written nothing since the asked place of the log, and may be dead."""
+    """Members of both kinds that have written nothing since the offset that was asked for, and may be dead."""
 
     @property
     def is_known(self) -> bool:
-        """Whether we know if a live member runs the flow by what is stored. Members that have not said are left out."""
+        """Whether it is known if a live member runs the flow with stored settings. ``unreported`` does not count."""
         return not self.quiet or not self.applied <= self.quiet
 
     @classmethod
     def of(cls, view: GroupState, flow: Flow, me: MemberId, since: int) -> Runners:
         """Return which other members run a flow, or are about to.
 
-        The story: two workers are started at once, with a file that none has run before. If each of them took the other
-        for one that runs the flow, neither would store it. So the later one waits for the earlier.
+        The story: two workers are started at the same time, with a file that none has run before. If each of them
+        assumed that the other runs the flow, neither would store the file. So the later one waits for the earlier one.
 
         Args:
             since: an offset of the log; members that wrote nothing from there on are ``quiet``.
@@ -202,8 +204,8 @@ async def _until_heard_twice(member: Member, flow: Flow) -> None:
     """Return when it is known which members that run the flow are alive, or when the dead ones are evicted.
 
     The story: all workers were killed, and one is started with another file. The dead ones are still members, and have
-    said that they run the flow. The last heartbeat of one of them was on its way when it died, and stands behind this
-    worker's own first record. So a member counts as alive when it has been heard twice.
+    said that they run the flow. The last heartbeat of one of them was on its way when it died, and is in the log after
+    this worker's own first record. So a member counts as alive only when it has been heard twice.
     """
     await member.until(lambda: Runners.of(member.view, flow, member.id, member.joined_at).is_known)
     since = member.view.next_offset
@@ -214,7 +216,7 @@ async def _until_heard_twice(member: Member, flow: Flow) -> None:
 
 
 class ConfigWatch:
-    """Keeps ``current``: ``settle`` whenever the flow starts, then ``run``."""
+    """Keeps ``current`` up to date: call ``settle`` whenever the flow starts, then ``run``."""
 
     def __init__(
         self,
@@ -251,14 +253,14 @@ class ConfigWatch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known what to run; ``settle`` and ``run`` only follow from then on."""
+        """Whether it is known what to run; from then on ``settle`` and ``run`` only follow the stored settings."""
         return self._applied is not None
 
     async def settle(self, others: Others, ready: Ready) -> None:
-        """Take the flow for this worker's group, decide what to run, and store what has to be.
+        """Take the flow for this worker's group, decide what to run, and store what has to be stored.
 
-        The file has its say once, when the process starts. The story: an operator has changed what is stored, and the
-        flow restarts by that, or after a failure. Were it decided once more, ``--apply`` would undo the change.
+        The file counts once, when the process starts. The story: an operator has changed the stored settings, and the
+        flow restarts because of that, or after a failure. If this decided again, ``--apply`` would undo the change.
         Raises:
             StoredConfigUnusable: what is stored cannot be run with this file.
             FlowOfAnotherGroup: another group runs the flow. Nothing was stored.
@@ -297,7 +299,8 @@ class ConfigWatch:
         self._heed_requests()
 
     async def _runners(self, others: Others, mine: FlowProperties, lost_to: FlowConfig | None) -> Collection[str]:
-        """Return which others run the flow, and read the log again. Wait for the dead to be known where it matters."""
+        """Return which others run the flow, and read the log again. If the decision depends on that, wait until it is
+        known which of them are dead."""
         for_sure = False
         while True:
             for_sure = for_sure or self._depends_on_runners(mine, lost_to)
@@ -310,9 +313,9 @@ class ConfigWatch:
         return depends_on_runners(self._config_log.config, mine, apply=self._apply, lost_to=lost_to)
 
     async def run(self, changed: Changed, asked: Asked) -> None:
-        """Follow what is stored until cancelled; ``changed`` is called after each change of settings.
+        """Follow the stored settings until cancelled; ``changed`` is called after each change of settings.
 
-        What cannot be run is logged, and the flow goes on as it is.
+        Settings that cannot be run are logged, and the flow continues unchanged.
         Raises:
             OwnerLost: another group has claimed the flow.
             Others as ``ConfigLog.looks``, ``ConfigLog.write`` and ``changed``.
@@ -341,7 +344,8 @@ class ConfigWatch:
             found.clear()
 
     def _heed_requests(self, asked: Asked = lambda _: None) -> None:
-        """While the topic is missing, what it said last counts. Where no partition is copied, none restarts."""
+        """Follow what operators ask. While the topic is missing, its last content counts. Without ``asked`` no
+        partition restarts, because none is copied."""
         self._say_malformed()
         if self._config_log.is_missing:
             return
@@ -433,7 +437,7 @@ async def _store(
     """Store what is decided, and decide again while other writers are quicker. Return the decision, and what counts.
 
     Args:
-        decision_of: gets what another writer has stored instead, if that was so; returns None to leave all as it is.
+        decision_of: gets what another writer has stored instead, if one has; returns None to change nothing.
             It decides by what ``config_log`` has when it returns.
     Raises: as ``ConfigLog.write`` and ``decision_of``; ChangedWithoutEnd.
     """
@@ -465,13 +469,13 @@ def _tell_replaced(decision: StartDecision, config: FlowConfig, log: FilteringBo
 
 
 def shown(difference: Difference) -> list[str]:
-    """Return what differs as a log shows it, the first lines."""
+    """Return the first differences, as lines for a log."""
     lines = [str(change) for change in difference[:SHOWN_MOST]]
     return lines if len(difference) <= SHOWN_MOST else [*lines, f"and {len(difference) - SHOWN_MOST} more"]
 
 
 class SwitchingOff:
-    """A ``Connector`` that ends by itself. In MirrorMaker 2 each process goes by its file."""
+    """A ``Connector`` that stores once that a flow is switched off. In MirrorMaker 2 each process follows its file."""
 
     leaves_outcome_unknown = False
 
@@ -486,8 +490,8 @@ class SwitchingOff:
         """Make one.
 
         Args:
-            file: what the file says of the flow: among others that it is switched off.
-            refuse: raises FlowOfAnotherGroup, by what ``config_log`` has read, if another group runs the flow.
+            file: the flow's settings in the file, which switch it off.
+            refuse: raises FlowOfAnotherGroup if another group runs the flow, by what ``config_log`` has read.
         """
         self._config_log = config_log
         self._refuse = refuse
@@ -518,7 +522,7 @@ class SwitchingOff:
         """Nothing is under way that would be repeated."""
 
     def status(self, *, with_topics: bool = True) -> None:
-        """It is no part of a flow that runs here."""
+        """Nothing of the flow runs here."""
 
     def measure(self) -> tuple[()]:
         """It counts nothing."""

@@ -4,9 +4,9 @@ MirrorMaker 2 cannot be fenced, because its producers have no transactional id. 
 ``mm2py apply`` and REST before they write: a live MirrorMaker 2 follows ``mm2-configs.A.internal``, too.
 
 MirrorMaker 2 runs a worker for every pair of clusters that has heartbeats: one that copies A->B only is also a member
-of group ``B-mm2`` on A. Its assignments do not tell whether it copies, because Connect's assignments leave out what
-goes on. Its settings do. The group is harmless if two records of the configs topic agree: the source connector is not
-enabled, and it has no task. What cannot be read counts as copying.
+of group ``B-mm2`` on A. Its assignments do not show whether it copies, because Connect's assignments leave out tasks
+that continue. Its settings do. The group is harmless if two records of the configs topic agree: the source connector is
+not enabled, and it has no task. A record that cannot be read counts as copying.
 
 Source: KafkaConfigBackingStore, Apache Kafka, connect/runtime; MirrorSourceConnector.taskConfigs.
 """
@@ -49,23 +49,23 @@ class Mm2IsRunning(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class Mm2Look:
-    """What was found out where nothing forbids to go on."""
+    """What was found out, if nothing forbids to continue."""
 
     group: str
-    """In which MirrorMaker 2 would run the flow."""
+    """The group in which MirrorMaker 2 would run the flow."""
     emits_heartbeats: bool = False
     """A MirrorMaker 2 runs, and only emits heartbeats: these are then written twice, which does no harm."""
     unknown: str = ""
-    """Why it is not known whether one runs; empty: it can."""
+    """Why it is not known whether one runs; empty: it is known."""
 
     @property
     def remedy(self) -> str:
-        """What to do where it is unknown."""
+        """What to do if it is unknown."""
         return f"Grant DESCRIBE on group {self.group}, or make sure no MM2 runs."
 
 
 async def look_for_mm2(settings: FlowSettings, brokers: Brokers) -> Mm2Look:
-    """Look whether the group in which MirrorMaker 2 runs this flow has members that copy it.
+    """Check whether the group in which MirrorMaker 2 runs this flow has members that copy it.
 
     Raises:
         Mm2IsRunning: it has.
@@ -87,7 +87,7 @@ async def look_for_mm2(settings: FlowSettings, brokers: Brokers) -> Mm2Look:
 
 
 async def refuse_running_mm2(settings: FlowSettings, brokers: Brokers, log: FilteringBoundLogger) -> None:
-    """Look, and log what was found where nothing forbids to go on. Raises: as ``look_for_mm2``."""
+    """Look for MirrorMaker 2, and log what was found if nothing forbids to continue. Raises: as ``look_for_mm2``."""
     found = await look_for_mm2(settings, brokers)
     if found.unknown:
         log.warning("mm2.unknown", why=found.unknown, remedy=found.remedy)

@@ -1,4 +1,4 @@
-"""How it stands with the backfills of a flow. Pure."""
+"""The report on the backfills of a flow. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class BackfillReport:
     flow: Flow
     """The flow whose topics it copies."""
     state: BackfillState
-    """copying: the workers wait with its topics. done, stopped: they go on behind it."""
+    """copying: the workers do not copy its topics yet. done, stopped: they continue after it."""
     topics: tuple[str, ...]
     """As the source names them."""
     partitions: int
-    """Of these topics."""
+    """The number of partitions of these topics."""
     offsets_copied: int
-    """By the stored positions, up to the seams."""
+    """How many are copied, by the stored positions, up to the seams."""
     offsets: int
     """How many there are to copy; there may be fewer records."""
     begun_at_ms: int
@@ -40,17 +40,17 @@ class BackfillReport:
     resumed: int
     """How often it was resumed."""
     by: str
-    """Who began it, where."""
+    """Who began it, or resumed it last, and where."""
     text: str
-    """How it stands, in a sentence; what to do if its driver is dead."""
+    """Its state in a sentence, and what to do if its driver is dead."""
     where: str
     """SQL: which records it copies; empty: all."""
     select: str
     """SQL: what it makes of them; empty: they stay as they are."""
     is_holding: bool
-    """The workers wait with its topics."""
+    """The workers do not copy its topics until it is over."""
     is_dead: bool
-    """The workers wait for it, and its driver writes no more."""
+    """The workers wait for it, and its driver has stopped writing."""
 
 
 def backfill_reports(
@@ -58,7 +58,7 @@ def backfill_reports(
 ) -> tuple[BackfillReport, ...]:
     """Return the backfills that the status of a flow shows, the latest first.
 
-    One that was stopped days ago is no news, and hides what is.
+    A backfill that ended long ago is left out: it would hide newer ones.
     """
     shown = [one for one in backfills if one.holds or now_ms - one.seen_at_ms <= ENDED_SHOWN_MS]
     return all_backfill_reports(flow, shown, positions, now_ms)

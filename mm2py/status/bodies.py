@@ -1,8 +1,7 @@
-"""What programs read: what ``status``, ``gaps``, ``groups`` and ``translate`` print as JSON, and ``/v1`` of REST tells.
-One set of models serves both.
+"""The JSON that ``status``, ``gaps``, ``groups``, ``translate`` and ``history`` print and ``/v1`` of REST returns.
 
-The reports inside are dataclasses; pydantic takes the description of each field out of its docstring. Workers do not
-import this.
+One set of models serves both. The reports inside are dataclasses; pydantic takes the description of each field from its
+docstring. Workers do not import this module.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ FORMAT: Final = 1
 
 
 class JsonBody(BaseModel):
-    """An object for programs: what it does not name is refused, and what stands below a field describes it."""
+    """An object for programs. It refuses unknown fields, and the docstring below a field is its description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def plain(self) -> Any:
-        """Return what JSON can hold."""
+        """Return the object as JSON types."""
         return self.model_dump(mode="json")
 
 
 class FormatBody(JsonBody):
-    """What all answers to one question begin with."""
+    """The fields with which every answer begins."""
 
     format: int = Field(default=FORMAT, examples=[FORMAT])
     """The version of this object. Within one version fields may be added; none changes its meaning."""
     exit_code: int = Field(examples=[0])
-    """Of the command that shows the same: 0 all is well, 1 a cluster did not answer, 3 something waits."""
+    """The exit code of the same command: 0 all is well, 1 a cluster did not answer, 3 something waits."""
 
 
 class StatusBody(FormatBody):
-    """Everything, as of one moment: ``mm2py status --json``."""
+    """The whole status at one moment: ``mm2py status --json``."""
 
     at_ms: int = Field(examples=[1764000000000])
-    """When, by the clock of the machine that asked."""
+    """When the clusters were asked, by the clock of the machine that asked."""
     summary: str = Field(examples=["copied except A->B (paused since 2026-11-26T08:00:00Z by ann: repairs; lag 25)"])
-    """Whether all is copied, in a sentence, with what operators keep from being copied."""
+    """Whether all is copied, and what operators or backfills hold, in a sentence."""
     clusters: Mapping[ClusterAlias, str] = Field(examples=[{"A": "", "B": ""}])
     """By alias: why the cluster does not answer; empty if it does."""
     groups: tuple[GroupReport, ...]
@@ -60,7 +59,7 @@ class StatusBody(FormatBody):
     problems: tuple[Problem, ...]
     """What is wrong; the most urgent comes first."""
     notes: tuple[str, ...] = ()
-    """What is doubtful in the file, as misspelt keys."""
+    """Doubtful entries of the file, such as misspelt keys."""
 
     @classmethod
     def of(cls, report: Report, *, exit_code: int) -> Self:
@@ -82,9 +81,9 @@ class GapBody(JsonBody):
     flow: str = Field(examples=["A->B"])
     """The flow that copies them."""
     topic: str = Field(examples=["orders"])
-    """As the source names it."""
+    """The topic, as the source names it."""
     partition: int = Field(examples=[3])
-    """Of the topic."""
+    """The partition of the topic."""
     kind: GapKind
     """What happened."""
     first_offset: int | None = Field(examples=[1200])
@@ -96,9 +95,9 @@ class GapBody(JsonBody):
     open: bool
     """It waits for an operator: mm2py gaps FILE accept."""
     position: int = Field(examples=[1200])
-    """The next source offset when it was found."""
+    """The next source offset when the gap was found."""
     at_ms: int = Field(examples=[1764000000000])
-    """When it was found, by the clock of the worker."""
+    """When the gap was found, by the clock of the worker."""
     text: str
     """The same in words."""
 
@@ -127,7 +126,7 @@ class GroupsBody(FormatBody):
     at_ms: int = Field(examples=[1764000000000])
     """When the clusters were asked, by the clock of the machine that asked. The age of a checkpoint counts from it."""
     unread: str = Field(default="", examples=[""])
-    """Why the source does not tell; empty: it does. Otherwise each group is told as of its last checkpoint."""
+    """Why the source does not answer; empty: it does. If not, each group is shown as of its last checkpoint."""
     groups: tuple[ConsumerGroupReport, ...]
     """Those that are not ready come first, then by name."""
 
@@ -142,8 +141,8 @@ class TranslateBody(FormatBody):
     at_ms: int = Field(examples=[1764000000000])
     """When the clusters were asked, by the clock of the machine that asked."""
     unread: str = Field(default="", examples=[""])
-    """Why the source does not tell; empty: it does. Otherwise the target alone answers: whether the topic was
-    recreated on the source, and where its log starts, is not checked."""
+    """Why the source does not answer; empty: it does. If not, the target alone answers, and two things are not
+    checked: whether the topic was recreated on the source, and where its log starts."""
     offsets: tuple[OffsetReport, ...]
     """One answer for each offset, in the order in which they were asked."""
 
@@ -154,31 +153,31 @@ class HistoryEntryBody(JsonBody):
     flow: str = Field(examples=["A->B"])
     """The flow."""
     at_ms: int = Field(examples=[1764000000000])
-    """When, by the clock of the machine that stored it."""
+    """When it was stored, by the clock of the machine that stored it."""
     kind: HistoryKind
     """What was done."""
     by: str
     """Who did it, in words, without the reason."""
     user: str = Field(examples=["bob"])
-    """Who did it: a login name, or a user of REST. Empty: it is not known."""
+    """Who did it: a login name, or a user of REST. Empty: not known."""
     host: str = Field(examples=["ops1"])
-    """On which machine; over REST that of the worker that was asked. Empty: it is not known."""
+    """The machine of that user; over REST, the machine of the worker that was asked. Empty: not known."""
     reason: str = Field(examples=["raise topics for team x"])
-    """Why, as that user has said; empty: no reason was given."""
+    """The reason that the user gave; empty: none."""
     version: int | None = Field(examples=[8])
     """The version of the settings that was stored; null: it is no change of settings."""
     changes: tuple[SettingChange, ...]
-    """The changed settings; empty where nothing stood there before."""
+    """The changed settings; empty if no settings were stored before."""
     unnamed: int
     """How many more settings changed."""
     connector: str | None
-    """The connector; null: it concerns the settings, or a topic."""
+    """The connector; null: the entry concerns the settings, or a topic."""
     only_failed: bool
-    """It was to restart only where it had failed."""
+    """The connector was to restart only where it had failed."""
     topic: str | None
     """The topic that was to restart; null: none was."""
     partition: int | None
-    """The partition of it; null: all of them, or no topic was to restart."""
+    """The partition of that topic; null: all its partitions, or no topic was to restart."""
     text: str
     """What was done, by whom and why, in a line."""
 
@@ -205,7 +204,7 @@ class HistoryEntryBody(JsonBody):
 
 
 class HistoryBody(FormatBody):
-    """What was changed of flows and asked of their connectors: ``mm2py history --json``."""
+    """The changes of flows, and the requests to their connectors: ``mm2py history --json``."""
 
     entries: tuple[HistoryEntryBody, ...]
     """The newest come last."""

@@ -37,7 +37,7 @@ from mm2py.topics.unmatched import Unmatched, unmatched
 PROBE_S: Final = 10.0
 """How long a cluster may take to answer at all."""
 NEXT_PROBE_S: Final = 0.7
-"""A broker that has said nothing for so long gets another one beside it."""
+"""If a broker has not answered after this time, another one is asked in addition."""
 PROBES_MOST: Final = 3
 PART_S: Final = 30.0
 """How long one part may take, such as reading all positions."""
@@ -48,32 +48,32 @@ AGAIN_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a look waits for a cluster that accepts connections and says nothing. It is asked on meanwhile.
+    """How long a look waits for a cluster that accepts connections and does not answer. The request itself goes on.
 
-    While a connection is being made, each step that the cluster answers begins the wait again: a far cluster that needs
-    six round trips with TLS and SASL is slow, and not silent.
+    While a connection is being made, each step that the cluster answers restarts the wait: a far cluster that needs six
+    round trips with TLS and SASL is slow, but not silent.
     """
 
     clock: Clock
-    """Says since when it is silent."""
+    """Gives the time since when the cluster is silent."""
     first_s: float = 1.5
     """For a cluster that answered the last time."""
     away_s: float = 0.2
-    """For one that did not."""
+    """For a cluster that did not answer the last time."""
     within_s: float = 3.0
-    """For one that falls silent while it is asked."""
+    """For a cluster that falls silent while it is asked."""
     every_s: float = 1.5
-    """How often a cluster that is asked something is asked whether it is still there."""
+    """During a question, how often the cluster is asked whether it still answers."""
 
 
 def patience_of_commands(clock: Clock) -> Patience:
-    """Return that of the commands: a cluster that says nothing costs them 3 s at most, also in the middle of a look."""
+    """Return the patience of commands: a silent cluster costs them 3 s at most, also in the middle of a look."""
     return Patience(clock, first_s=2.0, within_s=2.0, every_s=0.5)
 
 
 @runtime_checkable
 class Connecting(Protocol):
-    """Brokers that tell how far they are with a connection."""
+    """Brokers that report how far a connection has come."""
 
     def step_s(self) -> float:
         """Return when a step of connecting was last answered, by the event loop's clock."""
@@ -83,31 +83,31 @@ class InquirySide:
     """The brokers of one cluster, with the rights of one flow."""
 
     def __init__(self, alias: ClusterAlias, brokers: Brokers, patience: Patience | None = None) -> None:
-        """With ``patience``, call ``close`` in the end; without, each look waits for ``PROBE_S``."""
+        """With ``patience``, call ``close`` at the end. Without it, each look waits up to ``PROBE_S``."""
         self.alias = alias
         self.brokers = brokers
         self.away = ""
-        """Why it did not answer last time; empty if it did."""
+        """Why the cluster did not answer last time; empty if it did."""
         self._patience = patience
         self._probing: asyncio.Task[str | None] | None = None
         self._looked: asyncio.Task[None] | None = None
         self._asked_at_ms = 0
         self._answering = 0
-        """Which of the connections of ``_any_answer`` had an answer last."""
+        """The connection of ``_any_answer`` that answered last."""
         self._silent_since_ms: int | None = None
 
     def begin_probe(self, tasks: asyncio.TaskGroup) -> None:
-        """Find out whether it answers, beside other work. What is asked of it meanwhile waits for that."""
+        """Start to find out whether the cluster answers. Questions to it wait for the result."""
         self._looked = tasks.create_task(self.probe(), name=f"status: does {self.alias} answer")
 
     async def why_away(self) -> str:
-        """Return why it does not answer, empty if it does, as soon as that is known."""
+        """Wait for the probe, and return why the cluster does not answer; empty if it does."""
         if self._looked is not None:
             await asyncio.wait({self._looked})
         return self.away
 
     async def probe(self) -> None:
-        """Find out whether it answers. Cancelling loses nothing."""
+        """Find out whether the cluster answers. Cancelling loses nothing."""
         if self._patience is None:
             why = await self._ask()
             within = f"{self.alias} did not answer within {PROBE_S:g} s. Check its bootstrap.servers and the network."
@@ -133,7 +133,7 @@ class InquirySide:
             self._probing = None
 
     async def _answer_or_silence(self, probing: asyncio.Task[str | None], most_s: float) -> None:
-        """Wait for the answer, or until the cluster has said nothing for ``most_s``."""
+        """Wait for the answer, or until the cluster has been silent for ``most_s``."""
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         while not probing.done():
@@ -147,7 +147,7 @@ class InquirySide:
         return max(begun_s, self.brokers.step_s()) if isinstance(self.brokers, Connecting) else begun_s
 
     async def _ask(self) -> str | None:
-        """Return why it refuses to answer, empty if it does; None: it says nothing."""
+        """Return why the cluster refuses to answer; empty: it answers, None: it is silent."""
         try:
             async with asyncio.timeout(PROBE_S):
                 await self._any_answer()
@@ -158,12 +158,12 @@ class InquirySide:
             return said(error)
 
     async def _any_answer(self) -> None:
-        """Return when a broker answers, whichever is the first. Raises: KafkaError, the first one.
+        """Return when the first broker answers. Raises: KafkaError, if the first answer is an error.
 
-        The story: one of three brokers is frozen, or its host is gone without a word. A client that has chosen it
-        waits, and would call the whole cluster silent. So others are asked beside it, on connections of their own,
-        which wait behind no answer that takes long. A broker that has answered a step of connecting is slow, and alone
-        asked on: wrong passwords in quick succession lock accounts.
+        The story: one of three brokers is frozen, or its host has disappeared. A client that has chosen this broker
+        waits, and would call the whole cluster silent. So other brokers are asked in addition, on separate connections,
+        where no slow answer delays the probe. A broker that has answered a step of connecting is only slow. Then no
+        other broker is asked, because wrong passwords in quick succession lock accounts.
         """
         begun_s = asyncio.get_running_loop().time()
         asking: dict[asyncio.Task[ClusterMetadata], int] = {}
@@ -184,13 +184,13 @@ class InquirySide:
             await asyncio.gather(*asking, return_exceptions=True)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel a probe that still runs."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait({self._probing})
 
     async def why_not(self, doing: str, work: Callable[[], Awaitable[None]]) -> str:
-        """Do ``work``, and again if that may help. Return why it could not be done; empty if it was done.
+        """Do ``work``; repeat it after an error that may pass. Return why it failed; empty if it was done.
 
         Args:
             doing: what the work is, for the message that it took too long.
@@ -227,7 +227,7 @@ class InquirySide:
                             return said(error)
                         now_s = asyncio.get_running_loop().time()
                         left_s = (limit.when() or now_s) - now_s
-                        if left_s <= 0:  # the error came of the limit, which must not be moved any more
+                        if left_s <= 0:  # the limit caused the error, and an expired limit must not be moved
                             return said(error)
                         if not why:
                             limit.reschedule(now_s + min(FAILING_S, left_s))
@@ -240,7 +240,7 @@ class InquirySide:
 async def why_not_both(
     doing: str, source: InquirySide, target: InquirySide, work: Callable[[], Awaitable[None]]
 ) -> str:
-    """Do ``work`` that asks both clusters, as ``InquirySide.why_not``. Either of them may fall silent meanwhile."""
+    """Do ``work`` that asks both clusters, like ``InquirySide.why_not``. It ends if either cluster falls silent."""
     refused = ""
 
     async def guarded() -> None:
@@ -270,7 +270,7 @@ class ControlLogSilent(Mm2Error):
 
 
 class GroupInquiry:
-    """The first look starts at the newest snapshot, the others read on."""
+    """Reads a group's state. The first look starts at the newest snapshot; later looks read only new records."""
 
     def __init__(self, settings: GroupSettings, target: InquirySide, *, clock: Clock, rng: random.Random) -> None:
         self._settings = settings
@@ -293,7 +293,7 @@ class GroupInquiry:
         """When the log was read last, by our clock, and up to which offset."""
 
     async def look(self) -> GroupFacts:
-        """Read what is new. If the last record does not show that a worker runs, watch whether the log grows."""
+        """Read the new records. If the last record does not show that a worker runs, watch whether the log grows."""
         before = self._looked
         unread = await self._read()
         has_grown: bool | None = None
@@ -320,7 +320,10 @@ class GroupInquiry:
         return why
 
     async def _read_while_it_answers(self) -> None:
-        """Reading the control log retries for ever, as members need it. Here it stops after a while of failures."""
+        """Read the control log, and stop after ``HELD_UP_S`` of failures. Its reader retries for ever, for members.
+
+        Raises: ControlLogSilent.
+        """
         reading = asyncio.ensure_future(self._read_on())
         failing_s = 0.0
         try:
@@ -361,11 +364,11 @@ class GroupInquiry:
 
 
 TOPICS_KEPT_S: Final = 15.0
-"""How long a list of all topics is used again while watching. On a large cluster it is large."""
+"""How long a list of all topics is reused while watching. On a large cluster the list is large."""
 
 
 class SourceInquiry:
-    """The source of one flow."""
+    """Asks the source of one flow for its topics and offsets."""
 
     def __init__(self, settings: FlowSettings, source: InquirySide) -> None:
         self.selected: dict[str, int] | None = None
@@ -374,7 +377,7 @@ class SourceInquiry:
         self.ends: dict[TopicPartition, int] = {}
         self.unmatched: list[Unmatched] = []
         self.hidden: frozenset[str] = frozenset()
-        """Topics that were copied, and that the user who asks may not describe: whether they are there is not known."""
+        """Copied topics that the user who asks may not describe. It is not known whether they exist."""
         self.unread: list[str] = []
         self._settings = settings
         self._source = source
@@ -383,23 +386,24 @@ class SourceInquiry:
         self._decided: dict[str, LeftOut | None] = {}
         self._errors: Counter[int] = Counter()
         self._copied: set[str] = set()
-        """Topics with positions, at the look before."""
+        """Topics that had positions in the previous look."""
 
     async def look(
         self, positions: Collection[TopicPartition], *, with_starts: bool, told: Collection[str] = ()
     ) -> None:
-        """Ask where all selected partitions end, and where those without a position begin. Where the source does not
-        tell which topics it has, what is stored of the copied ones is judged by the settings.
+        """Find the ends of all selected partitions, and the starts of those without a position.
+
+        If the source does not list its topics, the settings only decide on topics that were copied or are in ``told``.
 
         Args:
             positions: the partitions that have a position.
             with_starts: False if ``positions`` could not be read.
-            told: the topics of which workers have stored that they are not copied.
+            told: the topics that workers have stored as not copied.
         """
         self.unread, self.starts, self.ends, self._errors = [], {}, {}, Counter()
         copied = {topic for topic, _ in positions}
         if copied - self._copied:
-            self._listed_at_s = None  # workers have found topics since
+            self._listed_at_s = None  # workers have found new topics since
         self._copied = copied
         why = await self._source.why_not("listing its topics", self._list_topics)
         if why:
@@ -430,12 +434,12 @@ class SourceInquiry:
             self._listed_at_s = None  # their leaders may have moved
 
     def without_end(self) -> Collection[TopicPartition]:
-        """Return the selected partitions whose end was not told in the last look; all if no topic was."""
+        """Return the selected partitions whose end the last look did not find; all if the source listed no topics."""
         keys = [(topic.name, number) for topic in self._topics for number in topic.partitions]
         return keys if self.selected is None else [key for key in keys if key not in self.ends]
 
     async def first_since(self, since_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAnswer]:
-        """Return the first record of each partition that is not older; those of which nothing is told are left out."""
+        """Return each partition's first record that is not older; partitions without an answer are left out."""
         leaders = {
             (topic.name, number): part.leader for topic in self._topics for number, part in topic.partitions.items()
         }

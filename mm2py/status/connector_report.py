@@ -26,20 +26,20 @@ class HeldReport:
     by: str
     """Empty if another writer of the configs topic than mm2py asked for it."""
     at_ms: int | None
-    """When that was asked, by the clock of the writer; None: it does not say."""
+    """When it was paused or stopped, by the clock of the writer; None: not known."""
     text: str
     """The same in words."""
 
     @property
     def told(self) -> str:
-        """The same, and since when. A reason, which any text may be, comes last."""
+        """The same, and since when. The reason comes last, because it may be any text."""
         since = "" if self.at_ms is None else f" since {time_text(self.at_ms)}"
         return f"{self.state}{since}{self.text.removeprefix(self.state)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalReport:
-    """A connector that a live worker must not run as things stand. A restart of the connector tries it again."""
+    """A connector that a live worker must not run. A restart of the connector tries it again."""
 
     connector: Kind
     """Which one."""
@@ -48,7 +48,7 @@ class RefusalReport:
     worker: str
     """Its name."""
     why: str
-    """And what to do about it."""
+    """Why it must not run, and what to do about it."""
 
 
 def held_of(targets: Mapping[Kind, Target]) -> tuple[HeldReport, ...]:

@@ -78,7 +78,7 @@ class ConsumerGroupInquiry:
         return await self._or_new_tables(self._look())
 
     async def look_at_target(self) -> ConsumerGroupsFacts:
-        """Return what the target alone says, as of the last checkpoint of each group. It asks the source nothing.
+        """Return what the target alone knows, by the last checkpoint of each group. The source is not asked.
 
         Cancelling and errors: as ``look``.
         """
@@ -165,7 +165,7 @@ class ConsumerGroupInquiry:
         )
 
     def _checkpointed(self) -> tuple[dict[str, dict[TopicPartition, Commit]], dict[TopicPartition, TopicPartition]]:
-        """Return what groups had committed on the source by their checkpoints, and the remote partitions of that."""
+        """Return the groups' commits on the source, by their checkpoints, and the remote partitions of these."""
         settings = self._settings
         keys: dict[TopicPartition, TopicPartition | None] = {}
         passes: dict[str, bool] = {}
@@ -208,7 +208,7 @@ class ConsumerGroupInquiry:
         """Return the partitions whose ledger does not count, and why.
 
         Args:
-            of_source: None: the source does not tell, or nothing was asked for.
+            of_source: None: the source does not answer, or nothing was asked for.
             of_target: None: nothing was asked for.
         """
         found: dict[TopicPartition, str] = {}
@@ -249,7 +249,7 @@ def _is_copied(topic: str, settings: FlowSettings) -> bool:
 
 
 async def _commits(brokers: Brokers, groups: dict[str, ListedGroup]) -> dict[str, Commits]:
-    """Raises: BrokerRefused, of any of them."""
+    """Return the commits of these groups. Raises: BrokerRefused, for any of them."""
     found: dict[str, Commits] = {}
     for name, commits in (await committed_offsets(brokers, list(groups))).items():
         if isinstance(commits, BrokerRefused):

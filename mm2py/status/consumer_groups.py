@@ -1,10 +1,10 @@
-"""What is told of the consumer groups of a flow: how far each is behind, where it would go on, and what forbids that.
-Pure.
+"""The report on the consumer groups of a flow: their lag, where they would continue, and what prevents that. Pure.
 
-If the source does not answer, the target alone tells of each group as of its last checkpoint.
+If the source does not answer, the report shows each group as the target alone knows it, by its last checkpoint. Lag is
+counted in offsets, so it includes markers of transactions and records that compaction has removed.
 
-MirrorMaker 2 tells an application where it may go on, if it asks with Java's RemoteClusterUtils, and tells an operator
-nothing. Lag is counted in offsets, so it includes markers of transactions and records that compaction has removed.
+Counterpart: Java's RemoteClusterUtils of MirrorMaker 2, by which applications ask where they may continue. It has
+nothing for operators.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEXT_CHECKPOINT: Final = "its next checkpoint is not emitted yet"
 NOT_COMMITTED: Final = (
     "not committed on the target yet; if it stays so, the worker's log tells why (group_offsets.skipped)"
 )
-"""Rights on groups are asked for. For what else a target may refuse a commit, it tells the worker only."""
+"""The status asks for rights on groups. If the target refuses a commit for another reason, only the worker knows it."""
 TARGET_AHEAD: Final = (
     "its offset on the target is ahead of it: it has read there, or its remote topic was recreated or cut back"
 )
@@ -42,11 +42,11 @@ class ConsumerGroupFacts:
 
     group: str
     source: ListedGroup | None
-    """None: the source does not tell."""
+    """None: the source does not answer."""
     target: ListedGroup | None
-    """None: there is no such group."""
+    """None: the target has no such group."""
     committed: Commits
-    """On the source, of topics that the flow copies. If the source does not tell: what the checkpoints say of it."""
+    """Its commits on the source, in topics that the flow copies. If the source does not answer: by its checkpoints."""
     committed_on_target: Commits
     refused: str
     """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
@@ -60,13 +60,13 @@ class ConsumerGroupsFacts:
     remote: Mapping[TopicPartition, TopicPartition]
     """The remote partition of each source partition that a group has a commit in."""
     ends: Mapping[TopicPartition, int]
-    """Where source partitions end, as far as they tell."""
+    """Where source partitions end, as far as known."""
     remote_starts: Mapping[TopicPartition, int]
-    """Where the logs of remote partitions begin, as far as they tell."""
+    """Where the logs of remote partitions begin, as far as known."""
     ledgers: Mapping[TopicPartition, PartitionLedger]
-    """Of the same source partitions."""
+    """The ledgers of the same source partitions."""
     stale: Mapping[TopicPartition, str]
-    """Source partitions whose ledger is of a topic that is gone, or whose topics do not exist, and which it is. Their
+    """Source partitions whose ledger belongs to a deleted topic, or whose topics do not exist, with that reason. Their
     ledger counts as empty."""
     syncs: SyncStore | None
     """None: the flow emits none."""
@@ -76,7 +76,7 @@ class ConsumerGroupsFacts:
     checkpoints_at_ms: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
     """The timestamps of the checkpoints' records: when the worker looked up the groups' offsets."""
     is_target_alone: bool = False
-    """The source does not tell."""
+    """The source does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +88,30 @@ class PartitionReport:
     partition: int
     """Its number."""
     committed: int | None
-    """What the group has committed on the source. None: the source does not tell."""
+    """What the group has committed on the source. None: the source does not answer."""
     lag: int | None
     """None: the end of the source partition is not known."""
     remote_topic: str
     """Its name on the target."""
     goes_on_at: int | None
-    """Where it would go on on the target; None: no checkpoint tells."""
+    """Where it would continue on the target; None: there is no checkpoint."""
     reads_again_at_most: int | None
-    """How many records it would read twice, at most. 0: it goes on at the exact record. None: not known, or it would
+    """How many records it would read twice, at most. 0: it continues at the exact record. None: not known, or it would
     skip records."""
     committed_on_target: int | None
-    """What is committed there for the group; None: nothing."""
+    """What is committed for the group on the target; None: nothing."""
     waits_for: str
-    """What is missing before the group can go on there; empty if nothing is."""
+    """What is missing before the group can continue on the target; empty if nothing is."""
     is_exact: bool
-    """It goes on at the exact record. If the source does not tell: at the exact record of its last checkpoint."""
+    """It continues at the exact record. If the source does not answer: at the exact record of its last checkpoint."""
     basis: str
     """What ``reads_again_at_most`` rests on: ``ledger``, ``offset-syncs`` or empty text."""
     note: str
-    """What an operator should know although nothing is waited for; empty if there is nothing."""
+    """What an operator should know although the group waits for nothing; empty if there is nothing."""
     checkpoint_source_offset: int | None = None
     """What the group had committed on the source by its last checkpoint. None: there is no checkpoint."""
     checkpoint_at_ms: int | None = None
-    """When the worker had looked that up, by its clock. A group that commits nothing new gets no new checkpoint."""
+    """When the worker looked up that commit, by its clock. A group that commits nothing new gets no new checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,29 +121,29 @@ class ConsumerGroupReport:
     group: str
     """Its id."""
     state: str
-    """On the source, in Kafka's word. Empty text: the source does not tell."""
+    """On the source, in Kafka's word. Empty text: the source does not answer."""
     state_on_target: str
-    """Empty text: there is no such group."""
+    """On the target. Empty text: there is no such group."""
     lag: int | None
     """The sum over its partitions; None if one is not known."""
     reads_again_at_most: int | None
-    """The same of ``PartitionReport``."""
+    """The sum over its partitions; None if one is not known."""
     ready: bool
-    """It can go on on the target."""
+    """It can continue on the target."""
     why: str
     """Why it is not ready; empty if it is."""
     partitions: tuple[PartitionReport, ...]
     is_exact: bool
-    """In each partition it goes on at the exact record."""
+    """In each partition it continues at the exact record."""
     note: str
-    """The first of its partitions' notes, or ``refused`` although nothing is waited for; empty if there is none."""
+    """The first of its partitions' notes; else ``refused``, if the group waits for nothing; empty if there is none."""
     refused: str
     """Why mm2py may not commit for it on the target, or not read its commits there; empty if it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """A group that cannot go on on the target, and why."""
+    """A group that cannot continue on the target, and why."""
 
     group: str
     """Its id."""
@@ -158,17 +158,17 @@ class ConsumerGroupsReport:
     count: int
     """How many there are."""
     ready: int
-    """How many could go on on the target now."""
+    """How many could continue on the target now."""
     exact: int
-    """How many go on at the exact record in each partition."""
+    """How many continue at the exact record in each partition."""
     is_synced: bool
     """Their offsets are committed on the target."""
     not_ready: tuple[NotReady, ...]
     """The first few."""
     reads_again_at_most: int | None
-    """Of the group that would read the most again; None: it is known of none."""
+    """The most records that one group would read again; None: not known for any group."""
     reads_most_again: str
-    """That group; empty if it is known of none."""
+    """The group that would read the most records again; empty if not known for any group."""
 
 
 def report_of(facts: ConsumerGroupsFacts) -> list[ConsumerGroupReport]:
@@ -178,7 +178,7 @@ def report_of(facts: ConsumerGroupsFacts) -> list[ConsumerGroupReport]:
 
 
 def in_short(reports: Sequence[ConsumerGroupReport], *, is_synced: bool) -> ConsumerGroupsReport:
-    """Return what the status of a flow tells of its groups."""
+    """Return the summary of its groups that the status of a flow shows."""
     waiting = [one for one in reports if not one.ready]
     known = [(one.reads_again_at_most, one.group) for one in reports if one.reads_again_at_most is not None]
     worst = max(known, default=(None, ""), key=lambda each: each[0] or 0)
@@ -268,7 +268,7 @@ def _partition_report(group: ConsumerGroupFacts, key: TopicPartition, facts: Con
 
 
 def _is_ahead(target_offset: int, translated: Translation) -> bool:
-    """Whether a group that goes on at an offset would skip records, by the ledger. Holes are no witness."""
+    """Return whether a group that continues at an offset skips records, by the ledger. Holes prove nothing."""
     if translated.offset is None or translated.basis is not Basis.LEDGER or translated.kind in _HOLES:
         return False
     return target_offset > translated.offset
@@ -277,10 +277,10 @@ def _is_ahead(target_offset: int, translated: Translation) -> bool:
 def _reads_again(
     ledger: PartitionLedger, syncs: SyncStore | None, key: TopicPartition, committed: int, upstream: int, at: int
 ) -> tuple[int | None, Basis]:
-    """Return how many records a group would read twice that goes on at ``at``, and how that is known.
+    """Return how many records a group that continues at ``at`` would read twice, and how that is known.
 
     Args:
-        upstream: what its checkpoint translates.
+        upstream: the source offset that its checkpoint translates.
     """
     there = ledger.forward(committed)
     if there.offset is not None and there.is_exact:

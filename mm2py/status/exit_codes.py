@@ -15,7 +15,7 @@ EXIT_USAGE: Final = 2
 EXIT_WAITS: Final = 3
 """Something waits for an operator."""
 EXIT_CHANGES: Final = 3
-"""Of a command that was only asked what would change: something would. See ``exit_of_plan``."""
+"""A command was only asked what would change, and something would. See ``exit_of_plan``."""
 EXIT_INTERRUPTED: Final = 130
 
 
@@ -41,7 +41,7 @@ def exit_of_groups(reports: Sequence[ConsumerGroupReport], unread: str) -> int:
     """Return the exit code of ``mm2py groups``.
 
     Args:
-        unread: why the source does not tell; empty if it does.
+        unread: why the source does not answer; empty if it does.
     """
     if unread:
         return EXIT_FAILED
@@ -52,7 +52,7 @@ def exit_of_offsets(reports: Sequence[OffsetReport], unread: str) -> int:
     """Return the exit code of ``mm2py translate``. An answer by the target alone counts: a failover needs it.
 
     Args:
-        unread: why the source does not tell; empty if it does.
+        unread: why the source does not answer; empty if it does.
     """
     if all(one.other_offset is not None for one in reports):
         return EXIT_DONE

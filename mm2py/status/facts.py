@@ -1,6 +1,6 @@
 """What the clusters say about groups and flows. Pure values.
 
-Where something cannot be read, a field beside it says why, as a sentence for an operator.
+If something cannot be read, another field says why, as a sentence for an operator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mm2py.topics.filters import WhyNot
 from mm2py.topics.unmatched import Unmatched
 
 UNDECIDED: Final = "undecided"
-"""A pattern finds no answer in time, so the topic is not copied."""
+"""Matching a pattern takes too long, so the topic is not copied."""
 LeftOut = WhyNot | Literal["undecided"]
 
 
@@ -38,7 +38,7 @@ class GroupFacts:
     name: str
     topic: str
     state: GroupState | None
-    """As of the last record; None: see ``unread``, or the topic is not there."""
+    """The state after the last record; None: see ``unread``, or the topic does not exist."""
     unread: str = ""
     """Why the control log cannot be read."""
     has_grown: bool | None = None
@@ -50,16 +50,16 @@ class FlowFacts:
     """What both clusters say of a flow."""
 
     settings: FlowSettings
-    """By which the workers run it: the stored ones with the addresses of the file, or the file's if none are stored."""
+    """Those by which the workers run the flow: the stored ones with the addresses of the file, else the file's."""
     positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
     gaps: Sequence[Gap] = ()
     selected: Mapping[str, int] | None = None
-    """The partition counts of the source topics that are selected; None: the source does not tell."""
+    """The partition counts of the source topics that are selected; None: the source does not answer."""
     hidden: frozenset[str] = frozenset()
-    """Topics that were copied, and that the user who asks may not describe: whether they are there is not known."""
+    """Copied topics that the user who asks may not describe. It is not known whether they exist."""
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
-    """The other topics of the source, and which rule leaves each out; those that the target knows of, where the source
-    does not tell."""
+    """The other topics of the source, and the rule that leaves each out. If the source does not answer: only topics
+    that the target knows."""
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The first offsets of source partitions without a position."""
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -67,27 +67,27 @@ class FlowFacts:
     positions_unread: str = ""
     status_unread: str = ""
     source_unread: tuple[str, ...] = ()
-    """Why these cannot be read. For the source, one sentence for each broker that does not tell."""
+    """Why these cannot be read. For the source, one sentence for each broker that does not answer."""
     stored: FlowConfig | None = None
     """The settings that mm2py has stored."""
     held: Mapping[Kind, Target] = field(default_factory=dict)
     """The connectors that operators have paused or stopped."""
     backfills: Sequence[Backfill] = ()
-    """Those that run, and those that were over not long ago."""
+    """Those that run, and those that ended recently."""
     mm2_runs: str = ""
-    """That a MirrorMaker 2 runs it, in a sentence; empty: none does, or that was not asked."""
+    """A sentence saying that a MirrorMaker 2 runs the flow; empty: none does, or this was not asked."""
     file: FlowProperties = field(default_factory=dict)
-    """The same settings, by the file."""
+    """The same settings as the file has them."""
     origins: Mapping[str, SettingOrigin] = field(default_factory=dict)
-    """Where the lists of patterns stand by which the workers run it, by the names of their settings."""
+    """Where the lists of patterns that the workers use are written, by the names of their settings."""
     standstills: Sequence[Standstill] = ()
     """What workers have stored of topics that they do not copy."""
     unmatched: tuple[Unmatched, ...] = ()
     """Entries of ``topics`` that match nothing, by what the source shows to the user who asks."""
     standing: Mapping[TopicPartition, int | None] = field(default_factory=dict)
-    """Partitions of which records wait, and whose position does not move; with the time at which each moved last."""
+    """Partitions with waiting records whose position does not move, with the time at which each moved last."""
     waiting_since_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Timestamps of the oldest records that wait, of the partitions of which that is known."""
+    """Timestamps of the oldest waiting records, for partitions where these are known."""
     consumer_groups: ConsumerGroupsReport | None = None
     """None: the flow emits no checkpoints, or see ``consumer_groups_unread``."""
     consumer_groups_unread: str = ""
@@ -95,17 +95,17 @@ class FlowFacts:
     config_unusable: str = ""
     """Why the stored settings cannot be read, or cannot be used with this file."""
     owner_group: str = ""
-    """The group that runs the flow, as it is written with it; empty if none is."""
+    """The group that runs the flow, as stored with the flow; empty if none is stored."""
 
     @property
     def other_group(self) -> str:
-        """The same, if it is another one than the file's; else empty."""
+        """``owner_group`` if it is not the file's group; else empty."""
         return "" if self.owner_group == self.settings.group else self.owner_group
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that was found out, as of one moment of our own clock."""
+    """Everything that one look found out, at one moment by our own clock."""
 
     at_ms: int
     clusters: Mapping[ClusterAlias, str]
@@ -117,8 +117,8 @@ class Facts:
     off: Mapping[Flow, FlowConfig] = field(default_factory=dict)
     """The stored settings of flows that the file switches off."""
     off_unread: Mapping[Flow, str] = field(default_factory=dict)
-    """Why those cannot be read."""
+    """Why the stored settings of such a flow cannot be read."""
     off_owners: Mapping[Flow, str] = field(default_factory=dict)
-    """Of those, which another group than the file's runs, and which that is."""
+    """Such flows that a group other than the file's runs, and that group."""
     warnings: tuple[str, ...] = ()
-    """What is doubtful in the file, as misspelt keys."""
+    """Doubtful entries of the file, such as misspelt keys."""

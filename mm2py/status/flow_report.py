@@ -1,9 +1,11 @@
-"""What the status says of one flow: the settings it runs by, its guarantee, its topics and its tasks. Pure.
+"""The status report of one flow: its settings, its guarantee, its topics and its tasks. Pure.
 
-Settings answer to ``GET /connectors/NAME/config`` of Connect's REST API, which tells what is stored, but not which
-member runs by it. A running worker logs its own guarantee, and may know more reasons. Lag is counted in offsets, so it
-includes transaction markers and records that compaction has removed; it is the lag of the stored positions, about a
-second behind.
+A running worker logs its own guarantee, and may know more reasons. Lag is counted in offsets, so it includes
+transaction markers and records that compaction has removed. It is counted from the stored positions, which are about a
+second old.
+
+Counterpart: ``GET /connectors/NAME/config`` of Connect's REST API, which returns the stored settings, but not which
+member runs by them.
 """
 
 from __future__ import annotations
@@ -58,36 +60,36 @@ TOPICS_NAMED_MOST: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """Which settings are stored of a flow, and who stored them."""
+    """Which version of a flow's settings is stored, and who stored it."""
 
     version: int
     """Goes up by one with each change."""
     by: DecidedBy
     worker: str
-    """Who stored it, for people."""
+    """The worker or the command that stored it, for people."""
     at_ms: int
-    """When, by that machine's clock."""
+    """When, by the clock of the machine that stored it."""
     user: str = ""
-    """Who decided it; empty: an earlier version of mm2py has stored it, and does not say."""
+    """Who decided it. Empty: an earlier version of mm2py stored it, without the user."""
     host: str = ""
-    """On which machine; over REST that of the worker that was asked."""
+    """The machine of that user; over REST, the machine of the worker that was asked."""
     reason: str = ""
-    """Why, as that user has said; empty: no reason was given."""
+    """The reason that the user gave; empty: none."""
 
     @property
     def who_and_why(self) -> str:
-        """The same as people read it."""
+        """Who stored it and why, for people."""
         return with_reason(told_writer(self.by, Author(self.user, self.host), self.worker), self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """One setting that the file has otherwise than it is stored. None stands for the default; secrets are hidden."""
+    """One setting whose value in the file differs from the stored one. None means the default; secrets are hidden."""
 
     setting: str
     """Its name."""
     stored: str | None
-    """Its value there."""
+    """The stored value."""
     file: str | None
     """Its value in the file."""
     text: str
@@ -96,35 +98,35 @@ class DriftReport:
 
 @dataclass(frozen=True, slots=True)
 class AppliedReport:
-    """By which version a member runs a flow."""
+    """The version of the settings by which a member runs a flow."""
 
     member: MemberId
     """The member."""
     version: int | None
-    """0: by its own file, because it could not read what is stored; None: it has not said yet."""
+    """0: it runs by its own file, because it could not read the stored settings. None: it has not reported one yet."""
     is_behind: bool
-    """It has not applied what is stored."""
+    """It has not applied the stored version."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsReport:
-    """By which settings a flow runs."""
+    """The settings by which a flow runs."""
 
     stored: StoredReport | None
-    """None: mm2py has stored nothing, or it cannot be read."""
+    """None: mm2py has stored no settings, or they cannot be read."""
     enabled: bool
-    """Whether the flow is to copy, by what is stored, else by the file."""
+    """Whether the flow is to copy, by the stored settings; without them, by the file."""
     drift: tuple[DriftReport, ...]
-    """How the file differs from what is stored; empty if both mean the same."""
+    """How the file differs from the stored settings; empty if both mean the same."""
     applied: tuple[AppliedReport, ...]
-    """Of the live members that run the flow, those behind first; empty while no worker runs."""
+    """The live members that run the flow; those that have not applied it come first. Empty while no worker runs."""
 
 
 def settings_of(facts: FlowFacts, state: GroupState | None) -> SettingsReport:
     """Return what is known about the settings of a flow.
 
     Args:
-        state: of the group that runs the flow; None if no worker does.
+        state: the state of the group that runs the flow; None if no worker runs it.
     """
     flow, stored = facts.settings.flow, facts.stored
     members = {} if state is None else {name: one for name, one in state.members.items() if not one.expired}
@@ -152,17 +154,17 @@ def _drift(change: Change) -> DriftReport:
 
 
 def why_off(report: SettingsReport) -> str:
-    """Return what to say of a flow that the file enables and that is stored as switched off; empty if it is not."""
+    """Return the message for a flow that the file enables and the stored settings switch off; empty if they do not."""
     if report.enabled or report.stored is None or all(change.setting != ENABLED for change in report.drift):
         return ""
     return f"it is switched off {_origin_of(report.stored)}: nothing is copied. mm2py apply FILE switches it on again."
 
 
 def why_drift(report: SettingsReport, *, is_others: bool) -> str:
-    """Return what to say of a file that differs in more than that; empty if it does not.
+    """Return the message for a file that differs from the stored settings in more than ``enabled``; else empty.
 
     Args:
-        is_others: another group than the file's runs the flow. It does not take this file.
+        is_others: a group other than the file's runs the flow. That group does not use this file.
     """
     names = [change.setting for change in report.drift if change.setting != ENABLED]
     if report.stored is None or not names:
@@ -175,17 +177,17 @@ def why_drift(report: SettingsReport, *, is_others: bool) -> str:
 
 
 def why_running(flow: Flow, stored: FlowConfig) -> str:
-    """Return what to say of a flow that the file switches off and that is stored as switched on; empty if it is not."""
+    """Return the message for a flow that the file switches off and the stored settings switch on; else empty."""
     if not is_enabled(stored.properties):
         return ""
     return f"the file switches {flow} off, and it is on {_origin_of(stored)}. mm2py apply FILE switches it off."
 
 
 def late_members(report: SettingsReport, now_ms: int) -> Iterable[AppliedReport]:
-    """Yield the members that should have applied what is stored by now. A member that starts has not said anything yet.
+    """Yield the members that should have applied the stored version by now.
 
-    The time at which it was stored comes from the clock of the machine that stored it. The log has no better time, as
-    writers set its timestamps.
+    A member that is starting has not reported a version yet, and is left out. The time of storing comes from the clock
+    of the machine that stored it. The log has no better time, because writers set its timestamps.
     """
     if report.stored is not None and now_ms - report.stored.at_ms > APPLYING_MS:
         yield from (one for one in report.applied if one.is_behind and one.version is not None)
@@ -197,11 +199,11 @@ def _origin_of(stored: FlowConfig | StoredReport) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unstarted:
-    """Live workers on which a flow does not get to run: nothing of it runs there."""
+    """Live workers that cannot start a flow: nothing of the flow runs on them."""
 
     causes: Mapping[frozenset[MemberId], Cause] = field(default_factory=dict)
     is_whole: bool = False
-    """It runs on no worker at all."""
+    """The flow runs on no worker at all."""
 
     @property
     def members(self) -> frozenset[MemberId]:
@@ -209,7 +211,7 @@ class Unstarted:
 
 
 ON_ALL: Final = Unstarted()
-"""It runs on all its workers."""
+"""The flow runs on all its workers."""
 
 
 class Level(StrEnum):
@@ -224,15 +226,15 @@ class Guarantee:
 
     level: Level
     reasons: tuple[str, ...]
-    """Why it is no better. Under exactly-once: what else an operator should know."""
+    """Why the level is not better. Under exactly-once: what else an operator should know."""
 
 
 def guarantee_of(facts: FlowFacts, state: GroupState | None, unstarted: Unstarted = ON_ALL) -> Guarantee:
-    """Return what is known of a flow.
+    """Return the guarantee of a flow, as far as it is known.
 
     Args:
-        state: of the group on its target; None if that cannot be read, or no worker has joined one.
-        unstarted: the workers on which it does not get to run.
+        state: the state of the group on its target; None if it cannot be read, or no worker has joined a group.
+        unstarted: the workers that cannot start the flow.
     """
     reasons = list(_why_not_once(facts, state))
     if reasons:
@@ -290,7 +292,7 @@ def _others(facts: FlowFacts) -> Iterable[str]:
 
 
 def _topics_with(facts: FlowFacts, kind: GapKind) -> list[str]:
-    """Gaps that an operator has accepted do not count."""
+    """Return the topics with gaps of one kind. Gaps that an operator has accepted do not count."""
     return sorted({gap.topic for gap in facts.gaps if gap.kind is kind and gap.done is not Done.ACCEPTED})
 
 
@@ -306,11 +308,11 @@ class TopicReport:
     topic: str
     """Its name on the source."""
     partitions: int
-    """How many it has."""
+    """How many partitions it has."""
     lag: int | None
     """Summed over the partitions whose lag is known; None if there are none."""
     lag_s: float | None
-    """The age of the oldest record that waits, by its timestamp. 0: none waits. None: that is not known."""
+    """The age of the oldest record that waits, by its timestamp. 0: none waits. None: not known."""
     unknown: int
     """Partitions whose end or position is not known."""
     not_started: int
@@ -340,7 +342,7 @@ class TopicReport:
         return not self.not_copied
 
     def is_named_otherwise(self, said: NotCopied) -> bool:
-        """Whether gaps, groups or tasks tell of it already, as problems of their own."""
+        """Whether the status already reports this reason as a problem of a gap, a group or a task."""
         return said.reason in {Reason.NOT_RUNNING, Reason.UNOWNED} or (
             said.reason is Reason.STOPPED and self.open_gaps > 0
         )
@@ -357,7 +359,7 @@ _RULES: Final[Mapping[LeftOut, tuple[Reason, str]]] = {
 
 
 def left_out_of(facts: FlowFacts, topic: str) -> tuple[Reason, str]:
-    """Return why the settings leave a topic out, with the pattern that decided and where it stands."""
+    """Return why the settings leave a topic out, with the pattern that decided and where it is written."""
     why = facts.left_out[topic]
     reason, text = _RULES[why]
     if why in {WhyNot.EXCLUDED, WhyNot.NOT_INCLUDED}:
@@ -367,7 +369,7 @@ def left_out_of(facts: FlowFacts, topic: str) -> tuple[Reason, str]:
 
 @dataclass(frozen=True, slots=True)
 class FlowCircumstances:
-    """What is so for all topics of a flow."""
+    """Facts that apply to all topics of a flow."""
 
     is_enabled: bool = True
     held: str = ""
@@ -377,14 +379,14 @@ class FlowCircumstances:
     backfills: Mapping[str, str] = field(default_factory=dict)
     """By topic: the backfill that the workers wait for, in words."""
     causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
-    """By topic: what live workers have stored; the empty name means the flow."""
+    """By topic: the causes that live workers have stored; the empty name means the whole flow."""
     unstarted: Unstarted = ON_ALL
 
     def of_the_flow(self, owners: Mapping[MemberId, Sequence[int]], listed: int) -> Iterable[Cause]:
-        """Yield what is so for the whole flow of a worker, where that is about a topic.
+        """Yield the causes that concern a worker's whole flow, as far as they concern one topic.
 
         Args:
-            owners: its partitions by owner, of the ``listed`` ones.
+            owners: the topic's partitions by owner; ``listed`` of them are listed.
         """
         yield from filter(is_silence, self.causes.get("", ()))
         for members, cause in self.unstarted.causes.items():
@@ -395,7 +397,7 @@ class FlowCircumstances:
 
 
 def unstarted_of(flow: Flow, state: GroupState) -> Unstarted:
-    """Return on which workers a flow does not get to run, and why, by their heartbeats."""
+    """Return the workers that cannot start a flow, and why, as their heartbeats report it."""
     runners = {name: one for name, one in state.members.items() if not one.expired and flow in one.joined.flows}
     told: dict[tuple[str, str], dict[MemberId, NotStarted]] = {}
     for name, one in runners.items():
@@ -426,7 +428,7 @@ class _Lag:
     since_ms: int | None = None
     """The timestamp of the oldest record that waits."""
     undated: int = 0
-    """Partitions of which records wait, and it is not known since when."""
+    """Partitions with waiting records whose age is not known."""
 
     def seconds(self, now_ms: int) -> float | None:
         if not self.known or self.unknown or self.undated:
@@ -440,7 +442,7 @@ def topics_of(
     """Return a report for each topic that is, or should be, copied; those that need an operator come first.
 
     Args:
-        state: of the group that runs the flow; None if no worker does.
+        state: the state of the group that runs the flow; None if no worker runs it.
     """
     flow = facts.settings.flow
     listed = {} if state is None else state.topics.get(flow, {})
@@ -475,7 +477,7 @@ def topics_of(
             lag = _Lag()
         elif is_hidden:
             lag = _Lag(unknown=count)
-        elif is_gone:  # or only the user who asks may not see it
+        elif is_gone:  # or the topic exists, and the user who asks may not see it
             is_expected = has_causes or topic in undecided or (topic in listed and topic not in gaps)
             lag = _Lag(unknown=max(1, count) if is_expected else 0)
         elif facts.selected is None and (has_causes or topic in gaps):
@@ -545,7 +547,7 @@ def _gaps_told(gaps: Sequence[Gap]) -> str:
 
 
 def _conflict(facts: FlowFacts, topic: str, state: GroupState) -> str:
-    """Return why the remote topic of a topic cannot be, or belongs to another flow."""
+    """Return why a topic's remote topic is impossible, or which other flows claim it; empty if neither."""
     settings = facts.settings
     remote = settings.remote_topic(topic)
     if problem := remote_name_problem(remote):
@@ -578,7 +580,7 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
         if end is None or begin is None or (position is None and facts.positions_unread):
             lag.unknown += 1
             continue
-        if begin > end:  # the source was cut back, or is another topic: what waits is not known
+        if begin > end:  # the source was cut back, or is another topic: the number of waiting records is not known
             lag.ahead += 1
             lag.unknown += 1
             continue
@@ -593,14 +595,14 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
 
 
 def end_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
-    """Return where a partition ends; where the source tells nothing at all, the last end that its owner has stored."""
+    """Return the end of a partition; if the source does not answer, the last end that the owner has stored."""
     if facts.selected is None and position is not None:
         return position.source_end
     return facts.ends.get(key)
 
 
 def begin_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
-    """Return from where a partition is to be copied; None: that is not known."""
+    """Return the next source offset to copy; None: not known."""
     if position is not None:
         return position.next_source
     return facts.starts.get(key) if facts.settings.auto_offset_reset == "earliest" else facts.ends.get(key)
@@ -611,15 +613,15 @@ class LinkReport:
     """How a member uses a long link, over several connections."""
 
     connections: int
-    """How many there are."""
+    """How many connections the member has."""
     bytes_per_s: int
-    """What they carried when it was measured last."""
+    """Their rate together, as last measured."""
     percent_of_best: int
-    """That, beside the most that they have carried."""
+    """This rate in percent of the best rate so far."""
     limit: str
-    """What keeps it from being more."""
+    """What limits the rate."""
     text: str
-    """All of it in a sentence."""
+    """The same in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -633,9 +635,9 @@ class TaskReport:
     waiting: int
     """How many of them it may not copy yet, because their previous owner has not released them."""
     bytes_per_s: int
-    """What it has measured last."""
+    """Their rate, as last measured."""
     link: LinkReport | None = None
-    """None: it needs one connection to each broker only."""
+    """None: it needs only one connection to each broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -645,11 +647,11 @@ class FlowReport:
     flow: Flow
     """The flow."""
     owner_group: str
-    """The group that runs it, as it is written with the flow. Empty: none has claimed it."""
+    """The group that runs the flow, as stored with the flow. Empty: no group has claimed it."""
     settings: SettingsReport
     held: tuple[HeldReport, ...]
     refused: tuple[RefusalReport, ...]
-    """Connectors that workers must not run; other workers may run them."""
+    """Connectors that some workers must not run; other workers may run them."""
     guarantee: Guarantee
     coordinator: MemberId | None
     """The member that finds and lists its topics; None: none does."""
@@ -659,21 +661,21 @@ class FlowReport:
     """The member that emits its checkpoints; None: none does."""
     tasks: tuple[TaskReport, ...]
     tasks_max: int | None
-    """On how many workers at most its partitions are spread; None: on all."""
+    """The most workers over which its partitions are spread; None: all."""
     unowned: int
     """Tasks without a worker; 0 while no worker of the group runs at all."""
     lag: int | None
-    """In offsets, summed over what is known; None if nothing is."""
+    """In offsets, summed over the topics whose lag is known; None if none is known."""
     lag_s: float | None
-    """The age of the oldest record that waits in any topic. 0: none waits. None: that is not known."""
+    """The age of the oldest record that waits in any topic. 0: none waits. None: not known."""
     lag_is_partial: bool
     """Some partitions are not in ``lag``."""
     lag_as_of_ms: int | None
-    """The source does not answer: ``lag`` is what workers knew at this time, or a little before. None: as of now."""
+    """If the source does not answer: when, or shortly before when, workers knew this ``lag``. None: it is current."""
     not_copied: tuple[NotCopied, ...]
-    """What is so for the flow as a whole: its source is silent, or patterns match nothing."""
+    """Reasons that concern the flow as a whole: its source is silent, or patterns match no topic."""
     notes: tuple[str, ...]
-    """What an operator should know, and no worker has said."""
+    """What an operator should know and no worker has reported."""
     topics: tuple[TopicReport, ...]
     open_gaps: tuple[Gap, ...]
     gaps_passed: int
@@ -682,17 +684,17 @@ class FlowReport:
     consumer_groups: ConsumerGroupsReport | None
     """None: the flow emits no checkpoints, or they cannot be read."""
     unread: tuple[str, ...]
-    """What could not be found out, and why."""
+    """What could not be read, and why."""
 
     def told(self, said: NotCopied) -> str:
-        """Return what is so for the flow as a whole; of what keeps its topics from being copied also how many."""
+        """Return the text of a reason that concerns the whole flow; if it stops topics, also how many."""
         count = sum(any(one.reason is said.reason for one in topic.not_copied) for topic in self.topics)
         if said.reason not in OF_THE_FLOW or not count:
             return said.text
         return f"{said.text} Not copied, or not all of it: {count} topic(s)."
 
     def problems_of(self, topic: TopicReport) -> Iterable[NotCopied]:
-        """Yield the problems of a topic, without those that the flow tells of all its topics at once."""
+        """Yield the problems of a topic, without those that the flow reports once for all its topics."""
         told = OF_THE_FLOW.intersection(one.reason for one in self.not_copied)
         for one in topic.not_copied:
             if one.is_problem and one not in self.not_copied and one.reason not in told:
@@ -700,7 +702,7 @@ class FlowReport:
 
 
 class FlowTasks:
-    """The tasks of a running group by flow. There may be 50,000: each is looked at once."""
+    """The tasks of a running group by flow. There may be 50,000, so each is read only once."""
 
     def __init__(self, state: GroupState) -> None:
         self.state = state
@@ -737,11 +739,11 @@ def _link_report(use: LinkUse | None) -> LinkReport | None:
 def flow_report(
     facts: FlowFacts, state: GroupState | None, work: FlowTasks | None, now_ms: int, *, idle: NotRunning | None = None
 ) -> FlowReport:
-    """Return what is known of a flow.
+    """Return the report of a flow.
 
     Args:
         work: None while no worker of its group runs.
-        idle: why that is so.
+        idle: why no worker of its group runs.
     """
     flow = facts.settings.flow
     copied = work is not None and work.runs(flow)
@@ -802,7 +804,7 @@ def flow_report(
 
 
 def _hidden(facts: FlowFacts, topics: Iterable[TopicReport]) -> Iterable[str]:
-    """Yield which topics the user who asks may not describe, of which nothing else says that they are not copied."""
+    """Yield a sentence on topics that the user who asks may not describe, unless another reason explains them."""
     names = [
         topic.topic
         for topic in topics
@@ -829,13 +831,14 @@ def _why_not_running(facts: FlowFacts, idle: NotRunning | None, refusals: Iterab
 def _causes(
     facts: FlowFacts, state: GroupState | None, unstarted: Unstarted, *, is_idle: bool
 ) -> Mapping[str, Sequence[Cause]]:
-    """Return by topic what members have stored that run the flow; what others said may be over.
+    """Return by topic the causes that members which run the flow have stored. Causes of other members may be outdated.
 
     Args:
-        is_idle: no worker runs the flow, so none finds out what a flow that leads back has made: the last word counts.
+        is_idle: no worker runs the flow, so no worker can find topics that a flow back from the target has made. The
+            RING causes that were stored last then count.
     """
     live = set() if state is None else {name for name, member in state.members.items() if not member.expired}
-    live -= unstarted.members  # that was a previous attempt
+    live -= unstarted.members  # their causes are from a previous attempt
     is_idle = is_idle or unstarted.is_whole
     found: dict[str, list[Cause]] = {}
     wanted = {entry for entry, _ in facts.settings.topic_filter.included.singles}
@@ -852,8 +855,10 @@ def _causes(
 
 
 def _as_of_ms(facts: FlowFacts, told: Iterable[Cause]) -> int | None:
-    """Return as of when the lag is known, where the source does not tell: the workers knew it until it was silent. One
-    that it has not answered yet knew nothing."""
+    """Return the time up to which the lag is known if the source does not answer; None if it answers.
+
+    Workers knew the lag until the source fell silent. A worker that it has never answered knew nothing.
+    """
     if facts.selected is not None:
         return None
     silent = [one.since_ms for one in told if is_silence(one)]
@@ -862,7 +867,7 @@ def _as_of_ms(facts: FlowFacts, told: Iterable[Cause]) -> int | None:
 
 
 def _notes(facts: FlowFacts, topics: Iterable[TopicReport], whole: Iterable[NotCopied]) -> Iterable[str]:
-    """Yield which entries of ``topics`` match nothing, where no worker has said it."""
+    """Yield the entries of ``topics`` that match no topic, unless a worker has reported them."""
     told = {topic.topic for topic in topics}
     if any(one.reason is Reason.NO_MATCH for one in whole):
         told |= {one.entry for one in facts.unmatched if not one.is_name}

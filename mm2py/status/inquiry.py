@@ -1,7 +1,7 @@
 """Asks the clusters of a file for the facts of its status: every flow as its workers run it. It asks no worker.
 
-A flow is read by the settings that are stored on its target, with the addresses of the file. Nothing is written. Each
-look reads only what is new since the last one.
+Each flow is read with the settings that are stored on its target and the addresses of the file. Nothing is written.
+Each look reads only what is new since the last look.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from mm2py.status.movement import SETTLE_S, Movement, late_after_ms, waiting_sin
 SETTLE_AGAIN_S: Final = 1.0
 """How often a position that may stand still is looked at."""
 AGES_MOST: Final = 20_000
-"""Of this many partitions that may stand still the source is asked how old their waiting records are."""
+"""The source is asked for the age of waiting records of at most this many partitions."""
 GROUPS_KEPT_S: Final = 15.0
-"""How old what is told of consumer groups may be: there may be 10,000, and each is asked for what it has committed."""
+"""How old the report on consumer groups may be. There may be 10,000, and the commits of each are asked for."""
 
 
 class TargetInquiry:
-    """What a flow keeps on its target: positions and gaps. Where a topic is missing the flow has not run."""
+    """Reads what a flow keeps on its target: positions and gaps. If a topic is missing, the flow has not run."""
 
     def __init__(self, settings: FlowSettings, target: InquirySide) -> None:
         self.positions_unread = ""
@@ -66,7 +66,7 @@ class TargetInquiry:
 
     @property
     def positions(self) -> Mapping[TopicPartition, StoredPosition]:
-        """Without those that an operator has deleted: these partitions start again."""
+        """The stored positions, without those that an operator has deleted: these partitions start again."""
         return {key: stored for key, stored in self._positions.positions.items() if not stored.recopy}
 
     @property
@@ -119,13 +119,13 @@ class StoredInquiry:
 
     @property
     def owner_group(self) -> str:
-        """Which group runs the flow; empty if that is not written."""
+        """The group that runs the flow; empty if none is stored."""
         owner = self._table.records.owner.current
         return "" if owner is None else owner.group
 
     @property
     def other_group(self) -> str:
-        """The same, if it is another one than the file's; else empty."""
+        """``owner_group`` if it is not the file's group; else empty."""
         return "" if self.owner_group == self._group else self.owner_group
 
     @property
@@ -147,7 +147,7 @@ class StoredInquiry:
 
 
 class GroupsInShort:
-    """The consumer groups of one flow. While the status is watched, they are asked for less often than the rest."""
+    """The consumer groups of one flow, in short. While watching, they are read less often than the rest."""
 
     def __init__(self, settings: FlowSettings, source: InquirySide, target: InquirySide) -> None:
         self.report: ConsumerGroupsReport | None = None
@@ -161,7 +161,7 @@ class GroupsInShort:
         self._asked_at_s: float | None = None
 
     async def look(self) -> None:
-        """Ask both clusters, and note why they do not tell."""
+        """Ask both clusters, and note why they do not answer."""
         now_s = asyncio.get_running_loop().time()
         if self._inquiry is None or (self._asked_at_s is not None and now_s - self._asked_at_s < GROUPS_KEPT_S):
             return
@@ -177,7 +177,7 @@ class GroupsInShort:
 
 
 class FlowInquiry:
-    """All of one flow. When other settings are stored it starts again: positions, gaps or topics may be elsewhere."""
+    """Asks for all of one flow. When other settings are stored, it starts again: other topics may hold its state."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class FlowInquiry:
         *,
         settles: bool,
     ) -> None:
-        """``settles``: the first look takes longer where it may show that a partition stands still."""
+        """``settles``: the first look takes longer if a partition may stand still, to be sure."""
         self._file = file
         self._clock = clock
         self._settles = settles
@@ -249,7 +249,7 @@ class FlowInquiry:
         )
 
     async def _look_at_source(self) -> None:
-        """Ask it after the positions were read, so that no end is older than a position."""
+        """Ask the source after the positions were read, so that no end is older than a position."""
         target = self._target
         told = {one.topic for one in target.standstills} - {""}
         await self._source.look(target.positions, with_starts=not target.positions_unread, told=told)
@@ -301,7 +301,7 @@ class FlowInquiry:
         }
 
     async def _settle(self) -> None:
-        """Look again at positions that may stand still, for as long as it takes to tell."""
+        """Look again at positions that may stand still, until that is certain or ``SETTLE_S`` are over."""
         if not self._settles:
             return
         self._settles = False  # from now on looks follow one another
@@ -323,7 +323,7 @@ class FlowInquiry:
         return any(True for _ in found)
 
     def _settings(self) -> FlowSettings:
-        """Return the settings by which the workers run; of a flow that is switched off, those by which they would."""
+        """Return the settings by which the workers run; for a flow that is switched off, would run."""
         self._unusable = ""
         try:
             return merged_or_file(self._file, self._by_file, self._known)
@@ -344,7 +344,7 @@ Connect = Callable[[Flow, ClusterSettings, float, random.Random], Connected]
 
 
 class Inquiry:
-    """All flows and groups of one file. Call ``close`` in the end."""
+    """Asks for all flows and groups of one file. Call ``close`` at the end."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Whether a ledger is of the topics that exist now, or of others that had their names before. Pure.
+"""Whether a ledger belongs to the topics that exist now, or to earlier topics of the same names. Pure.
 
-A topic that is deleted and made again begins at offset 0. Until something is copied, the ledger is that of the topic
-before.
+A topic that is deleted and made again begins at offset 0. Until something is copied, the ledger is that of the deleted
+topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LedgerSide(NamedTuple):
 
 
 def side_of(key: TopicPartition, alias: str, topic: TopicMetadata | None) -> LedgerSide:
-    """Return a side by what its cluster says of the topic. A topic that it does not describe may exist."""
+    """Return a side from the metadata of its topic. A topic that the cluster does not describe may exist."""
     if topic is None or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
         return LedgerSide(key, alias, False, None)
     if topic.error_code:
@@ -34,7 +34,7 @@ def side_of(key: TopicPartition, alias: str, topic: TopicMetadata | None) -> Led
 
 
 def unknown_side(key: TopicPartition, alias: str) -> LedgerSide:
-    """Return a side whose cluster does not answer: nothing speaks against the ledger."""
+    """Return a side whose cluster does not answer: then nothing contradicts the ledger."""
     return LedgerSide(key, alias, True, None)
 
 

@@ -1,7 +1,7 @@
-"""Why a flow leaves a topic or a consumer group out: which pattern decided, and where it stands. Pure.
+"""Why a flow leaves a topic or a consumer group out: which pattern decided, and where it is written. Pure.
 
 MirrorMaker 2 does not say that it leaves something out. A flow may have a dozen patterns from three places: an operator
-who is told only "excluded" has to try them all.
+who reads only "excluded" has to try them all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mm2py.topics.filters import FilteredOut, NameFilter, PatternTooSlow
 
 TOO_SLOW: Final = "A pattern finds no answer in time. Rewrite it."
 SHOWN_MOST: Final = 200
-"""Of a pattern; the rest is cut off."""
+"""The most characters of a pattern that are shown; the rest is cut off."""
 
 
 def why_left_out(name: str, names: NameFilter, origins: Mapping[str, SettingOrigin]) -> str:
@@ -24,7 +24,7 @@ def why_left_out(name: str, names: NameFilter, origins: Mapping[str, SettingOrig
     Args:
         name: of a topic, or of a group.
         names: the filter by which the workers run.
-        origins: where its two lists stand, by the names of their settings, as far as that is known.
+        origins: where its two lists are written, by the names of their settings, as far as known.
     """
     try:
         decision = names.decision(name)

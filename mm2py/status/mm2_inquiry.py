@@ -1,7 +1,7 @@
 """Asks whether a MirrorMaker 2 runs the flows that no worker runs. It writes nothing.
 
-While a company migrates, "no worker runs" is no trouble if MirrorMaker 2 still does the work. The control log does not
-tell that: MirrorMaker 2 has a group of its own.
+During a migration "no worker runs" is no problem if MirrorMaker 2 still does the work. The control log does not show
+this, because MirrorMaker 2 has a group of its own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mm2py.status.facts import FlowFacts, GroupFacts
 from mm2py.status.report import seems_stopped
 
 MOST_S: Final = 2.0
-"""How long the question may take. Without an answer nothing is told of a MirrorMaker 2."""
+"""How long the question may take. Without an answer the status does not mention MirrorMaker 2."""
 KEPT_S: Final = 10.0
-"""How long an answer is used again while the status is watched."""
+"""How long an answer is reused while the status is watched."""
 
 
 class Mm2Inquiry:
-    """Keeps the answers for a while."""
+    """Asks whether MirrorMaker 2 runs flows, and keeps each answer for ``KEPT_S``."""
 
     def __init__(self, targets: Mapping[ClusterAlias, InquirySide]) -> None:
         self._targets = targets
@@ -84,7 +84,7 @@ def is_without_worker(group: GroupFacts | None, flow: FlowFacts, now_ms: int) ->
     """Return whether it is certain that no worker runs a flow.
 
     Args:
-        group: that of its target; None: it has none.
+        group: the group of its target; None: there is none.
     """
     if group is None or group.unread:
         return False

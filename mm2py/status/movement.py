@@ -1,7 +1,7 @@
-"""Which partitions stand still although records wait, as it shows from one look at the clusters to the next. Pure.
+"""Which partitions stand still although records wait, by comparing one look at the clusters with the next. Pure.
 
-No worker is believed here. The story: a worker hangs, or one of an older version runs, so nothing says that a topic is
-not copied. Its stored position shows it: records wait behind it, and it does not move.
+This module does not rely on reports of workers. The story: a worker hangs, or a worker of an older version runs, so
+nothing reports that a topic is not copied. The stored position shows it: records wait after it, and it does not move.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ SETTLE_S: Final = 3.0
 """How long a position is watched before it counts as one that does not move: a record may have come just now, and
 workers store positions about once a second."""
 AHEAD_MS: Final = 2_000
-"""A position from so far in the future tells nothing: the clocks differ."""
+"""If a position is this far in the future, the clocks differ, and its time proves nothing."""
 
 
 def late_after_ms(positions: Collection[object], timeout_ms: int) -> int:
-    """Return how old a position may be that moves: a worker stores a thousand positions a second at most."""
+    """Return how old a moving position may be, in ms: a worker stores at most 1,000 positions a second."""
     return timeout_ms + len(positions)
 
 
 def waits_since_lately(begin: int, first: int, timestamp_ms: int, *, now_ms: int) -> bool:
-    """Return whether all records that wait behind a position have come within the time-out.
+    """Return whether all records that wait after a position have come within the time-out.
 
     The story: a topic was at rest for an hour. Then a record comes, and its worker stores the next position five
     seconds later: twenty thousand other partitions got a record as well.
 
     Args:
         begin: the next source offset to be copied.
-        first: the first source offset whose timestamp is not older than the time-out, and that timestamp. If it is
-            ahead of our clock, timestamps tell nothing.
+        first: the first source offset whose timestamp is not older than the time-out; ``timestamp_ms`` is that
+            timestamp. If it is ahead of our clock, timestamps prove nothing.
     """
     return first <= begin and timestamp_ms <= now_ms + AHEAD_MS
 
 
 def waiting_since_ms(begin: int, first: int, timestamp_ms: int) -> int | None:
-    """Return the time of the oldest record that waits behind a position; None: timestamps do not tell it.
+    """Return the time of the oldest record that waits after a position; None: timestamps do not show it.
 
     Args:
         begin: the next source offset to be copied.
-        first: the first source offset that is younger than the newest record that was copied, and its timestamp. Before
-            the position it shows that timestamps are not in order.
+        first: the first source offset that is younger than the newest copied record; ``timestamp_ms`` is its
+            timestamp. If it is before ``begin``, timestamps are not in order.
     """
     return timestamp_ms if first >= begin else None
 
@@ -55,7 +55,7 @@ class _Seen(NamedTuple):
 
 
 class Movement:
-    """Remembers what each look has found of partitions of which records wait."""
+    """Remembers the positions of partitions with waiting records, from look to look."""
 
     def __init__(self) -> None:
         self._seen: dict[TopicPartition, _Seen] = {}
@@ -67,10 +67,10 @@ class Movement:
         *,
         unknown: Collection[TopicPartition] = (),
     ) -> None:
-        """Take in where the partitions stand of which records wait; None: no position is stored.
+        """Note the positions of partitions with waiting records; None: no position is stored.
 
         Args:
-            unknown: those of which this look could not tell whether records wait. They stand as before.
+            unknown: partitions of which this look could not find out whether records wait. They keep their entry.
         """
         before = self._seen
         kept = {key: before[key] for key in unknown if key in before}
@@ -105,7 +105,7 @@ class Movement:
     def suspects(
         self, positions: Mapping[TopicPartition, StoredPosition], *, now_ms: int, timeout_ms: int
     ) -> Iterable[TopicPartition]:
-        """Return those that would stand still if they are found in the same place once more."""
+        """Yield the partitions that stand still if the next look finds them at the same position."""
         late_ms = late_after_ms(positions, timeout_ms)
         for key in self._seen:
             stored = positions.get(key)

@@ -1,9 +1,9 @@
 """Whether a topic is being copied, and if not: why, since when, and what an operator does about it. Pure.
 
 This is the one table of reasons. The log, the metrics and the records of workers, ``mm2py status``, ``/v1`` and
-Connect's status all use it, so they say the same. A worker finds out with ``cause_of`` why a partition of its own
-stands still, and stores that in ``mm2-status.A.internal``. Status and REST call ``why_not_copied`` with what the
-clusters say. MirrorMaker 2 answers neither: its tasks are RUNNING as long as nothing is thrown.
+Connect's status all use it, so they say the same. A worker calls ``cause_of`` to find out why it does not copy one of
+its partitions, and stores the cause in ``mm2-status.A.internal``. Status and REST call ``why_not_copied`` with what the
+clusters report. MirrorMaker 2 has nothing like it: its tasks are RUNNING as long as they throw no exception.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reason(StrEnum):
     STOPPED = "stopped"
     """At a gap: see ``mm2py gaps``."""
     RECORD_REFUSED = "record-refused"
-    """The target does not take a record, as one that is too large."""
+    """The target refuses a record, for example because it is too large."""
     RECORD_UNREADABLE = "record-unreadable"
     """A batch of the source is damaged, or of a kind that cannot be copied."""
     SOURCE_DENIED = "source-denied"
@@ -43,15 +43,15 @@ class Reason(StrEnum):
     TARGET_DENIED = "target-denied"
     """mm2py may not write to the remote topic."""
     REFUSED = "refused"
-    """A worker must not copy the topic as things stand, as one whose remote topic is not empty."""
+    """A worker must not copy the topic, for example because its remote topic is not empty."""
     MISSING = "missing"
     """``topics`` names it, and the source does not show it."""
     UNDECIDED = "undecided"
-    """A pattern finds no answer in time."""
+    """Matching a pattern takes too long."""
     STALLED = "stalled"
     """Records wait, and none was acknowledged for ``stall.timeout.ms``."""
     STANDING = "standing"
-    """Records wait, its position does not move, and no worker says why."""
+    """Records wait, its position does not move, and no worker reports a reason that needs an operator."""
     UNOWNED = "unowned"
     """No worker has it."""
     NOT_RUNNING = "not-running"
@@ -59,34 +59,34 @@ class Reason(StrEnum):
     NOT_STARTED = "not-started"
     """A worker tries to start the flow, and it fails again and again."""
     SOURCE_SILENT = "source-silent"
-    """The source does not answer the workers, or has not answered one of them since that began to ask."""
+    """The source does not answer the workers, or has never answered one of them."""
     NO_LEADER = "no-leader"
     POSITION_UNSTORED = "position-unstored"
     """Its position must be stored before it is copied, and that is not possible."""
     RETRYING = "retrying"
-    """What failed is tried again."""
+    """The failed step is tried again."""
     GONE = "gone"
     """It was copied, and the source does not have it any more."""
     HELD = "held"
     """An operator has paused or stopped the flow."""
     BACKFILL = "backfill"
-    """The workers wait with it until a backfill has copied its history."""
+    """The workers do not copy it until a backfill has copied its history."""
     SWITCHED_OFF = "switched-off"
     NO_MATCH = "no-match"
     """A pattern of ``topics`` matches no topic."""
     NEW = "new"
     """It was found just now."""
     STARTING = "starting"
-    """It is found out where to go on, and what is there already."""
+    """The worker is finding out where to continue, and what is there already."""
     MOVING = "moving"
-    """It is on its way to another worker."""
+    """It moves to another worker."""
     DESELECTED = "deselected"
-    """It is not selected any more, and the workers end it."""
+    """It is not selected any more, and the workers stop copying it."""
     OWN_TOPIC = "own-topic"
     INTERNAL = "internal"
     CYCLE = "cycle"
     RING = "ring"
-    """A flow that leads back from the target has made it; found by the ids of clusters, where names do not tell."""
+    """A flow back from the target has made it. The ids of clusters show this where names do not."""
     EXCLUDED = "excluded"
     NOT_INCLUDED = "not-included"
 
@@ -136,12 +136,12 @@ FAILED: Final = frozenset(
         Reason.NOT_STARTED,
     }
 )
-"""A task of which a partition has one of these is FAILED in Connect's words. Of the others Connect has no word: there
-the connector or its task is RUNNING, with the reason beside it (docs/decisions/0022)."""
+"""If a partition has one of these reasons, its task is FAILED in Connect's terms. Connect has no term for the other
+reasons: the connector or its task is RUNNING, and the reason is shown in addition (docs/decisions/0022)."""
 OF_THE_FLOW: Final = frozenset({Reason.SOURCE_SILENT, Reason.NOT_STARTED})
-"""What keeps the whole flow of a worker from being copied: it is told once, and not for each topic."""
+"""Reasons that stop the whole flow of a worker. They are reported once, not for each topic."""
 SORT_OF: Final[Mapping[Reason, Sort]] = {reason: sort for sort, reasons in _SORTS.items() for reason in reasons}
-"""Of each reason. A test holds it to all of them."""
+"""The sort of each reason. A test checks that none is missing."""
 _URGENCY: Final[Mapping[str, int]] = {reason: place for place, reason in enumerate(Reason)}
 
 
@@ -150,9 +150,9 @@ class NotCopied:
     """Why a topic, or some of its partitions, are not copied."""
 
     reason: Reason
-    """In a word."""
+    """The reason as a word."""
     why: str
-    """In a sentence."""
+    """The reason in a sentence."""
     remedy: str
     """What an operator does about it; empty: nothing."""
     since_ms: int | None
@@ -164,17 +164,17 @@ class NotCopied:
 
     @property
     def is_problem(self) -> bool:
-        """It is named among the problems of the status."""
+        """Whether the status lists it as a problem."""
         return self.waits_for_operator or self.reason is Reason.SOURCE_SILENT
 
     @property
     def is_left_out(self) -> bool:
-        """Nothing of it is to be copied, so nothing waits: it has no lag."""
+        """Whether nothing of the topic is to be copied. Then nothing waits, and it has no lag."""
         return SORT_OF[self.reason] is Sort.CHOSEN or self.reason is Reason.DESELECTED
 
     @property
     def text(self) -> str:
-        """Everything but the time."""
+        """Partitions, reason and remedy in one text, without the time."""
         where = f"partition{'' if self.partitions.isdigit() else 's'} {self.partitions}: " if self.partitions else ""
         return f"{where}{self.why}{f' {self.remedy}' if self.remedy else ''}"
 
@@ -182,19 +182,19 @@ class NotCopied:
 def not_copied(
     reason: Reason, why: str, remedy: str = "", *, since_ms: int | None = None, partitions: str = ""
 ) -> NotCopied:
-    """Return it with what follows from its reason."""
+    """Make a ``NotCopied``; the reason decides whether it waits for an operator."""
     why = why.strip()
     ended = why if not why or why[-1] in ".!?" else f"{why}."
     return NotCopied(reason, ended, remedy, since_ms, partitions, SORT_OF[reason] is Sort.WAITING)
 
 
 def urgency_of(cause: Cause) -> tuple[int, str]:
-    """Return by what causes are sorted: the most urgent comes first."""
+    """Sort key of causes: the most urgent comes first."""
     return _URGENCY.get(cause.reason, len(_URGENCY)), cause.partitions
 
 
 def most_urgent_first(found: Iterable[NotCopied]) -> list[NotCopied]:
-    """Return them in the order in which an operator sees them."""
+    """Sort reasons in the order in which an operator sees them."""
     return sorted(found, key=lambda one: (_URGENCY[one.reason], one.partitions))
 
 
@@ -205,7 +205,7 @@ class PartitionFacts(NamedTuple):
     """What a worker knows of a partition that it copies. Texts are empty where there is nothing to say."""
 
     gap: str = ""
-    """At which it has stopped."""
+    """The gap at which it has stopped."""
     failure: str = ""
     """Why its last attempt failed, until another one succeeds."""
     reported: str = ""
@@ -216,7 +216,7 @@ class PartitionFacts(NamedTuple):
     position_problem: str = ""
     """Why the position that it waits for cannot be stored."""
     starting: str = ""
-    """What is found out before it is copied."""
+    """What the worker finds out before it copies the partition."""
     stalled: str = ""
     """Why records wait and none is acknowledged, if that has lasted for ``stall.timeout.ms``."""
     source_silent: str = ""
@@ -232,12 +232,12 @@ class FoundReason(NamedTuple):
 
     @property
     def is_shown_at_once(self) -> bool:
-        """What else may pass within seconds is shown when it has not."""
+        """Whether it is shown at once. Other reasons may pass within seconds, and are shown only if they last."""
         return SORT_OF[self.reason] is Sort.WAITING
 
 
 def reason_of(event: str, refused_with: int) -> Reason:
-    """Return the reason that a copier's log event tells of a partition that waits; ``refused_with``: as above."""
+    """Return why a partition waits, by a copier's log event; ``refused_with``: see ``PartitionFacts``."""
     if event == "source.denied":
         return Reason.SOURCE_DENIED
     if event == "target.denied":
@@ -246,7 +246,7 @@ def reason_of(event: str, refused_with: int) -> Reason:
 
 
 def remedy_of(event: str, refused_with: int, flow: Flow, topic: str, remote_topic: str) -> str:
-    """Return what an operator does about a partition that waits: for a refusal, what its code asks for."""
+    """Return what an operator does about a partition that waits; after a refusal the error code decides."""
     if refused_with:
         remedy = refusal_remedy(refused_with, flow, topic, remote_topic)
         return remedy if event == "target.denied" else f"{remedy} It is tried again every {BLOCKED_PAUSE_S:g} s."
@@ -256,7 +256,7 @@ def remedy_of(event: str, refused_with: int, flow: Flow, topic: str, remote_topi
 
 
 def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) -> FoundReason | None:
-    """Return why a worker does not copy a partition of its own; None: it does."""
+    """Return why a worker does not copy one of its partitions; None: it copies it."""
     if seen.gap:
         return FoundReason(
             Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept '{flow}:{topic}'."
@@ -302,56 +302,56 @@ class NotRunning(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the clusters say of one topic that the settings select, or that was copied."""
+    """What the clusters report about one topic that the settings select, or that was copied."""
 
     partitions: int
     """How many it has on the source; 0: not known."""
     selected: bool | None
-    """The source has it, and the settings select it; None: the source does not tell."""
+    """The source has it, and the settings select it; None: the source does not answer."""
     left_out: tuple[Reason, str] | None = None
     """Why the settings leave it out."""
     has_positions: bool = False
     listed: int = 0
     """How many partitions the flow coordinator has listed."""
     unowned: str = ""
-    """Partitions that no worker has, as ranges; likewise the next two."""
+    """Partitions without a worker, as ranges; the next two fields are ranges, too."""
     moving: str = ""
     standing: str = ""
-    """Partitions of which records wait, whose position does not move, and of which no worker says anything."""
+    """Partitions with waiting records whose position does not move."""
     standing_since_ms: int | None = None
-    """When the last of their positions was stored."""
+    """When the first of them stopped: the earliest of the times at which their positions last moved."""
     is_switched_off: bool = False
     held: str = ""
     """Who has paused or stopped the flow, in words."""
     held_since_ms: int | None = None
     backfill: str = ""
-    """How it stands with the backfill that the workers wait for."""
+    """The state of the backfill that the workers wait for, in words."""
     not_running: NotRunning | None = None
     """None: a worker runs the flow."""
     stopped: str = ""
     """Partitions that wait at a gap, as ranges."""
     stopped_since_ms: int | None = None
     gaps: str = ""
-    """At which, in words."""
+    """The gaps at which they wait, in words."""
     conflict: str = ""
-    """Why its remote topic cannot be, or is another flow's."""
+    """Why its remote topic is impossible, or which other flows claim it."""
     causes: Sequence[Cause] = ()
-    """What live workers have stored of it."""
+    """The causes that live workers have stored for it."""
     flow_causes: Sequence[Cause] = ()
-    """What is so for the whole flow of a worker, see ``OF_THE_FLOW``; with the partitions that it is about."""
+    """Causes that concern a worker's whole flow (see ``OF_THE_FLOW``), with the partitions concerned."""
 
 
 def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     """Return why a topic is not copied, or not all of it; the most urgent first. Empty: all of it is copied.
 
-    What keeps the whole topic from being copied hides the rest.
+    A reason that stops the whole topic hides the other reasons.
     """
-    is_told = any(not cause.partitions for cause in seen.flow_causes)  # a problem of the flow: it is told once
+    is_told = any(not cause.partitions for cause in seen.flow_causes)  # a problem of the flow is reported once
     stored = [of_cause(cause) for cause in seen.causes if not (is_told and is_silence(cause))]
     stored += map(of_cause, seen.flow_causes)
     whole = most_urgent_first(one for one in stored if not one.partitions)
     if ring := tuple(one for one in whole if one.reason is Reason.RING):
-        return ring  # it is left out, whatever becomes of the flow
+        return ring  # it is left out in every state of the flow
     if seen.is_switched_off:
         remedy = "Switch it on: mm2py apply FILE, with enabled = true for it."
         return (not_copied(Reason.SWITCHED_OFF, "The flow is switched off.", remedy),)
@@ -397,13 +397,13 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
 
 
 def is_silence(cause: Cause) -> bool:
-    """Whether it says that the source does not answer."""
+    """Return whether a cause says that the source does not answer."""
     return cause.reason == Reason.SOURCE_SILENT
 
 
 def of_cause(cause: Cause) -> NotCopied:
-    """Return what a worker has stored."""
-    reason = Reason(cause.reason) if cause.reason in _URGENCY else Reason.RETRYING  # a later version's
+    """Return the reason that a worker has stored."""
+    reason = Reason(cause.reason) if cause.reason in _URGENCY else Reason.RETRYING  # from a later version
     return not_copied(reason, cause.why, cause.remedy, since_ms=cause.since_ms, partitions=cause.partitions)
 
 

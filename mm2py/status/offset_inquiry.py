@@ -42,14 +42,14 @@ from mm2py.topics.names import ledger_topic, quarantine
 
 REPLAYED_NOTE = "mm2py replay has appended it since"
 LOOK_S: Final = 5.0
-"""How long the target is read for that."""
+"""How long the target is read to find the first record in stretches without copies."""
 STRETCHES_READ: Final = 20
 """How many stretches without copies are read on the target, to tell markers from records that others wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Which offsets of which partition."""
+    """A question about offsets of one partition."""
 
     key: TopicPartition
     """Named as on the source."""
@@ -87,9 +87,9 @@ async def ask_where(
     """Return where each offset is in the other log, in the order in which they were asked.
 
     Args:
-        offsets: the flow's tables, read before and now read on, by one caller at a time; None: new ones.
+        offsets: the flow's tables that were read before; they are read further, by one caller at a time. None: new.
         is_target_alone: the source does not answer, and is not asked. Whether its topic was recreated, and where its
-            log starts, is then not known. Offset syncs that it has are not used.
+            log starts, is then not known. Offset syncs on the source are not used.
     Raises:
         BrokerRefused: a right is missing; the error names it.
         NewerLedgerFormat: a newer mm2py has written the ledger.
@@ -147,7 +147,7 @@ async def ask_where(
 
 
 class _TargetLog:
-    """What the target keeps of one partition besides its ledger: gaps, quarantine, and the remote records."""
+    """Reads what the target keeps of one partition, apart from its ledger: gaps, quarantine, remote records."""
 
     def __init__(self, settings: FlowSettings, key: TopicPartition, remote: str, target: Brokers) -> None:
         self._settings = settings
@@ -161,7 +161,7 @@ class _TargetLog:
         return [gap for gap in table.gaps() if (gap.topic, gap.partition) == self._key]
 
     async def with_quarantine(self, found: dict[int, Translation]) -> tuple[dict[int, Translation], set[int]]:
-        """Return the translations, with the records in quarantine; and those of them that were replayed."""
+        """Return the translations, those in quarantine marked; and which of the latter were replayed."""
         asked = {offset for offset, one in found.items() if may_be_lost(one) or one.kind is AnswerKind.QUARANTINED}
         kept, replayed = await self._in_quarantine(asked)
         changed = {
@@ -171,10 +171,10 @@ class _TargetLog:
         return changed, replayed & kept
 
     async def with_replayed(self, found: dict[int, Translation]) -> dict[int, Translation]:
-        """Return the translations, with the records that ``mm2py replay`` has appended.
+        """Return the translations, those of records that ``mm2py replay`` has appended marked.
 
-        A mark in quarantine says that a record was appended, and not where. So a record of which the ledger does not
-        know is compared with the records that have a mark.
+        A mark in quarantine says that a record was appended, but not where. So a record that the ledger does not know
+        is compared with the records that have a mark.
         """
         changed = dict(found)
         for offset, one in found.items():
@@ -194,7 +194,7 @@ class _TargetLog:
 
         Args:
             offsets: only these; None: all.
-            like: only those with the same key, value and headers, of which the marks have none.
+            like: only those with the same key, value and headers; marks have none of these, and all count.
         """
         kept: set[int] = set()
         replayed: set[int] = set()
@@ -218,7 +218,7 @@ class _TargetLog:
         return kept, replayed
 
     async def way_back(self, ledger: PartitionLedger, topic: TopicMetadata | None) -> WayBack | None:
-        """Return where a flow that copies the remote partition back begins; None: the ledger holds nothing."""
+        """Return where a flow that copies the remote partition back begins; None: the ledger is empty."""
         if ledger.newest is None:
             return None
         begins_at, there = ledger.newest.target_end, (self._remote, self._key[1])
@@ -236,7 +236,7 @@ class _TargetLog:
     async def _first_record(self, stretches: Sequence[tuple[int, int]]) -> tuple[int | None, bool]:
         """Return the offset of the first record in stretches of the remote partition, and whether it was read.
 
-        It may be later than that if it was not: a stretch takes too long, cannot be read, or there are too many.
+        If it was not read, it may be later: reading takes too long, fails, or there are too many stretches.
         """
         at = None
         try:

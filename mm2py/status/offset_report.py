@@ -1,4 +1,4 @@
-"""What ``mm2py translate`` says of an offset: where it is in the other log, how surely, and why there. Pure.
+"""The report of ``mm2py translate`` on an offset: where it is in the other log, how exact that is, and why. Pure.
 
 Counterpart: RemoteClusterUtils.translateOffsets of Apache Kafka's Connect, mirror-client, which knows groups only.
 """
@@ -29,12 +29,12 @@ WORDS: Final = {
 }
 """In the other direction NOT_YET and END mean the same of the remote partition."""
 _DELETED: Final = "expired; the records before it were deleted there"
-"""Of EXPIRED that is not exact."""
+"""The words for EXPIRED that is not exact."""
 _NO_SYNC: Final = ", and no offset sync is as old"
 _LOST: Final = frozenset({GapKind.EXPIRED, GapKind.TRUNCATED})
-"""Gaps whose offsets are of the same topic as the ledger's, and that were not copied."""
+"""Gaps whose offsets belong to the same topic as the ledger's, and were not copied."""
 _NEXT_COPY: Final = frozenset({AnswerKind.DROPPED, AnswerKind.END, AnswerKind.EXPIRED})
-"""Answers that are the same if the record was lost or put in quarantine: owners need not note that in the ledger."""
+"""Answers that are also given for a lost or quarantined record, because owners need not note these in the ledger."""
 MAY_BE_REPLAYED: Final = frozenset({AnswerKind.NOT_OURS, AnswerKind.END, AnswerKind.NOT_YET})
 """What the ledger says of a record that ``mm2py replay`` has appended."""
 
@@ -44,15 +44,15 @@ class WayBack:
     """Where a flow from the target back to the source begins, under the identity policy, and what it leaves out."""
 
     begins_at: int
-    """The target offset behind the last copy."""
+    """The target offset after the last copy."""
     left_out: int
-    """How many target offsets before that hold no copy: a marker, or a record that others wrote."""
+    """How many target offsets before ``begins_at`` hold no copy: a marker, or a record of a foreign writer."""
     first_left_out: int | None
     """The first record among them; null: they are markers."""
     is_read: bool
     """False: what is at ``first_left_out`` was not read, and the first record may be later."""
     log_end: int
-    """Where the target's log ends. What is between is not copied back by a flow that begins there."""
+    """Where the target's log ends. A flow that begins here does not copy back what is after ``begins_at``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,17 @@ class OffsetReport:
     """One offset, and where it is in the other log."""
 
     topic: str
-    """Of the side that was asked about."""
+    """The topic on the side that was asked about."""
     partition: int
-    """Of both topics."""
+    """The partition of both topics."""
     offset: int
-    """What was asked."""
+    """The offset that was asked about."""
     other_topic: str
     """The topic on the other side."""
     other_offset: int | None
     """None: there is no answer."""
     is_exact: bool
-    """A reader that goes on at ``other_offset`` skips no record and reads none again."""
+    """A reader that continues at ``other_offset`` skips no record and reads none again."""
     kind: str
     """What the offset is: the name of an ``AnswerKind`` in lower case."""
     basis: str
@@ -78,7 +78,7 @@ class OffsetReport:
     text: str
     """The same in words."""
     way_back: WayBack | None = None
-    """Only behind the last copied record, if the topic has the same name on the target."""
+    """Only for offsets after the last copied record, if the topic has the same name on the target."""
 
 
 def report_of(
@@ -119,12 +119,12 @@ def report_of(
 
 
 def is_behind_copies(translation: Translation, *, is_reverse: bool) -> bool:
-    """Whether an offset is behind the last copied record. On the target, all that is there is no copy."""
+    """Return whether an offset is after the last copied record. No record there on the target is a copy."""
     return translation.kind is AnswerKind.END or (is_reverse and translation.kind is AnswerKind.NOT_YET)
 
 
 def with_way_back(report: OffsetReport, found: WayBack, source: str) -> OffsetReport:
-    """Return the report, with where a flow back to the source (its alias) begins, and what it leaves out."""
+    """Add to a report where a flow back to ``source``, an alias, begins, and what that flow leaves out."""
     begins_at, first, log_end = found.begins_at, found.first_left_out, found.log_end
     text = f"{report.text}; a flow back to {source} begins at {begins_at}"
     if log_end > begins_at:
@@ -185,7 +185,7 @@ def what_is_unchecked(unread: str, source: str, *, is_reverse: bool) -> str:
     """Return what people read if the target alone has answered.
 
     Args:
-        unread: why the source does not tell.
+        unread: why the source does not answer.
         source: its alias.
     """
     starts = f", and where its log on {source} starts now" if is_reverse else ""

@@ -189,7 +189,7 @@ def _facts_of(flow: FlowReport, group: GroupReport | None) -> Iterable[str]:
 
 
 def _age(lag_s: float | None) -> str:
-    """Return for how long the oldest record waits; nothing where none waits, or that is not known."""
+    """Return how long the oldest record has waited; empty if none waits, or this is not known."""
     return f" ({lag_s:,.0f} s)" if lag_s else ""
 
 

@@ -24,7 +24,7 @@ from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_me
 from mm2py.status.not_copied import NotCopied, NotRunning
 
 SILENT_TIMES: Final = 3
-"""After this many session time-outs without any record no worker runs."""
+"""If no record came for this many session time-outs, no worker runs."""
 AHEAD_MS: Final = 2_000
 """If a record is ahead of our clock by more, the clocks differ."""
 
@@ -38,7 +38,7 @@ class ProblemKind(StrEnum):
     NOT_COPIED = "not-copied"
     """A topic, or some of its partitions, wait for an operator, or it is not known why they are not copied."""
     BACKFILL = "backfill"
-    """The workers wait with topics for a backfill whose driver is dead."""
+    """The workers do not copy topics because of a backfill whose driver is dead."""
     UNOWNED = "unowned"
     REFUSED = "refused"
     SWITCHED_OFF = "switched-off"
@@ -46,7 +46,7 @@ class ProblemKind(StrEnum):
     DRIFT = "drift"
     """The workers do not run by the file."""
     BEHIND = "behind"
-    """A member has not applied what is stored, and had time to."""
+    """A member has not applied the stored settings although it had time to."""
     MEMBER = "member"
     """A session has expired, or a member is not fenced yet. The group handles that, or tasks have no worker."""
 
@@ -79,7 +79,7 @@ class MemberReport:
     name: str
     """For people: its host and process."""
     version: str
-    """Of mm2py."""
+    """The version of mm2py that it runs."""
     core: str
     """Whether it runs with the compiled core, and why not; empty if it is too old to say."""
     url: str
@@ -90,11 +90,11 @@ class MemberReport:
     last_seen_ms_ago: int
     """When its last record was appended."""
     flows: tuple[Flow, ...]
-    """Those that it may run."""
+    """The flows that it may run."""
     tasks: int
     """Of all kinds: partitions, heartbeats and the coordination of flows."""
     bytes_per_s: int
-    """What its partitions carry, as measured last."""
+    """The rate of its partitions, as last measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ class GroupReport:
     unread: str
     """Why the control log cannot be read; empty if it can."""
     runs: bool | None
-    """None: that is not known."""
+    """Whether a worker of the group runs; None: not known."""
     last_append_ms_ago: int | None
     """When the last record was appended."""
     leader: MemberId | None
-    """The last one, if no worker runs."""
+    """The leader; if no worker runs, the last one."""
     leader_epoch: int
     """Goes up with each election."""
     generation: int
@@ -128,7 +128,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything, as of one moment."""
+    """The whole status at one moment."""
 
     at_ms: int
     clusters: Mapping[ClusterAlias, str]
@@ -136,11 +136,11 @@ class Report:
     flows: tuple[FlowReport, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...] = ()
-    """What is doubtful in the file, as misspelt keys."""
+    """Doubtful entries of the file, such as misspelt keys."""
 
     @property
     def summary(self) -> str:
-        """The heading: whether all is copied, and what operators keep from being copied."""
+        """The heading: whether all is copied, and what operators or backfills hold."""
         count = len(self.problems)
         held = [text for flow in self.flows for text in _held_back(flow)]
         if count:
@@ -153,7 +153,7 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything answered."""
+        """Whether all clusters answered, and everything could be read."""
         return all(problem.kind is not ProblemKind.UNREACHABLE for problem in self.problems)
 
     @property
@@ -195,7 +195,7 @@ def report_of(facts: Facts) -> Report:
             problems.append(Problem(ProblemKind.REFUSED, str(each.settings.flow), text))
         problems += _owner_problems(each)
     for off, why in facts.off_unread.items():
-        if why not in facts.clusters.values():  # that is a problem of its own already
+        if why not in facts.clusters.values():  # already reported as a problem of the cluster
             problems.append(Problem(ProblemKind.UNREACHABLE, str(off), why))
     for off, stored in facts.off.items():
         if why := why_running(off, stored):
@@ -307,7 +307,7 @@ def _group_problems(facts: Facts, groups: Sequence[GroupReport]) -> Iterable[Pro
 
 
 def _how_to_start(facts: Facts, group: GroupReport) -> str:
-    """Return how to start a worker. With a file of which other groups run all flows, it would be refused."""
+    """Return how to start a worker. If other groups run all flows of the file, a worker with it would be refused."""
     flows = [flow for flow in facts.flows if flow.settings.flow.target == group.target] or facts.flows
     others = [flow.other_group for flow in flows]
     if not others or not all(others):
@@ -322,7 +322,7 @@ def _how_to_start(facts: Facts, group: GroupReport) -> str:
 def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[ClusterAlias, str]) -> Iterable[Problem]:
     where = str(flow.flow)
     for why in flow.unread:
-        if why not in clusters.values():  # that is a problem of its own already
+        if why not in clusters.values():  # already reported as a problem of the cluster
             yield Problem(ProblemKind.UNREACHABLE, where, why)
     for one in flow.refused:
         told = f"{one.worker} refuses it: {one.why} Then restart the connector over REST, or the worker."
@@ -352,7 +352,7 @@ def _flow_problems(flow: FlowReport, work: FlowTasks | None, clusters: Mapping[C
 
 
 def _unstored(flow: Flow, work: FlowTasks | None) -> Iterable[Problem]:
-    """Yield the workers that cannot store what they do not copy: the reasons are then not known."""
+    """Yield a problem for workers that cannot store why they do not copy topics: the reasons are then not known."""
     members = [] if work is None else [one for one in work.state.members.values() if not one.expired]
     whys: dict[str, list[str]] = {}
     for member in members:
@@ -376,7 +376,7 @@ def _is_held(flow: FlowReport) -> bool:
 
 
 def _held_back(flow: FlowReport) -> Iterable[str]:
-    """Yield what operators keep from being copied, with its lag."""
+    """Yield what operators or backfills hold, with its lag."""
     for held in flow.held:
         if held.connector is Kind.SOURCE:
             yield f"{flow.flow} ({held.told}; lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
@@ -416,7 +416,7 @@ def _settings_problems(
 
 
 def _owner_problems(flow: FlowFacts) -> Iterable[Problem]:
-    """A flow that another group runs than the file names: its workers are in another control log."""
+    """Yield a problem if a group other than the file's runs the flow: its workers are in another control log."""
     if owner := flow.other_group:
         text = (
             f"run by group {owner}, and this file names group {flow.settings.group}. Set mm2py.group = {owner} in it to"

@@ -1,7 +1,9 @@
-"""Questions about offsets that the target alone answers in part: it is asked alone if the source does not answer.
+"""Questions about offsets to both clusters of a flow, or to the target alone if the source does not answer.
 
-MirrorMaker 2's RemoteClusterUtils asks the target alone always. When the source is gone, its groups are moved: what is
-known of them must be told then, and soon.
+The target alone answers them in part. When the source is lost, operators move its groups, and need the known offsets
+soon.
+
+Counterpart: RemoteClusterUtils of MirrorMaker 2, which always asks the target alone.
 """
 
 from __future__ import annotations
@@ -33,27 +35,27 @@ class TargetUnread(Mm2Error):
 
 
 class GroupsTold(NamedTuple):
-    """What is told of the groups of a flow."""
+    """The answer about the groups of a flow."""
 
     at_ms: int
     """When the clusters were asked, by our clock."""
     unread: str
-    """Why the source does not tell; empty if it does."""
+    """Why the source does not answer; empty if it does."""
     reports: list[ConsumerGroupReport]
 
 
 class OffsetsTold(NamedTuple):
-    """Where offsets are in the other log."""
+    """The answer where offsets are in the other log."""
 
     at_ms: int
     """When the clusters were asked, by our clock."""
     unread: str
-    """Why the source does not tell; empty if it does."""
+    """Why the source does not answer; empty if it does."""
     reports: list[OffsetReport]
 
 
 class GroupsQuestion:
-    """The consumer groups of a flow. Each answer reads only what is new in topics; ask one after the other."""
+    """The consumer groups of a flow. Each question reads only what is new in topics; ask one at a time."""
 
     def __init__(
         self, settings: FlowSettings, source: InquirySide, target: InquirySide, clock: Clock, log: FilteringBoundLogger
@@ -75,7 +77,7 @@ class GroupsQuestion:
 
 
 class OffsetsQuestion:
-    """Offsets of a flow. Each answer reads only what is new in topics; ask one after the other."""
+    """Offsets of a flow. Each question reads only what is new in topics; ask one at a time."""
 
     def __init__(
         self, settings: FlowSettings, source: InquirySide, target: InquirySide, clock: Clock, log: FilteringBoundLogger
@@ -109,7 +111,7 @@ class _Ask(Protocol[T_co]):
 
 
 async def _ask_both_or_target(doing: str, source: InquirySide, target: InquirySide, ask: _Ask[T]) -> tuple[str, T]:
-    """Return why the source does not tell, empty if it does, and what was found out. Raises: TargetUnread."""
+    """Return why the source does not answer, empty if it does, and the answer. Raises: TargetUnread."""
     await asyncio.gather(source.probe(), target.probe())
     found: list[T] = []
 

@@ -1,7 +1,7 @@
 """Which ACLs of the source cluster's topics the remote topics get.
 
-Only ACLs of topics come here: nothing is ever granted on a cluster, a group or a transactional id, nor on a topic that
-is no copy. The corrections are those of decision 5.
+Only ACLs of topics are carried over: nothing is ever granted on a cluster, a group or a transactional id, nor on a
+topic that is no copy. The corrections are those of decision 5.
 
 Counterpart: ``shouldReplicateAcl`` and ``targetAclBinding`` of MM2's MirrorSourceConnector.
 """
@@ -18,7 +18,7 @@ from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import ReplicationPolicy, remote_name_problem
 
 ANY_TOPIC: Final = "*"
-"""As a literal name it stands for every topic, those to come included."""
+"""As a literal name it means every topic, also future ones."""
 
 
 class Pattern(IntEnum):
@@ -49,9 +49,9 @@ class Permission(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicAcl:
-    """One ACL of a topic, or of all topics with a prefix. Codes unknown to mm2py stay the numbers they are.
+    """One ACL of a topic, or of all topics with a prefix. Codes that mm2py does not know are kept as numbers.
 
-    ``principal`` and ``host`` are kept to the letter: ``User:CN=Jane, OU=x`` is one principal.
+    ``principal`` and ``host`` are kept unchanged: ``User:CN=Jane, OU=x`` is one principal.
     """
 
     name: str
@@ -69,7 +69,7 @@ class TopicAcl:
 
 
 class AclLeftOut(StrEnum):
-    """Why an ACL that seems to concern the copies is not carried over; each is said once."""
+    """Why an ACL that seems to concern the copies is not carried over; each is logged once."""
 
     ALLOW_ANY = "it grants a right on every topic of the source; grant on the target what is meant there"
     ALLOW_PREFIXED = "it grants a right on a prefix; MirrorMaker 2 carries over literal names only, and so does mm2py"
@@ -98,10 +98,10 @@ def plan_acls(
 
     Args:
         replicates: whether a topic of that name would be copied; may raise PatternTooSlow. The topic need not exist.
-        topics: the source topics that are copied now; only on their remote topics is anything granted, for what else
-            has such a name on the target may be another owner's.
-        kept: the source topics that were copied once, whose remote topics are still there. What is denied on many
-            topics at once is spread over these and over ``topics`` where names stay the same on the target.
+        topics: the source topics that are copied now. Rights are granted only on their remote topics, because another
+            topic with such a name on the target may have another owner.
+        kept: the source topics that were copied once, whose remote topics still exist. If names stay the same on the
+            target, an ACL that denies on many topics at once becomes one ACL for each of these and of ``topics``.
     Source: MirrorSourceConnector.shouldReplicateAcl, targetAclBinding, Apache Kafka, connect/mirror.
     """
     copies = sorted({*topics, *kept})
@@ -138,7 +138,7 @@ def _replicates(acl: TopicAcl, replicates: Callable[[str], bool]) -> bool:
 
 
 def _for_one_topic(acl: TopicAcl, policy: ReplicationPolicy, source_alias: ClusterAlias) -> TopicAcl:
-    """MM2's rule: ALLOW ALL becomes ALLOW READ."""
+    """Return the ACL of the remote topic. MM2's rule: ALLOW ALL becomes ALLOW READ."""
     deny = acl.permission == Permission.DENY
     operation = Operation.READ if not deny and acl.operation == Operation.ALL else acl.operation
     name = policy.format_remote_topic(source_alias, TopicName(acl.name))
@@ -148,7 +148,7 @@ def _for_one_topic(acl: TopicAcl, policy: ReplicationPolicy, source_alias: Clust
 def _denied_on_many(
     acl: TopicAcl, policy: ReplicationPolicy, source_alias: ClusterAlias, copies: Iterable[str]
 ) -> Iterable[TopicAcl]:
-    """A DENY on every topic, or on a prefix, holds for their copies, and for copies to come where names allow it."""
+    """Return a DENY on every topic, or on a prefix, for their copies, and for future copies if names allow that."""
     prefix = "" if acl.name == ANY_TOPIC and acl.pattern == Pattern.LITERAL else acl.name
     if not policy.keeps_names:
         remote = policy.format_remote_topic(source_alias, TopicName(prefix))
@@ -162,7 +162,7 @@ def _denied_on_many(
 
 @dataclass(frozen=True, slots=True)
 class MissingAcls:
-    """What the target does not have yet of what is wanted, each part in order."""
+    """The wanted ACLs that the target does not have yet, each part in order."""
 
     denials: Sequence[TopicAcl]
     """To be created before anything is granted: otherwise a denied user could read in between."""
@@ -176,13 +176,13 @@ class MissingAcls:
 def missing_acls(
     wanted: Collection[TopicAcl], there: Iterable[TopicAcl], *, remotes: Container[str], most: int
 ) -> MissingAcls:
-    """Return what is to be created, and what is not: a source cluster may come up with too many.
+    """Return what is to be created, and what is not: a source cluster may have too many ACLs.
 
     Args:
         there: the target's ACLs of topics.
-        remotes: the flow's remote topics. Whatever is there on these counts, also what is no longer wanted: as none is
-            ever deleted, a source that changes its ACLs over and over would otherwise make any number.
-        most: how many ACLs the flow's remote topics may have; denials are created even beyond.
+        remotes: the flow's remote topics. All existing ACLs of these count, also those that are no longer wanted: none
+            is ever deleted, so a source that changes its ACLs again and again could otherwise create any number.
+        most: how many ACLs the flow's remote topics may have; denials are created even beyond that.
     """
     existing, all_wanted = set(there), set(wanted)
     missing = sorted(all_wanted - existing)
@@ -207,7 +207,7 @@ _KNOWING: Final = frozenset({Operation.ALL, Operation.READ, Operation.WRITE})
 
 
 def reader_beyond(acls: Iterable[TopicAcl], *, quarantine: str, remote: str, open_without_acl: bool) -> str | None:
-    """Return who could read the quarantine topic and not the remote topic, in words; None if there is no such user.
+    """Return who could read the quarantine topic but not the remote topic, in words; None if there is no such user.
 
     Args:
         acls: all ACLs of topics on the target.

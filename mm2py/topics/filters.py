@@ -1,7 +1,7 @@
-"""Which topics a flow copies, which settings of topics, and the patterns that say so.
+"""Which topics a flow copies, which settings of topics, and the patterns that select both.
 
 The package ``regex`` reads some Java patterns differently, and a filter must never be silently different. So ``check``
-lets only those constructs pass on which both agree for topic names, and refuses the others with their position.
+accepts only those constructs on which both agree for topic names, and refuses the others with their position.
 ``compile_java`` then hands the unchanged pattern to ``regex``: with ``ASCII``, so that ``\\d``, ``\\w``, ``\\s`` and
 ``(?i)`` know only ASCII, and with ``V1``, so that ``(?i:..)`` applies to its group alone.
 
@@ -10,9 +10,9 @@ Refused although Java accepts them: sets within sets (``[a-z&&[^b]]``), ``\\D \\
 ``\\Q..\\E``, back references, named and atomic groups, all flags but ``i``, quantifiers within a look-behind, and a
 few combinations in which Java's own way of matching is surprising.
 
-Patterns come from files, REST and the topics that workers share, so nothing of them is believed. ``check`` is the one
-place that bounds what compiling costs, and it looks before anything is compiled: a count makes ``regex`` build what it
-repeats that many times, so 17 characters can cost gigabytes.
+Patterns come from files, REST and the topics that workers share, so they are not trusted. Only ``check`` bounds what
+compiling costs, and it runs before anything is compiled: a count makes ``regex`` build the repeated part that many
+times, so 17 characters can cost gigabytes.
 
 Counterpart: DefaultTopicFilter, DefaultConfigPropertyFilter and shouldReplicateTopic of MirrorMaker 2, whose patterns
 are Java's.
@@ -34,7 +34,7 @@ from mm2py.flow import ClusterAlias, TopicName
 from mm2py.topics.names import ReplicationPolicy, is_own_topic
 
 MAX_DEPTH: Final = 50
-"""Groups inside one another."""
+"""How many groups may be open inside one another."""
 MAX_REPEATS: Final = 10_000
 """Largest count in ``{n,m}``. Names are shorter by far, and huge counts cost memory."""
 SIZE_MAX: Final = 300_000
@@ -46,13 +46,13 @@ Measured with regex 2026.11 and Python 3.11 beside other work. Near the limit co
 ``(?:a{3000}){3000}``: 9,000,000, 36 s, 2,350 MB; ``(a|b)`` 60,000 times: 2.4 to 6.4 s, 170 MB.
 """
 GROUP_SIZE: Final = 16
-"""What a group counts beside its characters: ``regex`` takes that much longer for it."""
+"""What a group counts in addition to its characters: ``regex`` takes that much longer for it."""
 CACHED_SIZE_MIN, CACHED_SIZE_MAX = 1_000, 2 * SIZE_MAX
-"""What a pattern counts at least, and what all may that are kept for who asks again: their lists may be gone."""
+"""The size that a cached pattern counts at least, and the size of all of them at most. Their lists may be gone."""
 EMPTY_GROUPS_MAX: Final = 1_000
 """``()`` in a whole list. They match nothing, and the time for them grows with the square: 21 s for 20,000."""
 SHOWN_MAX_CHARS: Final = 100
-"""Of a pattern that is refused."""
+"""How many characters of a refused pattern are shown."""
 
 _PART: Final = regex.compile(
     r"""
@@ -96,11 +96,11 @@ class TooCostly(NotTranslatable):
 
 
 _COMPILED: Final[dict[str, tuple[regex.Pattern[str], int]]] = {}
-"""The patterns that were compiled last, with their sizes. Threads compile as well, so each step leaves it whole."""
+"""The patterns that were compiled last, with their sizes. Threads compile too, so each step leaves it consistent."""
 
 
 def _keep(pattern: str, compiled: regex.Pattern[str], size: int) -> None:
-    """Keep a pattern for who asks again, and forget the oldest ones beyond ``CACHED_SIZE_MAX``."""
+    """Cache a compiled pattern, and forget the oldest ones beyond ``CACHED_SIZE_MAX``."""
     _COMPILED[pattern] = compiled, max(size, CACHED_SIZE_MIN)
     while sum(size for _, size in list(_COMPILED.values())) > CACHED_SIZE_MAX:
         oldest, *_ = list(_COMPILED)
@@ -134,7 +134,7 @@ class _Group:
     in_look_behind: bool = False
     conditional: bool = False
     size: int = 0
-    """What stands in it so far, as ``SIZE_MAX`` counts."""
+    """The size of its content so far, as ``SIZE_MAX`` counts."""
 
     @property
     def is_look(self) -> bool:
@@ -142,7 +142,7 @@ class _Group:
 
 
 def check(pattern: str) -> int:
-    """Look at a pattern without compiling it, and return its size, as ``SIZE_MAX`` counts.
+    """Check a pattern without compiling it, and return its size, as ``SIZE_MAX`` counts.
 
     Raises:
         TooCostly: the pattern is larger than ``SIZE_MAX``, or has too many empty groups.
@@ -200,7 +200,7 @@ def check(pattern: str) -> int:
 
 
 def _copies(quantifier: str) -> int:
-    """Return how often ``regex`` builds what is repeated: each round that has to be, and one for those that may."""
+    """Return how often ``regex`` builds the repeated part: for each required round, and once for the optional ones."""
     if quantifier[0] in "?*":
         return 1
     rounds = 1 if quantifier[0] == "+" else int(quantifier[1:].partition("}")[0].partition(",")[0])
@@ -220,7 +220,7 @@ def _check_quantifier(text: str, repeated: _Group | str, around: _Group, at: int
     if isinstance(repeated, _Group) and is_possessive:
         raise NotTranslatable("a possessive quantifier on a group is not supported; remove its second '+'", at)
     if isinstance(repeated, _Group) and repeated.conditional and max(counts, default=0) > 1:
-        # Java skips the rounds that are left after an empty one, even those that the count demands.
+        # After an empty round Java skips the remaining rounds, even those that the count demands.
         raise NotTranslatable("a counted group must hold no anchor, look-around or possessive quantifier", at)
     around.conditional |= is_possessive
 
@@ -235,7 +235,7 @@ DEFAULT_GROUPS = (".*",)
 DEFAULT_GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
 IGNORE_CASE: Final = "(?i)"
 MATCH_TIMEOUT_S = 0.05
-"""What one name may cost. An ordinary match takes microseconds; nothing else of this process runs meanwhile."""
+"""How long matching one name may take. An ordinary match takes microseconds; this process does nothing else then."""
 REMEMBERED_NAMES = 65_536
 SLOW_NAMES_MOST = 10
 
@@ -258,8 +258,8 @@ class PatternList:
     """The value of one setting such as ``topics``: it knows whether any of its patterns matches the whole of a name.
 
     Raises:
-        ConfigError: an entry is empty, no Java pattern, or one whose meaning mm2py cannot keep. An entry that is there
-            twice counts once, as Kafka has it.
+        ConfigError: an entry is empty, no Java pattern, or one whose meaning mm2py cannot keep. A repeated entry counts
+            once, as in Kafka.
     """
 
     def __init__(self, key: str, entries: Sequence[str]) -> None:
@@ -292,8 +292,8 @@ class PatternList:
         """Return the number, from 0, of the first entry that matches a name.
 
         Returns:
-            None: none does, or that cannot be told of single entries: it takes too long, or one is no pattern without
-            the others, as ``(a`` and ``b)``.
+            None: no entry matches, or single entries cannot be tried: that takes too long, or one of them is no pattern
+            without the others, such as ``(a`` and ``b)``.
         """
         return self._first(name)
 
@@ -320,7 +320,7 @@ class PatternList:
             return False
         if len(self._too_slow_for) >= SLOW_NAMES_MOST:
             raise PatternTooSlow(self.key, self.entries, name)
-        for _ in range(2):  # a process that was stopped in the middle has used up the time too: ask again
+        for _ in range(2):  # a process that was stopped in the middle has used up the time too: try again
             with contextlib.suppress(TimeoutError):
                 return self._pattern.fullmatch(name, timeout=MATCH_TIMEOUT_S) is not None
         self._too_slow_for.add(name)
@@ -336,14 +336,14 @@ class FilteredOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FilterDecision:
-    """What a filter says of a name, and which of its patterns said so."""
+    """What a filter decides about a name, and by which of its patterns."""
 
     why_not: FilteredOut | None
     """None: the name passes."""
     key: str
     """The list that decided, by the name of its setting."""
     number: int | None = None
-    """Of the entry that decided, from 1. None: none matches, or it is not known which."""
+    """The number of the entry that decided, from 1. None: no entry matches, or it is not known which."""
     pattern: str | None = None
     """That entry."""
 
@@ -408,7 +408,7 @@ class GroupFilter(NameFilter):
 
 
 def _config_error(key: str, entries: Sequence[str], refused: NotTranslatable) -> ConfigError:
-    """Say in which entry the joined pattern went wrong, counting characters from 1."""
+    """Return an error that names the entry in which the joined pattern is wrong; characters count from 1."""
     number, position = 0, refused.position
     while number < len(entries) - 1 and position > len(entries[number]):
         position -= len(entries[number]) + 1
@@ -453,7 +453,7 @@ def should_replicate(
     target_alias: ClusterAlias,
     aliases: Collection[ClusterAlias],
 ) -> TopicDecision:
-    """Decide about one topic of the source cluster. What no filter can change is asked first.
+    """Decide about one topic of the source cluster. Rules that no filter can change come first.
 
     Args:
         aliases: of all clusters of the file.
@@ -496,7 +496,7 @@ REPACK_TOPICS_KEY = "copy.mode.repack.topics"
 
 
 class CopyMode(Enum):
-    """What becomes of batches that could pass as they are."""
+    """How batches are copied that could pass unchanged."""
 
     AUTO = "auto"
     PASS = "pass"  # noqa: S105  (a way of copying)
@@ -504,7 +504,7 @@ class CopyMode(Enum):
 
 
 class CopyModes:
-    """The copy mode of each topic of a flow: a list that names it comes before the flow's own mode, and pass first.
+    """The copy mode of each topic of a flow: a list that matches it overrides the flow's mode, the pass list first.
 
     Raises:
         ConfigError: an entry of a list is no pattern.

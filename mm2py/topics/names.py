@@ -1,7 +1,7 @@
 """The names of topics: the replication policy, mm2py's and MM2's own topics, and flows that form a ring.
 
 The policy is the rule between upstream topic names and remote topic names, both ways. Odd names (a trailing
-separator, a name that merely ends in ``heartbeats``) are kept as MM2 has them, because both sides of a flow and MM2's
+separator, a name that merely ends in ``heartbeats``) are treated as in MM2, because both sides of a flow and MM2's
 own tools must agree on every name.
 
 Internal topics come in three groups: what the policy names (offset syncs, checkpoints, heartbeats), Kafka Connect's
@@ -43,19 +43,19 @@ class ReplicationPolicy(Protocol):
 
     @property
     def keeps_names(self) -> bool:
-        """Whether a topic is called on the target as on the source, so that no name shows where a topic comes from."""
+        """Whether a topic has the same name on target and source, so that no name shows where a topic comes from."""
         ...
 
     def format_remote_topic(self, source_alias: ClusterAlias, topic: TopicName) -> TopicName:
-        """Return what a topic of the source cluster is called on the target."""
+        """Return the name on the target of a topic of the source cluster."""
         ...
 
     def topic_source(self, topic: TopicName) -> ClusterAlias | None:
-        """Return the cluster a topic was copied from last, None for a topic that is at home where it is."""
+        """Return the cluster from which a topic was copied last, None for a topic that was not copied."""
         ...
 
     def upstream_topic(self, topic: TopicName) -> TopicName | None:
-        """Return what the topic is called on ``topic_source``, None when it has none."""
+        """Return the topic's name on ``topic_source``, None if it has no such cluster."""
         ...
 
     def original_topic(self, topic: TopicName) -> TopicName:
@@ -65,7 +65,7 @@ class ReplicationPolicy(Protocol):
     def heartbeats_topic(self) -> TopicName: ...
 
     def offset_syncs_topic(self, cluster_alias: ClusterAlias) -> TopicName:
-        """Return the offset-syncs topic that lies on one cluster and names the other one, ``cluster_alias``."""
+        """Return the offset-syncs topic that is on one cluster and names the other one, ``cluster_alias``."""
         ...
 
     def checkpoints_topic(self, cluster_alias: ClusterAlias) -> TopicName:
@@ -142,7 +142,7 @@ class DefaultReplicationPolicy:
 class IdentityReplicationPolicy(DefaultReplicationPolicy):
     """A topic keeps its name on the target, so nothing in a name shows a cycle; only heartbeats still carry their hops.
 
-    MM2 takes every name that ends with ``heartbeats`` for one of them, ``foo-heartbeats`` too, and so does this.
+    Like MM2, it takes every name that ends with ``heartbeats`` for a heartbeats topic, also ``foo-heartbeats``.
     Source: IdentityReplicationPolicy, Apache Kafka, connect/mirror-client.
     """
 
@@ -180,12 +180,12 @@ def make_policy(
 
     Args:
         class_name: the name of one of MM2's two policy classes, with its package or without.
-        source_alias: the flow's source cluster; identity cannot tell from a name where a topic comes from.
+        source_alias: the flow's source cluster; with identity a name does not show where a topic comes from.
         separator: as configured, None when the setting is absent.
         internal_separator_enabled: as configured, None when the setting is absent, which means yes.
     Raises:
-        ConfigError: the class is unknown, the names that would result are no topic names, or they could not be taken
-            apart again.
+        ConfigError: the class is unknown, the names that would result are no topic names, or they could not be split
+            again.
     """
     policy_class = _POLICIES.get(class_name.strip().removeprefix("org.apache.kafka.connect.mirror."))
     if policy_class is None:
@@ -199,7 +199,7 @@ def make_policy(
         separator=DEFAULT_SEPARATOR if separator is None else separator,
         internal_separator=DEFAULT_SEPARATOR if internal_separator_enabled is False else None,
     )
-    if isinstance(policy, IdentityReplicationPolicy):  # it alone does not see in a name where a topic comes from
+    if isinstance(policy, IdentityReplicationPolicy):  # only this one does not see in a name where a topic comes from
         policy = replace(policy, source_alias=source_alias)
     _check_names(policy, source_alias)
     return policy
@@ -253,7 +253,7 @@ FENCE_TOPIC = TopicName("mm2-fence.internal")
 
 COMPACT = {"cleanup.policy": "compact"}
 QUARANTINED_MAX_BYTES = 100 * 1024 * 1024
-"""Kafka's default for ``socket.request.max.bytes``: brokers close a connection over which more is sent at once."""
+"""Kafka's default for ``socket.request.max.bytes``: brokers close a connection on which a larger request comes."""
 DAY_MS = 24 * 60 * 60 * 1000
 CONTROL_LOG_RETENTION_MS = 7 * DAY_MS
 CONTROL_LOG_SEGMENT_MS = 60 * 60 * 1000
@@ -262,7 +262,7 @@ CONTROL_LOG_MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """What to create when the topic is not there."""
+    """What to create if the topic does not exist."""
 
     name: TopicName
     partitions: int
@@ -290,8 +290,8 @@ def quarantine(source_alias: ClusterAlias) -> InternalTopic:
 def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
     """Where the workers of a group join, send heartbeats and claim leadership.
 
-    Cleaned by deletion, not compaction: all readers must see the same records. It outlives twice the time after which
-    the target forgets a producer, ``producer_expiry_ms``. min.insync.replicas depends on the brokers there are.
+    Cleaned by deletion, not compaction: all readers must see the same records. They are kept at least twice as long as
+    the target remembers a producer (``producer_expiry_ms``). min.insync.replicas depends on the number of brokers.
     """
     return InternalTopic(
         TopicName(f"mm2-cluster.{group}.internal"),
@@ -309,12 +309,12 @@ def control_log(group: str, *, producer_expiry_ms: int) -> InternalTopic:
 
 
 def ledger_topic(source_alias: ClusterAlias) -> TopicName:
-    """Return where the flows from a source keep which target offset each copied record has; on the target."""
+    """Return the topic on the target in which flows from a source store the target offset of each copied record."""
     return TopicName(f"mm2-ledger.{source_alias}.internal")
 
 
 def fence_topic() -> InternalTopic:
-    """The partition of empty aborted transactions that keep a transactional id alive; it never holds data."""
+    """The partition of empty aborted transactions that keep a transactional id alive; it never contains data."""
     return InternalTopic(
         FENCE_TOPIC,
         partitions=1,
@@ -323,7 +323,7 @@ def fence_topic() -> InternalTopic:
 
 
 def spark_writes_topic() -> InternalTopic:
-    """Which parts of which writes from Spark were committed, on the cluster that they went to: one key a task."""
+    """Which parts of writes from Spark were committed, on the cluster to which Spark wrote: one key a task."""
     return InternalTopic(TopicName("mm2-spark-writes.internal"), partitions=10)
 
 
@@ -343,8 +343,8 @@ def is_own_topic(name: str, separators: Collection[str] = (), *, aliases: Collec
         aliases: of all known clusters. Only they have checkpoints topics here: ``y.checkpoints.internal`` may be a
             user's, if the policy of a flow does not take it for one of its own (``is_checkpoints_topic``).
 
-    Known by layout, not by owner: a user's topic ``team.mm2-status.x.internal`` is taken for one of these. The name
-    ``mm2-offsets_A_internal`` is not: Connect's stores never have another separator than ``.``.
+    Only the name counts, not the owner: a user's topic ``team.mm2-status.x.internal`` is taken for one of these. The
+    name ``mm2-offsets_A_internal`` is not: Connect's stores never have another separator than ``.``.
     """
     if not name.endswith("internal"):
         return False
@@ -360,8 +360,7 @@ def is_own_topic(name: str, separators: Collection[str] = (), *, aliases: Collec
 
 
 def _without_hops(name: str, separators: Collection[str], head: str) -> Iterator[str]:
-    """Yield what the name may be called at home if it begins with ``head`` there, for every place at which a hop may
-    end."""
+    """Yield each possible name without hops that begins with ``head``: one for every place at which a hop may end."""
     for start in re.finditer(re.escape(head), name):
         before = name[: start.start()]
         if not before or not before[-1].isalnum() or before.endswith(tuple(separators)):
@@ -454,7 +453,7 @@ def _may_meet(one: str, other: str) -> bool:
 
 
 def _literal_beginning(pattern: str) -> tuple[str, bool]:
-    """Return what every match begins with, and whether that is all; in doubt less."""
+    """Return the text with which every match begins, and whether it is the whole match; if in doubt, a shorter text."""
     if "|" in pattern:
         return "", False
     match = _LITERAL.match(pattern)

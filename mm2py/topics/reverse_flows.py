@@ -1,11 +1,11 @@
 """Flows that lead back, from the target of a flow into its source. What they have made is not copied back. Pure.
 
-Names show a ring only to files that give the clusters the same aliases. So a flow writes the id of its source cluster
-beside its settings, and the flow in the other direction finds it there. Nothing of this is in MirrorMaker 2: with other
+Names show a ring only if both files give the clusters the same aliases. So a flow stores the id of its source cluster
+beside its settings, and the flow in the other direction finds it there. MirrorMaker 2 has nothing like this: with other
 aliases it copies back and forth, and gives each topic a longer name in every round.
 
 A copy of a prefixing policy is known by its name. Under the identity policy a copy has the name of its original, and
-positions have to tell who was first.
+only positions show which flow was first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CONFIGS, _OFFSETS, _END = "mm2-configs.", "mm2-offsets.", ".internal"
 
 
 def configs_topic(alias: str) -> str:
-    """Return where the flows from a source keep their settings and their owner, unless a file names another topic."""
+    """Return the topic in which flows from a source store settings and owner, unless a file names another topic."""
     return f"{_CONFIGS}{alias}{_END}"
 
 
 def offsets_topic(alias: str) -> str:
-    """Return the same of their positions."""
+    """Return the topic in which they store their positions."""
     return f"{_OFFSETS}{alias}{_END}"
 
 
@@ -47,15 +47,15 @@ def sources_of(topics: Iterable[str]) -> list[ClusterAlias]:
 
 @dataclass(frozen=True, slots=True)
 class ReverseFlow:
-    """A flow that leads back, as its records on the source tell."""
+    """A flow that leads back, as its records on the source describe it."""
 
     flow: Flow
-    """By the aliases of its own file; its target is ``?`` where they do not tell it."""
+    """By the aliases of its own file; its target is ``?`` if the records do not name it."""
     group: str
-    """Which runs it; empty: not known."""
+    """The group that runs it; empty: not known."""
     policy: ReplicationPolicy
     topic_filter: TopicFilter | None
-    """None: it is switched off, or names tell all copies that it makes."""
+    """None: it is switched off, or all copies that it makes are known by their names."""
 
     def __str__(self) -> str:
         return f"{self.flow} of group {self.group}" if self.group else str(self.flow)
@@ -69,7 +69,7 @@ class ReverseFlow:
 
 
 class NameOrigin(Enum):
-    """What the name of a topic on the source says of a flow that leads back."""
+    """What the name of a topic on the source shows about a flow that leads back."""
 
     OTHER = "it has not made the topic"
     COPY = "it has made the topic"
@@ -77,7 +77,7 @@ class NameOrigin(Enum):
 
 
 def origin_of(topic: str, reverse: ReverseFlow) -> NameOrigin:
-    """Return whether a flow that leads back has made a topic, as far as the name tells."""
+    """Return whether a flow that leads back has made a topic, as far as its name shows that."""
     name = TopicName(topic)
     if not is_cycle(name, reverse.policy, reverse.flow.source):
         return NameOrigin.OTHER
@@ -98,13 +98,13 @@ def verdict_on(
 ) -> Verdict:
     """Decide about a topic whose copy in the other direction would have the same name.
 
-    Both flows decide by this rule. So the one that has positions goes on, and the other is refused. Where none has
-    begun, both are, as in one file.
+    Both flows decide by this rule. So the flow that has positions continues, and the other is refused. If none has
+    begun, both are refused, as in one file.
 
     Args:
-        brought_to: by partition, the offset behind what the other flow has brought; None: its position does not tell.
+        brought_to: by partition, the offset after what the other flow has brought; None: its position does not say.
             Empty: it has no position of the topic.
-        starts: by partition, where this flow goes on; a partition without a position starts at 0.
+        starts: by partition, where this flow continues; a partition without a position starts at 0.
         is_selected: the other flow would copy a topic of this name.
         has_begun: this flow has listed the topic, or has a position of it.
     """

@@ -1,4 +1,4 @@
-"""The settings of a remote topic, chosen from those of its upstream topic: when it is made, and as both change later.
+"""The settings of a remote topic, chosen from those of its upstream topic: when it is created, and after each change.
 
 Counterpart: ``targetConfig`` of MM2's MirrorSourceConnector.
 """
@@ -29,9 +29,9 @@ DEFAULT_CONFIG_PROPERTIES_EXCLUDE = (
 )
 """As in Kafka 4.3. Two name broker settings: on a topic they lack the ``log.``, so they exclude nothing."""
 TIMESTAMP_LIMITS: Final = ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")
-"""How far the timestamp of a record may be from the time at which a broker takes it."""
+"""How far the timestamp of a record may be from the time at which a broker accepts it."""
 TIMESTAMP_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
-"""The one limit for both before Kafka 3.6. Until 3.9 it comes before the other two, if it is set."""
+"""The one limit for both before Kafka 3.6. Until 3.9 it overrides the other two, if it is set."""
 NO_LIMIT: Final = 2**63 - 1
 DEFAULT_USE_DEFAULTS_FROM = "target"
 
@@ -53,7 +53,7 @@ class ConfigPropertyFilter:
 
 
 class ConfigSource(IntEnum):
-    """Where a broker has a topic setting from, by the codes of DescribeConfigs."""
+    """Where a broker takes a topic setting from, by the codes of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -85,8 +85,8 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
     """Return the settings with which a remote topic is created, from those of its upstream topic.
 
     Left out are what the filter excludes, what cannot be set or read, what the source's brokers have in their own file,
-    and defaults, unless the filter asks for the source's. A broker-wide setting changed at run time does travel. Limits
-    of timestamps are compared with the remote topic's own once it is there (``looser_timestamp_limits``).
+    and defaults, unless the filter asks for the source's. A broker-wide setting that was changed at run time is copied.
+    Limits of timestamps are compared with the remote topic's own once it exists (``looser_timestamp_limits``).
     Raises:
         PatternTooSlow: the filter found no answer in time.
     Source: MirrorSourceConnector.targetConfig, Apache Kafka, connect/mirror.
@@ -106,11 +106,11 @@ def remote_topic_configs(entries: Iterable[TopicConfigEntry], config_filter: Con
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One setting of a remote topic that is to change; ``new`` None takes it back to the target's default."""
+    """One setting of a remote topic that is to change; ``new`` None resets it to the target's default."""
 
     name: str
     old: str | None
-    """What the remote topic has of its own; None: it has the target's default."""
+    """The remote topic's own value; None: it has the target's default."""
     new: str | None
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ def carried_names(
 ) -> frozenset[str]:
     """Return which settings the source is known to have set for a topic, from those known ``before`` and those of now.
 
-    One that the source has given up stays among them until the remote topic does not have it of its own any more.
+    A setting that the source has reset stays among them until the remote topic has no value of its own for it any more.
     """
     own = {entry.name for entry in remote if entry.source == ConfigSource.DYNAMIC_TOPIC}
     set_now = {entry.name for entry in source if entry.source not in {ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT}}
@@ -138,12 +138,12 @@ def config_changes(
 ) -> list[ConfigChange]:
     """Return what has to change so that a remote topic has the settings of its upstream topic, by name.
 
-    MM2 sets every setting and deletes every default each time. Here the same end is reached with what differs: a
-    setting counts as there if the remote topic has it *of its own*, with that value; one that equals the target's
-    default only by chance is set, for that default may change.
+    MM2 sets every setting and deletes every default each time. Here the same end is reached with the differences only.
+    A setting needs no change if the remote topic has it *of its own*, with that value. If it only equals the target's
+    default by chance, it is set, because that default may change.
 
     A setting that the source's brokers have in their own file says nothing about the topic, as in MM2, unless the topic
-    had it of its own before (``carried``): then it was taken back, and is taken back here. MM2 leaves it. Limits of
+    had it of its own before (``carried``): then it was reset on the source, and is reset here. MM2 leaves it. Limits of
     timestamps are only ever raised (``looser_timestamp_limits``).
     Args:
         source, remote: all settings of both topics, defaults included, as DescribeConfigs answers.
@@ -171,11 +171,11 @@ def config_changes(
 def looser_timestamp_limits(
     source: Iterable[TopicConfigEntry], remote: Iterable[TopicConfigEntry], config_filter: ConfigPropertyFilter
 ) -> list[ConfigChange]:
-    """Return the limits to raise so that a remote topic takes every timestamp that its upstream topic takes.
+    """Return the limits to raise so that a remote topic accepts every timestamp that its upstream topic accepts.
 
-    What counts is what each topic goes by, its cluster's default included. A limit is never lowered: records that the
-    source took in time are older by the time they are copied. ``config.properties.exclude`` counts by the two names of
-    ``TIMESTAMP_LIMITS``: MM2's own list has the older one, which it does not mean for a copy that needs it.
+    What counts is the value in effect for each topic, its cluster's default included. A limit is never lowered: records
+    that the source accepted in time are older when they are copied. ``config.properties.exclude`` applies by the two
+    names of ``TIMESTAMP_LIMITS``: MM2's own list has the older name, which it does not mean for a copy that needs it.
     Args:
         source, remote: all settings of both topics, defaults included, as DescribeConfigs answers.
     Raises:
@@ -195,7 +195,7 @@ def looser_timestamp_limits(
 
 
 def _limits(values: Mapping[str, str | None]) -> dict[str, int]:
-    """Return what a topic with these settings goes by, in ms, as far as its brokers tell."""
+    """Return the limits in effect for a topic with these settings, in ms, as far as its brokers report them."""
     told = {name: _milliseconds(value) for name in TIMESTAMP_LIMITS if (value := values.get(name)) is not None}
     difference = values.get(TIMESTAMP_DIFFERENCE)
     if difference is None or (told and _milliseconds(difference) == NO_LIMIT):
@@ -204,7 +204,7 @@ def _limits(values: Mapping[str, str | None]) -> dict[str, int]:
 
 
 def _milliseconds(value: str) -> int:
-    """Return a limit. What is no number is no reason to raise another limit."""
+    """Return a limit, in ms. A value that is no number is no reason to raise another limit: it counts as 0."""
     return min(int(value), NO_LIMIT) if value.isdecimal() and len(value) < 20 else 0
 
 
@@ -216,7 +216,7 @@ def limits_timestamps(name: str) -> bool:
 def too_many_in_sync(name: str, value: str | None, replicas: int | None) -> str | None:
     """Return why a setting must not be given to a topic with this many replicas (None or -1: unknown), or None.
 
-    Brokers take a min.insync.replicas that can never be reached, and then refuse every record.
+    Brokers accept a min.insync.replicas that can never be reached, and then refuse every record.
     """
     if name != MIN_INSYNC_REPLICAS or value is None or replicas is None or replicas < 1:
         return None
@@ -226,7 +226,7 @@ def too_many_in_sync(name: str, value: str | None, replicas: int | None) -> str 
 
 
 class Tried:
-    """What to send to the target for topics of which some settings may be refused, round by round. Pure.
+    """What to send to the target, round by round, for topics of which some settings may be refused. Pure.
 
     Brokers refuse all settings of a topic for a single bad one, and their message need not say which. So each topic's
     changes go first together; those of a refused topic then one by one, in the order of their names.
@@ -242,11 +242,11 @@ class Tried:
         return {topic: groups[0] for topic, groups in self._left.items() if groups}
 
     def taken(self, topic: str) -> None:
-        """The target took the topic's group of this round."""
+        """Note that the target accepted the topic's group of this round."""
         self.done.setdefault(topic, []).extend(self._left[topic].pop(0))
 
     def turned_down(self, topic: str, why: str) -> None:
-        """The target refused the topic's group of this round because of what is in it."""
+        """Note that the target refused the topic's group of this round because of its content."""
         group = self._left[topic].pop(0)
         if len(group) == 1:
             self.refused.setdefault(topic, []).append((group[0], why))

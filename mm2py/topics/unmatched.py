@@ -1,11 +1,11 @@
 """Which entries of ``topics`` match no topic of the source. Pure.
 
-MirrorMaker 2 says nothing of them: a name with a typing error, or a topic that it may not describe, is left out in
-silence. An entry made of the characters of topic names is taken for a name. It is a pattern as well, as its dots match
-any character.
+MirrorMaker 2 does not report them: it silently leaves out a name with a typing error, or a topic that it may not
+describe. An entry made of the characters of topic names is taken for a name. It is a pattern as well, because its dots
+match any character.
 
-The story: ``topics=orders`` stands at the top of a file with flows in both directions. B has no ``orders``, but its
-copy ``A.orders``. Nothing is missing there: where the source has the copy of a name, the name counts as found.
+The story: ``topics=orders`` is at the top of a file with flows in both directions. B has no ``orders``, but its
+copy ``A.orders``. Nothing is missing there: if the source has the copy of a name, the name counts as found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_name(entry: str) -> bool:
 def unmatched(
     included: PatternList, names: Collection[str], *, copy_of: Callable[[str], str] = lambda name: name
 ) -> list[Unmatched]:
-    """Return the entries that match none of the names, in their order; none where entries are no patterns alone.
+    """Return the entries that match none of the names, in their order; none if single entries are no patterns.
 
     Arguments: see ``unmatched_steps``.
     """
@@ -49,8 +49,8 @@ def unmatched_steps(
     """Yield for each entry whether it matches none of the names. A step takes 15 ms for 10,000 names.
 
     Args:
-        names: those that the source shows, internal ones among them.
-        copy_of: returns how the copy of a topic of the target is called on the source.
+        names: the topics that the source shows, internal ones included.
+        copy_of: returns the name that the copy of a topic of the target has on the source.
     """
     for entry, pattern in included.singles:
         named = is_name(entry)

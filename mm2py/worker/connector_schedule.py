@@ -4,7 +4,7 @@ Counterpart: what DistributedHerder does with connectors and tasks after each re
 changes: Connect restarts a connector for any change. Here a source connector runs on every member, and copies the
 partitions that are its own; a flow's heartbeats and its checkpoints are emitted by one member each. Most changes of
 settings take effect while a flow copies (``shared_settings/flow_config.py``); for the others the source connector is
-drained and restarts. A paused one is drained, and its partitions stay assigned.
+drained and restarts. A paused source connector is drained, and its partitions stay assigned.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from mm2py.status.not_copied import Reason
 from mm2py.worker.schedule import Always
 
 AGAIN_S: Final = 30.0
-"""How soon stored settings are looked for again that could not be read."""
+"""How soon stored settings that could not be read are read again."""
 
 SETTLING: Final = "it is not settled yet by which settings, and by which group, the flow runs"
 
@@ -56,11 +56,11 @@ class Attempts(Protocol):
     """The source connectors of one flow, attempt after attempt."""
 
     def change(self, settings: FlowSettings, parts: Collection[FlowPart]) -> None:
-        """Let parts of the running connector take new settings up."""
+        """Give new settings to parts of the running connector."""
         ...
 
     def asked(self, what: RestartPartitions | Holds) -> None:
-        """Let the running connector read partitions again from their positions, or leave topics to backfills."""
+        """Ask the running connector to read partitions again from their positions, or to leave topics to backfills."""
         ...
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
@@ -84,7 +84,7 @@ class MemberSchedule:
 
     @property
     def member(self) -> Member:
-        """In whose name the connector runs."""
+        """The member in whose name the connector runs."""
         if self._member is None:
             raise AssertionError("it was not granted")
         return self._member
@@ -109,7 +109,7 @@ class MemberSchedule:
         self._member = await self._group.joined()
 
     async def revoked(self) -> bool:
-        """A member that cannot follow the control log any more has still time to drain."""
+        """A member that cannot follow the control log any more still has time to drain."""
         await self.member.until(lambda: False)
         return self.member.can_drain
 
@@ -118,10 +118,10 @@ class MemberSchedule:
         self.member.flow_ended(self._flow, outcome_unknown=outcome_unknown)
 
     def failed(self, why: str) -> None:
-        """Only the log tells it."""
+        """Only the log says so."""
 
     def refuse(self, why: str) -> None:
-        """The group is told why; the tasks of a source connector go to other workers."""
+        """Tell the group why; the tasks of a source connector go to other workers."""
         self._group.refuse(ConnectorName(self._flow, self._kind), why)
 
     def allow(self) -> None:
@@ -133,10 +133,10 @@ class MemberSchedule:
         self._group.withdraw(self._flow)
 
     async def release_refused(self, *, outcome_unknown: bool) -> None:
-        """Release what the group has given this worker of the flow.
+        """Release the tasks of the flow that the group has assigned to this worker.
 
-        The story: w2 may not see the source. Its group knows nothing of that and gives it a third of the partitions:
-        no worker would copy them as long as w2 lives, and other flows keep it alive.
+        The story: w2 has no right to read the source. Its group does not know that, and assigns it a third of the
+        partitions: no worker would copy them as long as w2 lives, and other flows keep it alive.
         """
         if outcome_unknown and self._member is not None:
             why = f"{self._flow} is refused, and something it sent was not answered"
@@ -149,13 +149,12 @@ class MemberSchedule:
 
 
 class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
-    """A connector with one undivided task runs as long as the task is this worker's, and its settings stay as they
-    are."""
+    """A connector with one undivided task runs as long as this worker owns the task, and its settings do not change."""
 
     def __init__(
         self, group: Group, task: TaskName, current: CurrentSettings, wanted: Callable[[], SettingsT | None]
     ) -> None:
-        """``wanted`` returns by what the connector is to run now, None while it is not to run; see ``current``."""
+        """``wanted`` returns the settings of ``current`` for the connector; None while it is not to run."""
         super().__init__(group, task.flow, task.kind, current)
         self._task = task
         self._wanted = wanted
@@ -163,13 +162,13 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
 
     @property
     def settings(self) -> SettingsT:
-        """By what the connector runs."""
+        """The settings with which the connector runs."""
         if self._settings is None:
             raise AssertionError("it was not granted")
         return self._settings
 
     async def granted(self) -> None:
-        """A task that this worker does not run, and that others wait for, is released meanwhile.
+        """See ``ConnectorSchedule``. Meanwhile a task for which others wait, and that does not run here, is released.
 
         Raises: as ``MemberSchedule``.
         """
@@ -200,7 +199,7 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
         """The task moves when the worker leaves."""
 
     async def release_refused(self, *, outcome_unknown: bool) -> None:
-        """No other worker could run it either: what is refused is an account, or a name."""
+        """No other worker could run it either: an account or a name is refused."""
 
     def _is_changed(self) -> bool:
         lets_run = self._current.asked(self._kind).lets_run(self._asked)
@@ -214,11 +213,11 @@ class UndividedSchedule(MemberSchedule, Generic[SettingsT]):
 
 
 class PathSchedule(Always):
-    """A connector that reads the heartbeats of a flow back runs on every worker whose flow copies them, until their
-    topic or their interval changes, or the flow is paused."""
+    """A connector that reads back the heartbeats of a flow. It runs on every worker whose flow copies heartbeats, until
+    their topic or their interval changes, or the flow is paused."""
 
     def __init__(self, current: CurrentSettings, topic_of: Callable[[FlowSettings], str | None]) -> None:
-        """``topic_of`` returns what the flow calls the copies of heartbeats; None if it copies none."""
+        """``topic_of`` returns the flow's name for the copies of heartbeats; None if it copies none."""
         self.topic = ""
         self.interval_s: float | None = None
         self._current = current
@@ -233,14 +232,14 @@ class PathSchedule(Always):
         return False
 
     def _found(self) -> tuple[str, float | None] | None:
-        """While the flow is paused, no heartbeats are missed."""
+        """Return topic and interval; None also while the flow is paused, because then no heartbeats are missed."""
         settings = None if self._current.asked(Kind.SOURCE).held else self._current.settings
         topic = None if settings is None else self._topic_of(settings)
         return None if settings is None or topic is None else (topic, settings.heartbeats_interval_s)
 
 
 class _Restart(Exception):
-    """The source connector has to restart by the settings that are stored now."""
+    """The source connector has to restart with the settings that are stored now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,16 +247,16 @@ class StartConditions:
     """What must hold before a worker starts a flow, and before it stores anything of it."""
 
     no_mm2: Callable[[], Awaitable[None]]
-    """Raises Mm2IsRunning if a live MirrorMaker 2 runs the flow, as it keeps its settings in the same topic."""
+    """Raises Mm2IsRunning if a live MirrorMaker 2 runs the flow: it keeps its settings in the same topic."""
     source_answers: Callable[[Ownership, Callable[[str], None], bool], Coroutine[Any, Any, None]]
-    """Returns when the source has answered, and says meanwhile why it has not. Raises one of ``refusals`` if it is the
-    wrong cluster."""
+    """Returns when the source has answered; until then it reports why it has not. Raises one of ``refusals`` if the
+    source is the wrong cluster."""
     refusals: tuple[type[Mm2Error], ...]
     """Errors after which the connector must not run."""
 
 
 class SourceSchedule(MemberSchedule):
-    """A source connector runs as long as its worker is the same member and the flow is switched on, by the settings
+    """A source connector runs as long as its worker is the same member and the flow is switched on, with the settings
     that the flow's workers share."""
 
     def __init__(
@@ -284,7 +283,7 @@ class SourceSchedule(MemberSchedule):
 
     @property
     def settings(self) -> FlowSettings:
-        """By what the connector runs."""
+        """The settings with which the connector runs."""
         if self._current.settings is None:
             raise AssertionError("the flow is switched off")
         return self._current.settings
@@ -295,7 +294,7 @@ class SourceSchedule(MemberSchedule):
         return self._current.holds
 
     async def granted(self) -> None:
-        """Wait also while the flow is switched off or paused, and while what is stored cannot be read.
+        """Wait also while the flow is switched off or paused, and while the stored settings cannot be read.
 
         Raises:
             Mm2Error: as ``MemberSchedule``, ``StartConditions``, ``ConfigWatch.settle``.
@@ -319,13 +318,13 @@ class SourceSchedule(MemberSchedule):
             await _until_any(self.revoked(), waits)
 
     async def revoked(self) -> bool:
-        """Follows meanwhile what is stored."""
+        """Wait, and meanwhile follow the stored settings."""
         is_asked = self._current.until(lambda: not self._current.asked(self._kind).lets_run(self._asked))
         await _until_any(super().revoked(), self._follow(), is_asked)
         return self.member.can_drain
 
     def failed(self, why: str) -> None:
-        """The status names a flow of which attempt after attempt fails: nothing of it runs that could say why."""
+        """Let the status name a flow whose attempts keep failing: nothing of the flow runs that could say why."""
         if self._member is not None:
             self._member.start_failed(self._flow, Reason.NOT_STARTED, why)
 
@@ -335,17 +334,20 @@ class SourceSchedule(MemberSchedule):
         super().refuse(why)
 
     async def until_asked(self) -> None:
-        """Follows meanwhile what operators ask."""
+        """Wait, and meanwhile follow what operators ask."""
         await _until_any(super().until_asked(), self._follow_requests())
 
     async def _follow_requests(self) -> None:
-        with contextlib.suppress(Mm2Error):  # ``granted`` meets it again
+        with contextlib.suppress(Mm2Error):  # ``granted`` meets the error again
             await self._watch.follow_requests()
         await asyncio.Event().wait()
 
     async def _leave_unsettled(self, member: Member) -> None:
-        """The story: an attempt fails with a request unanswered, and the flow is paused. If its partitions were
-        released then, no worker would fence that request. So the member leaves, and the group fences it."""
+        """Let the member leave, so that the group fences it.
+
+        The story: an attempt fails with a request unanswered, and the flow is paused. If its partitions were released
+        then, no worker would fence that request.
+        """
         why = f"{self._flow} is to pause, and something it sent was not answered"
         await member.leave(outcome_unknown=True, cause=IncarnationEnded(why))
 
@@ -366,7 +368,7 @@ class SourceSchedule(MemberSchedule):
         await asyncio.Event().wait()
 
     async def _settle(self) -> None:
-        """Settle by what the flow runs. The group is told if that takes long: nothing of the flow runs meanwhile."""
+        """Settle with which settings the flow runs. Tell the group if that takes long: nothing runs meanwhile."""
         telling = asyncio.create_task(self._tell_settling(self.member), name=f"{self._flow} is settled")
         try:
             await self._settle_before_start()
@@ -378,7 +380,7 @@ class SourceSchedule(MemberSchedule):
         begun_ms = self._clock.wall_ms()
         while True:
             await asyncio.sleep(WAITING_REPORT_S)
-            if not self.waits_for:  # a source that does not answer is told as such
+            if not self.waits_for:  # a source that does not answer is reported as such
                 waiting = NotStarted(begun_ms, Reason.NOT_STARTED, self._settling)
                 member.cannot_start(self._flow, waiting)
 
@@ -394,10 +396,10 @@ class SourceSchedule(MemberSchedule):
         except self._refusals:
             raise
         except IncarnationEnded:
-            pass  # the next member settles it
+            pass  # the next member settles the flow
         except Mm2Error as error:
             if self._watch.is_of_another_group:
-                raise  # it may come back: without a claim both would run the flow
+                raise  # that group may come back: without a claim both would run the flow
             self._note_unusable(error)
             self._tell_group()
 
@@ -413,13 +415,13 @@ class SourceSchedule(MemberSchedule):
         self._tell_group()
 
     async def _ready(self, member: Member, *, releases: bool) -> None:
-        """Return when the source has answered: a worker that cannot reach it has no say in what the flow does.
+        """Return when the source has answered: a worker that cannot reach it must not decide what the flow does.
 
-        The story: a file names a source that does not exist, and is started beside a flow that runs. Its settings
-        replaced those of the flow, and all workers followed.
+        The story: a worker is started with a file that names a source that does not exist, while others run the flow.
+        Its settings replaced those of the flow, and all workers followed.
 
         Args:
-            releases: what other workers wait for is released meanwhile. A connector that runs does that by itself.
+            releases: whether to release meanwhile what other workers wait for. A running connector does that by itself.
         Raises: IncarnationEnded, if this member ends before; as ``StartConditions``.
         """
 
@@ -437,13 +439,13 @@ class SourceSchedule(MemberSchedule):
             raise IncarnationEnded("it takes part no more")
 
     async def _follow(self) -> None:
-        """Follow what is stored until the connector has to restart, or this member has ended. Where it cannot be read
-        any more, the flow goes on as it is, and this looks again."""
+        """Follow the stored settings until the connector has to restart, or this member has ended. If they cannot be
+        read any more, the flow continues unchanged, and this tries again."""
         while True:
             try:
                 if not self._watch.is_settled:
                     await self._settle_now(releases=False)
-                    self._attempts.asked(self._current.holds)  # it runs already, by what it knew before
+                    self._attempts.asked(self._current.holds)  # the connector runs already, with what it knew before
                     if self._current.settings is None or self._watch.drift:  # else the file says the same
                         raise _Restart
                 await self._watch.run(self._changed, self._attempts.asked)
@@ -496,7 +498,7 @@ async def _release_all(member: Member, ownership: Ownership) -> None:
 
 
 async def _until_any(*waits: Coroutine[Any, Any, object]) -> None:
-    """Return when one of them has; the others end."""
+    """Return when one of the coroutines has returned; cancel the others."""
     tasks = [asyncio.create_task(wait, name="schedule") for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

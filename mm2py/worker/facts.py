@@ -1,6 +1,6 @@
-"""What a worker tells the process that serves REST for it: how it is, in plain values. Both are of one release.
+"""What a worker reports to the process that serves REST for it: its health, in plain values. Both have one release.
 
-Everything else that REST answers stands in topics on the target, which any worker's REST process reads for itself.
+Everything else that REST answers is stored in topics on the target, which any worker's REST process reads itself.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 from mm2py.connector import FlowStatus
 
 FACTS: Final = "facts"
-"""What a REST process asks for: ``WorkerFacts``."""
+"""The question for ``WorkerFacts``."""
 SNAPSHOT: Final = "snapshot"
-"""And the parts of a ``WorkerSnapshot``, for its metrics."""
+"""The question for the parts of a ``WorkerSnapshot``, for metrics."""
 LOG_LEVEL: Final = "log level"
-"""And how much it logs; followed by a level, it logs at that from now on."""
+"""The question for the log level. If a level follows, the worker logs at that level from now on."""
 
 HEAD: Final = struct.Struct(">QIB")
-"""Stands before each part of an answer: the question's number, the size of the pickled part in bytes, a ``Frame``."""
+"""Precedes each part of an answer: the question's number, the size of the pickled part in bytes, a ``Frame``."""
 
 
 class Frame(IntEnum):
@@ -45,7 +45,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """One worker, as of one moment."""
+    """The health of one worker at one moment."""
 
     health: Health
     message: str
@@ -57,7 +57,7 @@ def health_of(flows: tuple[FlowStatus, ...], joined: int, targets: int, *, stops
 
     Args:
         joined: how many groups it has joined.
-        targets: in how many groups the worker is to be.
+        targets: how many groups it is to join.
     """
     if stops:
         return WorkerFacts(Health.UNHEALTHY, "The worker is stopping.")

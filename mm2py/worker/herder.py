@@ -1,7 +1,7 @@
-"""Starts the connectors of a worker's flows, keeps them going, and stops them in order.
+"""Starts the connectors of a worker's flows, keeps them running, and stops them in order.
 
-A connector that fails restarts after a pause, the source connector under a new producer id; one that is refused stays
-so until an operator asks for a restart. None waits for another.
+A connector that fails restarts after a pause, the source connector under a new producer id. A refused connector stays
+refused until an operator asks for a restart. No connector waits for another one.
 
 Counterpart: the herders of MM2's dedicated mode, one for each flow.
 """
@@ -28,9 +28,9 @@ from mm2py.worker.schedule import Always, ConnectorSchedule
 from mm2py.worker.vitals import Vitals
 
 HEALTHY_AFTER_S: Final = 120.0
-"""A connector that has run for so long restarts after a short pause, however often it failed before."""
+"""A connector that has run this long restarts after a short pause, however often it failed before."""
 CONNECTOR_DRAIN_S: Final = 40.0
-"""A connector gives up on its own before that; this bound is for a target that cannot take positions either."""
+"""A connector gives up by itself before that; this bound is for a target that does not accept positions either."""
 
 SWITCHING_OFF_MOST_S: Final = 30.0
 """How long a worker without flows waits until ``--apply`` has stored the flows that its file switches off."""
@@ -69,12 +69,12 @@ class RunningConnector:
 
     @property
     def copies(self) -> bool:
-        """Whether the flow stands and falls with it."""
+        """Whether it copies the flow's records, so that without it the flow does not run."""
         return self.name.kind is Kind.SOURCE
 
 
 class Herder:
-    """Runs connectors until told to stop, or until none of the flows is left that may run."""
+    """Runs connectors until ``stop`` is called, or until no flow is left that may run."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Herder:
         log: FilteringBoundLogger,
         vitals: Vitals | None = None,
     ) -> None:
-        """``is_refusal`` tells errors that trying again does not mend; ``groups`` are by target cluster."""
+        """``is_refusal``: whether trying again does not mend an error; ``groups`` are by target cluster."""
         self.connectors = [RunningConnector(name, plan) for name, plan in connectors.items()]
         self.groups = groups
         self.vitals = vitals or Vitals()
@@ -105,8 +105,8 @@ class Herder:
     async def run(self) -> int:
         """Run until ``stop``. Returns the exit code: 0 after a drained stop, 1 if not drained or no flow was left.
 
-        A worker that has flows ends when none of them may run, unless an operator can mend that over REST. One that has
-        none, and only emits heartbeats, runs on.
+        A worker that has flows ends when none of them may run, unless an operator can mend that over REST. A worker
+        without flows, which only emits heartbeats, continues.
         """
         for flow, error in self.refused_flows.items():
             self._log.error("flow.refused", flow=str(flow), why=str(error))
@@ -150,7 +150,7 @@ class Herder:
                 await self._cancel([refusal])
 
     async def _switch_off_in_time(self, stopping: asyncio.Task[object]) -> None:
-        """Let what ``--apply`` switches off be switched off, although no flow is left: others run those."""
+        """Wait until the flows that ``--apply`` switches off are switched off: other workers may still run them."""
         switching = [running for running in self.connectors if running.name.kind is Kind.OFF]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SWITCHING_OFF_MOST_S):
@@ -183,7 +183,7 @@ class Herder:
         return [*found.values(), *refused]
 
     def facts(self) -> WorkerFacts:
-        """Return what this worker tells the process that serves REST for it."""
+        """Return what this worker reports to the process that serves REST for it."""
         flows = tuple(self.status(with_topics=False))  # probes ask often, and copying waits meanwhile
         joined = sum(group.member is not None and group.member.takes_part for group in self.groups.values())
         return health_of(flows, joined, len(self.groups), stops=self._stopping.is_set())
@@ -286,7 +286,7 @@ class Herder:
         """Leave a connector to other workers; returns what releases its tasks, to be cancelled when it is tried again.
 
         The story: an attempt fails with a request unanswered, and the next attempt is refused before it has a producer
-        id. To the group the first producer is still the present one. If its partitions were just released, no worker
+        id. For the group the first producer is still the present one. If its partitions were simply released, no worker
         would fence it there, and the request would arrive among the records that the next owner copies.
         """
         outcome_unknown = self._is_outcome_unknown(running) or running.flow in self._outcome_unknown
@@ -319,9 +319,9 @@ class Herder:
         return False
 
     async def _drain_revoked(self, running: RunningConnector, connector: Connector, run: asyncio.Task[None]) -> None:
-        """Drain a connector that goes on to run; one that ends meanwhile has failed, or has nothing left to drain.
+        """Drain a connector that is running. If it ends meanwhile, it has failed, or has nothing left to drain.
 
-        Raises: what the connector failed with.
+        Raises: the error of a connector that failed.
         """
         running.draining = draining = asyncio.create_task(connector.drain(), name="drain")
         try:
@@ -340,13 +340,13 @@ class Herder:
 
     @staticmethod
     def _pause_s(backoff: Backoff, *, ran_s: float) -> float:
-        """The pause is short again if the connector ran for ``HEALTHY_AFTER_S``."""
+        """Return the next pause; it is short again if the connector ran for ``HEALTHY_AFTER_S``."""
         if ran_s >= HEALTHY_AFTER_S:
             backoff.reset()
         return backoff.next_s()
 
     async def _drain(self) -> bool:
-        """Drain all connectors that are up, side by side. Returns False if one of them was left undrained."""
+        """Drain all connectors that are up, at the same time. Returns False if one of them was not drained."""
         for group in self.groups.values():
             group.rejoin_no_more()
         live = [running for running in self.connectors if running.is_up and running.connector is not None]
@@ -361,7 +361,7 @@ class Herder:
         """Drain the flows into one target cluster, and leave its group. Flows into other clusters are not waited for.
 
         The story: w1 stops, and one of its flows waits for an answer for half a minute. Its other flows have drained in
-        milliseconds; other workers copy those meanwhile, and what the slow flow has released. Heartbeats stop last,
+        milliseconds. Other workers copy them meanwhile, and also what the slow flow has released. Heartbeats stop last,
         because no other worker emits them before this one has left.
         """
         for running in self.connectors:  # also one that waits for its next attempt: it gets no more tasks
@@ -397,7 +397,7 @@ class Herder:
         await asyncio.wait_for(drained, CONNECTOR_DRAIN_S)
 
     def _is_drained(self, flow: Flow, connector: Connector, error: BaseException | None) -> bool:
-        """Take in how the drain of a connector ended; a flow with an unknown outcome is remembered."""
+        """Return whether the drain of a connector succeeded; note a flow that leaves an unknown outcome."""
         if error is None:
             if connector.leaves_outcome_unknown:
                 self._outcome_unknown.add(flow)

@@ -1,6 +1,6 @@
-"""When a connector may run in this process: what the herder asks, and the answer of one that always may.
+"""When a connector may run in this process: the questions of the herder, and the answers for one that always may.
 
-``connector_schedule.py`` answers for connectors whose tasks a group assigns.
+``connector_schedule.py`` has the answers for connectors whose tasks a group assigns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ class ConnectorSchedule(Protocol):
 
     @property
     def held(self) -> Target | None:
-        """By what operators hold it, None if they let it run."""
+        """The request by which operators pause or stop the connector; None if they let it run."""
         ...
 
     @property
     def is_off(self) -> bool:
-        """Whether the flow is switched off by what is stored."""
+        """Whether the stored settings switch the flow off."""
         ...
 
     @property
@@ -30,15 +30,15 @@ class ConnectorSchedule(Protocol):
         ...
 
     async def until_asked(self) -> None:
-        """Wait until operators ask something else of it. Ends the pause after a failure."""
+        """Wait until operators ask something else of the connector. This ends the pause after a failure."""
         ...
 
     async def granted(self) -> None:
-        """Wait until it may. Raises: Mm2Error if it must not."""
+        """Wait until the connector may run. Raises: Mm2Error if it must not."""
         ...
 
     async def revoked(self) -> bool:
-        """Wait until it may not any more; returns whether there is time to drain it first."""
+        """Wait until the connector may not run any more; returns whether there is time to drain it first."""
         ...
 
     async def stopped(self, *, outcome_unknown: bool) -> None:
@@ -50,7 +50,7 @@ class ConnectorSchedule(Protocol):
         ...
 
     def failed(self, why: str) -> None:
-        """An attempt has failed, and another one follows: let the group know if this goes on."""
+        """An attempt has failed, and another one follows: let the group know if attempts keep failing."""
         ...
 
     def refuse(self, why: str) -> None:
@@ -58,7 +58,7 @@ class ConnectorSchedule(Protocol):
         ...
 
     def allow(self) -> None:
-        """What was refused is tried again."""
+        """The connector was refused, and is tried again."""
         ...
 
     def withdraw(self) -> None:
@@ -82,14 +82,14 @@ class Always:
     waits_for = ""
 
     async def until_asked(self) -> None:
-        """Never."""
+        """Wait for ever."""
         await asyncio.Event().wait()
 
     async def granted(self) -> None:
-        """At once."""
+        """Return at once."""
 
     async def revoked(self) -> bool:
-        """Never."""
+        """Wait for ever."""
         await asyncio.Event().wait()
         return False
 
@@ -97,16 +97,16 @@ class Always:
         """No worker waits for it."""
 
     def failed(self, why: str) -> None:
-        """Only the log tells it."""
+        """Only the log says so."""
 
     def refuse(self, why: str) -> None:
-        """The other workers run theirs all the same."""
+        """The connectors of other workers run in any case."""
 
     def allow(self) -> None:
         """No other worker has taken it over."""
 
     def withdraw(self) -> None:
-        """The other workers run theirs all the same."""
+        """The connectors of other workers run in any case."""
 
     async def release_refused(self, *, outcome_unknown: bool) -> None:
-        """The other workers run theirs all the same."""
+        """The connectors of other workers run in any case."""

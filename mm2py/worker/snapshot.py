@@ -1,7 +1,7 @@
-"""One look at a whole worker, for the process that serves ``/metrics``.
+"""A snapshot of a whole worker, for the process that serves ``/metrics``.
 
-MirrorMaker 2 answers a scrape inside the JVM that copies. Here the event loop gives away plain values, which another
-process turns into text. It does so in parts, each of about a millisecond, and copies on between them.
+MirrorMaker 2 answers a scrape inside the JVM that copies. Here the event loop hands out plain values, which another
+process turns into text. It does so in parts of about a millisecond each, and continues to copy between them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _CONNECTORS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 
 
 def snapshot_parts(herder: Herder, *, checkpoints_max: int) -> Iterator[SnapshotPart]:
-    """Yield what a worker counts now; ``assembled`` makes one snapshot of it. Call it in the worker's event loop.
+    """Yield what a worker counts now; ``assembled`` joins the parts. Call this in the worker's event loop.
 
     Args:
         checkpoints_max: how many groups in remote partitions are shown, of all flows together: those that had
-            checkpoints first. The others are counted.
+            checkpoints first. The others are only counted.
     """
     vitals = herder.vitals
     up = [running.connector for running in herder.connectors if running.is_up and running.connector is not None]
@@ -76,7 +76,7 @@ def _is_to_run(running: RunningConnector, herder: Herder) -> bool:
 
 
 def _start_problem(flow: Flow, herder: Herder) -> tuple[str, int, int] | None:
-    """Return why a flow does not get to run here, as ``FlowSnapshot.not_copied`` counts it: as one topic."""
+    """Return why a flow does not start here, as ``FlowSnapshot.not_copied`` counts that: as one topic."""
     group = herder.groups.get(flow.target)
     member = None if group is None else group.member
     why = None if member is None else member.not_started.get(flow)
@@ -84,7 +84,7 @@ def _start_problem(flow: Flow, herder: Herder) -> tuple[str, int, int] | None:
 
 
 def _with_start_problem(part: FlowSnapshot, herder: Herder) -> FlowSnapshot:
-    """Return it with what is not copied because the flow does not get to run here."""
+    """Return a part with what is not copied because its flow does not start here."""
     problem = _start_problem(Flow(ClusterAlias(part.source), ClusterAlias(part.target)), herder)
     return part if problem is None else replace(part, not_copied=(problem,))
 

@@ -1,9 +1,9 @@
 """What a worker measures of its own process: memory, CPU, and how late its event loop runs what is due.
 
-A loop that is late delays heartbeats and answers alike, and no other number shows it: all of them are taken in this
+A late loop delays both heartbeats and answers. No other number shows that, because all of them are measured in this
 loop.
 
-Counterpart: what a JVM tells of itself beside MirrorMaker 2's metrics.
+Counterpart: the JVM's own metrics, which MirrorMaker 2's processes have too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEMORY: Final = Path("/proc/self/statm")
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What a worker counts beside its connectors."""
+    """What a worker counts apart from its connectors."""
 
     name: str = ""
     """The worker's, for people."""
@@ -37,7 +37,7 @@ class Vitals:
     started_at_s: float = field(default_factory=time.time)
 
     def measure(self) -> ProcessSnapshot:
-        """Return how it stands now."""
+        """Return the present values."""
         return ProcessSnapshot(
             os.getpid(),
             self.started_at_s,
@@ -59,7 +59,7 @@ class Vitals:
 
 
 def _resident_bytes() -> int:
-    """Return the memory that the process has; 0 where the system does not tell."""
+    """Return the resident memory of the process; 0 if the system does not show it."""
     try:
         return int(_MEMORY.read_text("ascii").split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):

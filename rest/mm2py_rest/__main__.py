@@ -1,4 +1,4 @@
-"""``python -m mm2py_rest``: the REST process of a worker, which starts it."""
+"""``python -m mm2py_rest``: the REST process of a worker. The worker starts it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LOOK_EVERY_MS: Final = 100
 
 @contextlib.contextmanager
 def ending_with_worker(arguments: Sequence[str]) -> Iterator[None]:
-    """While this lasts, end the process at once when its worker has ended. Then ``server.py`` does.
+    """End the process at once if its worker ends while this context is open. After that, ``server.py`` does the same.
 
-    The story: a worker is killed two seconds after its start, and started again. Its REST process still imports what it
-    needs, and would keep the port meanwhile: the new worker could not listen there.
+    The story: a worker is killed two seconds after its start, and started again. Its REST process is still importing
+    modules and would keep the port: the new worker could not listen there.
 
     Args:
-        arguments: of the command line; ``--channel`` names the descriptor that leads to the worker.
+        arguments: of the command line; ``--channel`` names the descriptor of the channel to the worker.
     """
     channel = int(arguments[arguments.index("--channel") + 1])
     is_over = threading.Event()
@@ -47,5 +47,5 @@ if __name__ == "__main__":
         with ending_with_worker(sys.argv):
             from mm2py_rest.server import main
     else:
-        from mm2py_rest.server import main  # which tells how it is to be called
+        from mm2py_rest.server import main  # which prints its usage
     main()

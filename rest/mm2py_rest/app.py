@@ -1,4 +1,4 @@
-"""The REST application: its routes, and how it tells errors. Who may use which: ``mm2py_rest/access``."""
+"""The REST application: its routes and its error answers. ``mm2py_rest/access`` decides who may use which route."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mm2py_rest.routes import connectors, description, lifecycle, loggers, offse
 from mm2py_rest.services import Services
 
 RESOURCES: Final = (
-    *v1.RESOURCES,  # first: these are asked most, and a route is looked for in this order
+    *v1.RESOURCES,  # first: most requests are for these, and routes are searched in this order
     *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, description),
 )
 
 
 def make_app(services: Services) -> FastAPI:
-    """Return the application of one worker. It answers no request unless a ``RequestGate`` stands before it.
+    """Return the application of one worker. It answers only requests that a ``RequestGate`` has admitted.
 
     Raises:
         RuntimeError: a route states no role.

@@ -1,7 +1,7 @@
-"""The state of connectors and tasks in Connect's words, out of what both clusters say. Pure.
+"""The state of connectors and tasks in Connect's words, from what both clusters report. Pure.
 
 A task of a source connector is here what one worker copies of a flow. Checkpoints and heartbeats are one task each. A
-connector that is switched off does not exist for Connect's clients: DELETE switches it off, POST on again.
+connector that is switched off does not exist for Connect's clients: DELETE switches it off, POST switches it on again.
 Source: AbstractStatus.State, Apache Kafka, connect/runtime.
 """
 
@@ -29,7 +29,7 @@ LINES_MOST = 20
 
 
 def is_switched_off(kind: Kind, facts: FlowFacts) -> bool:
-    """Whether the workers of a flow are not to run one of its connectors, paused or not."""
+    """Whether one connector of a flow is switched off, so that no worker runs it, paused or not."""
     properties = facts.file if facts.stored is None else facts.stored.properties
     if kind is not Kind.HEARTBEAT and not is_enabled(properties):
         return True
@@ -100,7 +100,7 @@ def status_of(name: ConnectorName, view: View) -> ConnectorStatus:
 
 @dataclass(slots=True)
 class _Told:
-    """What is told of a task, or of the connector, in the place of a stack trace."""
+    """What the status of a task, or of the connector, shows in place of a stack trace."""
 
     lines: list[str] = field(default_factory=list)
     has_failed: bool = False
@@ -114,11 +114,12 @@ class _Told:
 
 
 def _not_copied(flow: FlowReport | None, unstarted: Unstarted) -> dict[MemberId | None, _Told]:
-    """Return what is not copied, by the worker whose task it is. None: no task has it.
+    """Return what is not copied, by the worker whose task it is. Key None: it belongs to no task.
 
-    A task is FAILED where a partition of it waits for an operator and a task of Connect would have failed as well: a
-    right is missing, a record is refused, a gap has stopped it. Connect has no word for the rest: RUNNING, with the
-    reason. Where workers cannot start the flow, their tasks are FAILED, and the connector if that is so on all.
+    A task is FAILED where one of its partitions waits for an operator and a task of Connect would have failed as well:
+    a right is missing, a record is refused, a gap has stopped it. Connect has no word for other problems: the task is
+    RUNNING, with the reason. Where workers cannot start the flow, their tasks are FAILED; if none can, so is the
+    connector.
     """
     found: dict[MemberId | None, _Told] = {}
     if flow is None:
@@ -137,7 +138,7 @@ def _not_copied(flow: FlowReport | None, unstarted: Unstarted) -> dict[MemberId 
             told.lines.append(_gap_told(gap))
         for one in flow.problems_of(topic):
             if topic.is_named_otherwise(one) and one.reason is not Reason.UNOWNED:
-                continue  # of tasks without a worker Connect has no other place to tell
+                continue  # Connect shows tasks without a worker nowhere else
             about = set(owners) if not one.partitions else set(numbers(one.partitions))
             for member in sorted({owners.get(number) for number in about} or {None}, key=str):
                 told = found.setdefault(member, _Told())
@@ -173,7 +174,7 @@ def _status(
 
 
 def restarting(found: ConnectorStatus, *, include_tasks: bool, only_failed: bool) -> ConnectorStatus:
-    """Return a status in which that is RESTARTING which was chosen to, as Connect answers."""
+    """Return a status in which the chosen connector and tasks are RESTARTING, as Connect answers."""
 
     def state_of(state: str) -> str:
         return RESTARTING if state == FAILED or not only_failed else state

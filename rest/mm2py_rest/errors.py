@@ -1,4 +1,4 @@
-"""Errors as Kafka Connect's REST API tells them: ``{"error_code": 404, "message": "..."}``."""
+"""Errors in the shape of Kafka Connect's REST API: ``{"error_code": 404, "message": "..."}``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mm2py_rest.settings.changes import Conflict, Invalid
 from mm2py_rest.worker_link import WorkerSilent
 
 ERROR_MARK_KEY: Final = "error_mark"
-"""In the state of a request: by what its error is found in the log."""
+"""Key in the state of a request: the mark by which its error is found in the log."""
 
 
 class RestError(Exception):
-    """A request that cannot be done, with the status code that says why."""
+    """A request is refused, with a status code that says why."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class RestError(Exception):
 
 
 def error_body(status: int, message: str) -> dict[str, object]:
-    """Return what the body of an error holds."""
+    """Return the body of an error."""
     return {"error_code": status, "message": message}
 
 
@@ -43,7 +43,7 @@ def _answer(status: int, message: str, headers: dict[str, str] | None = None) ->
 
 
 def tell_errors(app: FastAPI) -> None:
-    """Let an application tell all its errors in this shape. What was sent is never repeated in them."""
+    """Make an application answer all errors in this shape. They never repeat what the client sent."""
 
     @app.exception_handler(RestError)
     async def refused(_: Request, error: RestError) -> JSONResponse:

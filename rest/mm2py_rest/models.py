@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _texts(value: object) -> object:
-    """Connect takes numbers and booleans for texts, and many clients send them."""
+    """Convert numbers and booleans to texts, as Connect does: many clients send them."""
     if not isinstance(value, dict):
         return value
     return {key: json.dumps(one) if isinstance(one, bool | int | float) else one for key, one in value.items()}

@@ -1,6 +1,6 @@
-"""OPTIONS of each path: which methods it has, as Kafka Connect (Jersey) tells.
+"""OPTIONS of each path: returns the methods of the path, as Kafka Connect (Jersey) does.
 
-It reads nothing and changes nothing, and needs the rights of a reader. Pages of other sites get no permission by it.
+It reads nothing and changes nothing, and needs the rights of a reader. It gives pages of other sites no permission.
 """
 
 from __future__ import annotations

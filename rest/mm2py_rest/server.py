@@ -1,4 +1,4 @@
-"""The REST process of one worker, which starts it with sockets that listen already: ``python -m mm2py_rest``.
+"""The REST process of one worker, ``python -m mm2py_rest``. The worker starts it and passes it listening sockets.
 
 It reads the same file as its worker, and ends when the channel to the worker closes.
 """
@@ -67,15 +67,15 @@ CONNECTIONS_CLOSING_MOST_S: Final = 0.5
 
 
 class ServerArguments(argparse.Namespace):
-    """What the worker tells this process."""
+    """The arguments that the worker passes to this process."""
 
     file: Path
     clusters: list[str]
     channel: int
     sockets: list[tuple[int, int]]
-    """Of each the number of its listener among those of the file, and its descriptor."""
+    """For each socket: the number of its listener in the file, and its descriptor."""
     listeners: list[str]
-    """What each was opened for, as ``Listener.without_port``."""
+    """For each socket: the listener it was opened for, as ``Listener.without_port``."""
     worker: str
     log_level: str
     log_format: LogFormat
@@ -113,10 +113,10 @@ def _event_sources(
 
 
 async def serve(options: ServerArguments, file: SettingsFile, log: FilteringBoundLogger) -> None:
-    """Serve until the worker is gone."""
+    """Serve until the worker has ended."""
     rng, clock = random.Random(), SystemClock()  # noqa: S311  (spreads retries; nothing secret)
     configuration = file.configuration()
-    # What looks at the clusters all the time waits for nothing else: a ledger may take long to read.
+    # The regular looks have their own connections, so that they wait for no other request: a ledger takes long to read.
     looking, asking = Connections(rng), Connections(rng)
     changes = {
         settings.flow: FlowChanges(
@@ -207,7 +207,7 @@ def _servers(
     clock: Clock,
     log: FilteringBoundLogger,
 ) -> list[tuple[Server, socket.socket, ServerTls | None]]:
-    """Return a server for each listener, with what stands before the routes there."""
+    """Return a server with a ``RequestGate`` for each listener. Raises: ConfigError, the file has other listeners."""
 
     users = None if settings.users_file is None else users_of(settings.users_file, log)
     authentication = None if users is None else Authentication(users, clock, log)
@@ -238,7 +238,7 @@ def _servers(
 
 
 def users_of(path: Path, log: FilteringBoundLogger) -> UsersFile:
-    """Return the users of a file. A file that cannot be used yet is logged, and is read again with each request."""
+    """Return the users of a file. If the file cannot be used yet, this is logged, and each request reads it again."""
     users = UsersFile(path, lambda why: log.warning("security.stale", why=why))
     try:
         users.current()
@@ -248,7 +248,7 @@ def users_of(path: Path, log: FilteringBoundLogger) -> UsersFile:
 
 
 def most_descriptors() -> int:
-    """Let this process open as many files as it may, and return how many that are."""
+    """Raise this process's limit of open files as far as allowed, and return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MOST if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MOST)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -257,21 +257,21 @@ def most_descriptors() -> int:
 
 
 async def _store_audit(stores: Mapping[Flow, Callable[[AuditRecord], Awaitable[None]]], record: AuditRecord) -> None:
-    """Keep a record with its flow; one that names none, with the first."""
+    """Store a record with its flow, or with the first flow if it names none."""
     named = [store for flow, store in stores.items() if str(flow) == record.flow]
     await (named or list(stores.values()))[0](record)
 
 
 def main() -> None:
-    """Run until the worker has ended. Its signals are the worker's matter."""
+    """Run until the worker has ended. It ignores signals: the worker handles them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    logging.disable(logging.CRITICAL)  # uvicorn's own lines; what matters is logged here
+    logging.disable(logging.CRITICAL)  # uvicorn's own lines; mm2py logs what matters
     options = parse_arguments(sys.argv[1:])
     log = make_logger(options.log_level, options.log_format, cast("TextIO", LineFile(STDERR))).bind(process="rest")
     try:
         configuration = read_settings_file(options.file, options.clusters)
-        gc.freeze()  # what was imported stays: looking through all of it would hold up answers
+        gc.freeze()  # imported objects stay: searching all of them for garbage would delay answers
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serve(options, configuration, log))
     except Mm2Error as error:

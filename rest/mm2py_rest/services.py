@@ -30,10 +30,10 @@ KINDS = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 
 @dataclass(slots=True)
 class Services:
-    """Passed to each route as ``Shared``."""
+    """What the routes share. Each route gets it as ``Shared``."""
 
     configuration: Configuration
-    """By the worker's file; what is stored may differ."""
+    """The worker's file; the stored settings may differ."""
     link: WorkerLink
     live: LiveReport
     changes: Mapping[Flow, FlowChanges]
@@ -41,10 +41,10 @@ class Services:
     cluster_id: Callable[[], Awaitable[str | None]]
     """Returns the id of the first target cluster; None: it does not answer."""
     v1: V1 = field(default_factory=V1)
-    """What the routes under /v1 need besides."""
+    """What only the routes under /v1 need."""
     offset_changes: Mapping[Flow, OffsetChanges] = field(default_factory=dict)
     metrics: SharedAnswer[bytes] = field(init=False)
-    """The page of ``/metrics``: for many partitions it is large, and takes the worker's event loop some time."""
+    """The page of ``/metrics``. It is shared, because its snapshot takes time of the worker's event loop."""
 
     def __post_init__(self) -> None:
         self.metrics = SharedAnswer(self._metrics, self.clock, least_s=METRICS_KEPT_S)
@@ -70,7 +70,7 @@ class Services:
         return found
 
     def connector_to_create(self, name: str) -> ConnectorName:
-        """Return the connector of this name. Raises: RestError with the way out, it cannot be one of this worker."""
+        """Return the connector of this name. Raises: RestError with a remedy, this worker cannot have it."""
         found = _parsed(name)
         if found is None or found.kind not in KINDS:
             kinds = ", ".join(KINDS)
@@ -81,14 +81,14 @@ class Services:
         return found
 
     def changes_of(self, name: ConnectorName) -> FlowChanges:
-        """Return what stores settings of a connector's flow. Raises: RestError, this worker cannot change it."""
+        """Return the ``FlowChanges`` of a connector's flow. Raises: RestError, this worker cannot change the flow."""
         changes = self.changes.get(name.flow)
         if changes is None:
             raise RestError(409, f"{name.flow} cannot be changed: the file of this worker refuses or lacks it.")
         return changes
 
     async def offsets_of(self, name: str) -> tuple[OffsetChanges, Kind, FlowSettings]:
-        """Return what alters offsets of a connector, its kind, and the settings by which the workers run its flow.
+        """Return the ``OffsetChanges`` of a connector, its kind, and the settings with which the workers run its flow.
 
         Raises: as ``existing_connector``, ``changes_of``.
         """
@@ -125,7 +125,7 @@ def _parsed(name: str) -> ConnectorName | None:
 
 
 def is_off(name: ConnectorName, view: View) -> bool:
-    """Whether the workers are not to run a connector, by what is stored, else by the file."""
+    """Whether a connector is switched off by the stored settings, or by the file if none are stored."""
     facts = view.flow(name.flow)
     return facts is not None and is_switched_off(name.kind, facts)
 

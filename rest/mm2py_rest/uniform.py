@@ -1,6 +1,6 @@
-"""Requests that mean the same as another one: a path with a slash at its end, and HEAD, which is GET without a body.
+"""Rewrites requests to one form: no slash at the end of the path, and GET without a body in place of HEAD.
 
-So it is with Kafka Connect (Jersey). All that stands behind this, the gate included, knows one path and no HEAD.
+Kafka Connect (Jersey) does the same. All later code, the gate included, sees one path and no HEAD.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def uniform(scope: Scope, send: Send) -> tuple[Scope, Send]:
-    """Return the request that a request means, and where its answer goes.
+    """Return the rewritten request, and the function that sends its answer.
 
-    A redirect would lose the body, or the credentials. Only the slash of the address counts, not ``%2F`` within a name,
+    A redirect would lose the body, or the credentials. Only a literal slash is removed, not ``%2F`` within a name,
     and only one: Connect refuses an empty part of a path as well.
     """
     path, raw = scope["path"], scope.get("raw_path") or scope["path"].encode()
@@ -28,6 +28,6 @@ def uniform(scope: Scope, send: Send) -> tuple[Scope, Send]:
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":
             await send(message)
-            await send({"type": "http.response.body", "body": b""})  # it is whole: a stream of events ends at this
+            await send({"type": "http.response.body", "body": b""})  # ends the answer, also of a stream of events
 
     return {**scope, "method": "GET"}, send_head

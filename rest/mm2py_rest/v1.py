@@ -1,4 +1,4 @@
-"""What the routes under ``/v1`` share besides what all routes do."""
+"""What only the routes under ``/v1`` share."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ class V1:
     events: EventFeed = field(default_factory=EventFeed)
     answers: Answers = field(default_factory=Answers)
     worker: str = ""
-    """The name of the worker beside this process, as members of its groups see it."""
+    """The name of this process's worker, as the members of its groups see it."""

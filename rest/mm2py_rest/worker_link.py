@@ -1,4 +1,4 @@
-"""The REST process asks its worker, over the channel that ``mm2py/cli/rest_process.py`` opens."""
+"""Questions of the REST process to its worker, over the channel that ``mm2py/cli/rest_process.py`` opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mm2py.metrics.worker_numbers import WorkerSnapshot, assembled
 from mm2py.worker.facts import FACTS, HEAD, LOG_LEVEL, SNAPSHOT, Frame, WorkerFacts
 
 ANSWER_MOST_S: Final = 5.0
-"""A worker that takes longer is busy with something that it should not be."""
+"""A worker that takes longer has something that blocks its event loop."""
 
 
 class WorkerSilent(Exception):
@@ -28,11 +28,11 @@ class WorkerLink:
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: dict[int, asyncio.Future[list[Any]]] = {}
         self._parts: dict[int, list[Any]] = {}
-        """Of each question that waits, what has come of the answer."""
+        """The parts of the answer that have come, by question."""
         self._ids = itertools.count()
 
     async def run(self) -> None:
-        """Take answers until the worker is gone."""
+        """Receive answers until the worker has ended."""
         reader, self._writer = await asyncio.open_connection(sock=self._channel)
         try:
             while True:
@@ -50,27 +50,27 @@ class WorkerLink:
             self._writer.close()
 
     async def facts(self) -> WorkerFacts:
-        """Return how the worker is now. Raises: WorkerSilent."""
+        """Return the worker's health. Raises: WorkerSilent."""
         (found,) = await self.ask(FACTS)
         assert isinstance(found, WorkerFacts)  # noqa: S101
         return found
 
     async def snapshot(self) -> WorkerSnapshot:
-        """Return what the worker counts, for its metrics. Raises: WorkerSilent."""
+        """Return the worker's counters, for its metrics. Raises: WorkerSilent."""
         return assembled(await self.ask(SNAPSHOT))
 
     async def log_level(self) -> str:
-        """Return how much the worker logs, one of ``mm2py.logs.LEVELS``. Raises: WorkerSilent."""
+        """Return the worker's log level, one of ``mm2py.logs.LEVELS``. Raises: WorkerSilent."""
         (found,) = await self.ask(LOG_LEVEL)
         assert isinstance(found, str)  # noqa: S101
         return found
 
     async def set_log_level(self, level: str) -> None:
-        """Let the worker log at this level, one of ``mm2py.logs.LEVELS``. Raises: WorkerSilent."""
+        """Make the worker log at this level, one of ``mm2py.logs.LEVELS``. Raises: WorkerSilent."""
         await self.ask(f"{LOG_LEVEL} {level}")
 
     async def ask(self, what: str) -> list[Any]:
-        """Return what the worker says, in parts, one at least. Raises: WorkerSilent."""
+        """Return the worker's answer, in one part or more. Raises: WorkerSilent."""
         if self._writer is None or self._writer.is_closing():
             raise WorkerSilent("The worker is gone.")
         number = next(self._ids)

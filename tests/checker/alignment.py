@@ -1,14 +1,14 @@
-"""The alignment: which source record each target record is, when content alone tells.
+"""The alignment: which source record each target record is a copy of, by content alone.
 
 A legal copy C of B splits into runs. A run is a contiguous stretch of B; it starts at or before the *frontier*, the
-first record of B that C has not shown yet. Content need not be unique: a topic may hold a million equal records. So the
-alignment follows every explanation that may still turn out to be the one with the fewest runs, as a small set of states
-(runs begun, frontier, places). Each place is an index in B that the last target record may stand for. What is dropped
-can never win:
+first record of B that C has not shown yet. Content need not be unique: a topic may have a million equal records. So the
+alignment follows every explanation that may still be the one with the fewest runs, as a small set of states (runs
+begun, frontier, places). Each place is an index in B: the last target record may be the copy of the record there.
+A dropped state can never win:
 
-* A state with more runs needs a greater frontier than every state with fewer. Otherwise the better one may at any
-  moment start a run wherever the worse one continues, and is then equal in runs and not behind in frontier.
-* At the frontier, going on there beats everything with as many runs or more, for the same reason.
+* A state with more runs needs a greater frontier than every state with fewer. Otherwise the better state may at any
+  moment start a run where the worse one continues. It then has as many runs, and its frontier is not behind.
+* At the frontier, a state that continues there beats all states with as many runs or more, for the same reason.
 
 Hence the greatest frontier is always kept, and a record is unexplained only if no split into runs explains it. With
 unique content there is one state with one place, and a step costs one comparison and one digest.
@@ -26,14 +26,15 @@ from tests.checker.dumped import Dumped, digest
 from tests.checker.verdict import Rewind
 
 LOOKAHEAD = 100_000
-"""The number of source records searched for one that came early; they are held in memory, but only after a breach."""
+"""The number of source records searched for a record that came early. They are in memory, but only after a breach."""
 MAX_PLACES = 1_024
 MAX_STATES = 64
-"""Beyond these, explanations are dropped: more rewinds may then be counted than the fewest possible, never fewer."""
+"""If there are more, explanations are dropped: then more rewinds may be counted than the fewest possible, never fewer.
+"""
 
 
 class _Pending:
-    """The source records that the target has not reached. The first is held; more only after a lookahead."""
+    """The source records that the target has not reached. Only the first is in memory; more after a lookahead."""
 
     def __init__(self, source: Iterable[Dumped]) -> None:
         self._source = iter(source)
@@ -51,7 +52,7 @@ class _Pending:
         return record
 
     def pop(self) -> None:
-        """Skip the first one."""
+        """Skip the first record."""
         self._popped += 1
         self._head_digest = None
         self.head = self._records.popleft() if self._records else self._pull()
@@ -62,7 +63,7 @@ class _Pending:
         return self._head_digest
 
     def distance(self, wanted: bytes) -> int | None:
-        """Return how many records stand before the next one of this digest, 0 for the first; None if out of sight."""
+        """Return how many records are before the next one of this digest; None: there is none in the lookahead."""
         if self.head is None:
             return None
         while len(self._records) < LOOKAHEAD and (record := self._pull()) is not None:
@@ -95,7 +96,7 @@ class _State(NamedTuple):
 
 
 class Alignment:
-    """Takes the target records one by one; explains each as the next of a run, or reports that it cannot."""
+    """Takes the target records one by one. Explains each as the next of a run, or reports that this is impossible."""
 
     def __init__(self, source: Iterable[Dumped]) -> None:
         self.pending = _Pending(source)
@@ -108,7 +109,7 @@ class Alignment:
 
     @property
     def repeated(self) -> int:
-        """The number of target records that showed nothing new: the same in every explanation."""
+        """The number of target records that repeat earlier ones: the same in every explanation."""
         return len(self._target_offsets) - self._shown
 
     @property
@@ -117,7 +118,7 @@ class Alignment:
         return len(self._history)
 
     def accepts(self, record: Dumped) -> bool:
-        """Take the next target record; False, with nothing changed, if no split into runs explains it."""
+        """Take the next target record. Returns False, with nothing changed, if no split into runs explains it."""
         state, head = self._states[0], self.pending.head
         at_frontier = len(self._states) == 1 and len(state.places) == 1 and state.places[0] == self.frontier - 1
         if at_frontier and head is not None and head.content == record.content:
@@ -135,7 +136,7 @@ class Alignment:
         return True
 
     def go_past_head(self, *, target_offset: int | None) -> None:
-        """Skip the source's next record; ``target_offset`` is where a changed one stands in its place, if any."""
+        """Skip the source's next record; ``target_offset``: of a changed record in its place, if there is one."""
         assert self.pending.head is not None
         best = self._best()
         if self.frontier - 1 not in best.places:
@@ -203,18 +204,18 @@ class Alignment:
         )
 
     def _closed(self, state: _State) -> _Trail | None:
-        """Return the trail with the present run: of its possible start places, the latest."""
+        """Return the trail with the present run, which starts at the latest of its possible places."""
         if state.runs == 0:
             return None
         length = len(self._target_offsets) - state.begun
         start = max(state.places) - length + 1
-        # A run in which another record was counted has no place for it; then its start is only approximate.
+        # A run with a changed record in it has no place for that record; then its start is only approximate.
         start = min(max(start, 0), state.frontier_then)
         rewind = Rewind(self._source_offsets[start], self._target_offsets[state.begun], state.frontier_then - start)
         return _Trail(rewind, state.trail)
 
     def _seen_at(self, wanted: bytes, *, before: int) -> list[int]:
-        """Return where the source has a digest before an index, ascending; of very many a sample and the latest."""
+        """Return the places of a digest before an index, ascending. If there are too many: a sample, and the latest."""
         if self._places_of is None:
             self._places_of = {}
             for index, seen in enumerate(self._history):

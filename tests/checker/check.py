@@ -2,9 +2,9 @@
 
     python -m tests.checker.check --source HOST:PORT --target HOST:PORT --topics orders=A.orders,users=A.users
 
-The exit code is 0 if every copy is legal, 1 if one is not, 2 if that cannot be judged. By default no duplicate is
-allowed. Records that are written while the check runs show as a loss: stop the writers first, and give the mirror time
-with ``--wait``, which checks partitions again that are only behind.
+The exit code is 0 if every copy is legal, 1 if one is not, 2 if the copy cannot be judged. By default no duplicate is
+allowed. Records that are written while the check runs are reported as lost: stop the writers first, and give the mirror
+time with ``--wait``, which checks lagging partitions again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_AGAIN_S = 0.5
 
 @dataclass(slots=True)
 class TopicReport:
-    """The verdicts of one topic. A partition count that differs is a verdict of partition -1."""
+    """The verdicts of one topic. If the partition counts differ, there is a verdict of partition -1."""
 
     topic: str
     remote: str
@@ -97,12 +97,12 @@ def check_copy(
     Args:
         topics: source topic to remote topic.
         read_committed: the flow's isolation level, at which the source is dumped. The target is always read committed:
-            what its consumers do not see does not count as copied.
+            a record that its consumers do not see does not count as copied.
         ledger: acknowledged sends; topics that either side compacts need it.
         max_rewinds, max_rewound_records: for each partition, as ``judge_partition``; 0 rewinds is exact.
         starts: the source offset at which the copy of a (topic, partition) begins, where it is not the log's start.
-        target_starts: the target offset at which that copy begins, by the same key; what is below is another's.
-        wait_s: for how long partitions are judged again that are only behind.
+        target_starts: the target offset at which that copy begins, by the same key. Earlier records are not judged.
+        wait_s: for how long lagging partitions are judged again.
         source_settings, target_settings: further librdkafka properties, such as credentials.
     Raises:
         ValueError: a topic is compacted and there is no ledger.
@@ -155,7 +155,7 @@ class _TopicCheck:
         verdicts: dict[int, Verdict] = {}
         waiting = list(range(max(counts)))
         while waiting:
-            # The target's ends first: records copied meanwhile must not stand there without their source records.
+            # The target's ends first: else records copied meanwhile would have no source records.
             target_bounds = self.target.bounds(self.remote, [n for n in waiting if n < counts[1]])
             source_bounds = self.source.bounds(self.topic, [n for n in waiting if n < counts[0]])
             for number in waiting:

@@ -1,4 +1,4 @@
-"""What transactions leave behind: whether readers of committed records see all records.
+"""Checks the effects of transactions: whether readers of committed records see all records.
 
 I4: a record that only readers of uncommitted records see is part of an aborted transaction. mm2py writes data without
 transactions, so there must be no such record. I13: no transaction is left open, which would hide all records after it:
@@ -19,10 +19,10 @@ from tests.checker.verdict import Finding
 def judge_transactions(
     bootstrap: str, topics: Collection[str], *, wait_s: float = 0.0, settings: Mapping[str, Any] | None = None
 ) -> list[Finding]:
-    """Return what breaks I4 or I13 in any partition of some topics.
+    """Return the breaches of I4 and I13 in the partitions of some topics.
 
     Args:
-        wait_s: for how long an open transaction may still end.
+        wait_s: how long to wait for the end of an open transaction.
     Raises:
         DumpFailed, KafkaException: the cluster cannot be read.
     """
@@ -34,7 +34,7 @@ def judge_transactions(
     ):
         for topic in topics:
             for number in range(uncommitted.partitions(topic)):
-                while True:  # the end of all records first: new ones move both ends
+                while True:  # first the end of all records: new records move both ends
                     end = uncommitted.bounds(topic, [number])[number].end
                     stable = committed.bounds(topic, [number])[number]
                     if stable.end >= end or time.monotonic() >= deadline_s:

@@ -2,18 +2,18 @@
 
 The history is the ledger of acknowledged sends together with the source dump, by source offset. A legal target is then:
 
-* made of records of the history (I5), in its order (I2), but for allowed rewinds (I3);
-* complete where it counts: for each key the last record the target shows is the last one that was sent. If it is
-  a tombstone, the key may be absent altogether, but an older value must not have survived its delete (I1);
+* made of records of the history (I5), in its order (I2), except for allowed rewinds (I3);
+* complete for each key: the last record of the key on the target is the last one that was sent. If it is a tombstone,
+  the key may be absent, but an older value must not have survived its delete (I1);
 * complete where nothing was cleaned: a record that the source still has may be missing only at a hole of the target's
   offsets that is wide enough for it. A cleaner leaves holes; a copier that skipped a record leaves none (I1).
 
-What no dump can tell: a record that was superseded, was never copied, and lies where the target's cleaner has worked.
-Where rewinds are allowed as well, a target that was cleaned may also hide that superseded records changed places; the
-last record of each key is held in any case.
+No dump can show a record that was superseded, was never copied, and is where the target's cleaner has worked. If
+rewinds are allowed, a cleaned target may also hide that superseded records changed places. The last record of each key
+is judged in any case.
 
-Equal records of one key are told apart from the end: each target record stands for the latest record of the history
-before the next one's.
+Equal records of one key are assigned from the end: each target record is the copy of the latest equal record of the
+history before the record of the next one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.checker.dumped import Dumped, Sent, digest, sent
 from tests.checker.verdict import Rewind, Verdict
 
 LOOKBACK = 1_000
-"""The number of equal records in a row that are searched for one of their own."""
+"""How many target records are searched backwards for a unique one."""
 
 
 def judge_compacted(
@@ -38,7 +38,7 @@ def judge_compacted(
     target_end: int | None,
     exact: bool,
 ) -> None:
-    """Judge a compacted partition into ``verdict``; the caller judges the number of rewinds.
+    """Judge a compacted partition and add the findings to ``verdict``; the caller judges the number of rewinds.
 
     Args:
         exact: no rewind is allowed, so compaction cannot excuse a record that comes after its successor.
@@ -95,9 +95,9 @@ def assign(target: Sequence[Dumped], history: Sequence[Sent]) -> list[int | None
 
 
 def _end_of_run(candidates: Sequence[list[int] | None], index: int) -> int:
-    """Return the place of the record after which the target goes back: the nearest to the record before it.
+    """Return the place of the record after which the target goes back: the nearest after the record before it.
 
-    A run may have ended anywhere, so the latest of equal records is no better guess here; it may lie beyond the copied
+    A run may have ended anywhere, so the latest of equal records is no better guess here; it may be beyond the copied
     part.
     """
     here = candidates[index]
@@ -118,7 +118,7 @@ def _end_of_run(candidates: Sequence[list[int] | None], index: int) -> int:
 def _judge_order(
     copies: Sequence[tuple[Dumped, int]], history: Sequence[Sent], verdict: Verdict, *, exact: bool
 ) -> None:
-    """Collect the rewinds; in exact mode, what goes back without being a repeat is out of order."""
+    """Collect the rewinds. In exact mode, a record that goes back and is no repeat is out of order."""
     seen: set[int] = set()
     highest = previous = -1
     for record, place in copies:
@@ -149,9 +149,9 @@ def _judge_holes(
     """Compare the records that the target skips with the room that its cleaner left.
 
     Args:
-        known: the places of the records that could be copied: the source still has them, or the target does.
-        exact: then the room for a record is right where it is skipped. With rewinds a run may start after records
-            whose first copies stood, and were compacted, further up: all room so far counts, but only once.
+        known: the places of the records that the source or the target still has.
+        exact: the room for a record must be right where it is skipped. Else a run may start after records whose first
+            copies were earlier in the target and were compacted: all room so far counts, but only once.
     """
     copied = {place for _, place in copies}
     seen: set[int] = set()
@@ -162,7 +162,7 @@ def _judge_holes(
         seen.add(place)
         passed = known[bisect_left(known, place + 1) : bisect_left(known, next_place)]
         missing = [place for place in passed if place not in seen]
-        if not exact:  # then the first of equal records cannot be told
+        if not exact:  # then it is not known which of equal records came first
             shown.update(history[here].digest for here in (place, next_place) if 0 <= here < len(history))
             equals = {history[place].digest: place for place in missing if place in copied}
             missing = [place for place in missing if place not in copied]
@@ -194,7 +194,7 @@ def _judge_holes(
 def _neighbours(
     copies: Sequence[tuple[Dumped, int]], history_end: int, target_end: int | None
 ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield (target offset, place) of each copy and of the next, the two ends of the log included."""
+    """Yield (target offset, place) of each copy and of the next one, including both ends of the log."""
     before = (-1, -1)
     for record, place in copies:
         yield before, (record.offset, place)

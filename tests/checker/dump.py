@@ -2,8 +2,8 @@
 
 librdkafka reads and verifies every batch's CRC; no code of mm2py takes part. The end is the high watermark, or for
 committed reads the last stable offset. The last offsets below it may belong to no record (markers, aborted or compacted
-records), so a dump ends at the first of: the last offset before the end, a record after it, the client's report that it
-has read that far.
+records). So a dump ends at the first of these: the last offset before the end, a record after it, the client's report
+that it has read to the end.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from tests.cluster.patience import now_s
 
 AT_ONCE = 10_000
 AT_ONCE_S = 0.02
-"""A read waits that long for so many records, or for as many as there can be, also at the end of a log."""
+"""A read waits this long for ``AT_ONCE`` records, or for all records before the end, also at the end of a log."""
 ANSWER_S = 30.0
-"""Without PATIENCE: librdkafka may lose a first question, and then its caller asks again (``copies.answered``)."""
+"""Not multiplied by PATIENCE: librdkafka may lose a first request, and then its caller repeats it
+(``copies.answered``)."""
 MOVING = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
@@ -37,7 +38,7 @@ MOVING = frozenset(
 
 
 class Bounds(NamedTuple):
-    """The start of a log, and its end for readers of this isolation level at that moment."""
+    """The start of a log, and its present end for readers of an isolation level."""
 
     start: int
     end: int
@@ -134,7 +135,7 @@ class Reader:
         """Yield the records of ``[start, end)``. The next read may begin when this one is exhausted or closed.
 
         Raises:
-            DumpFailed: nothing came for ``stall_s``, or the log no longer holds ``start``.
+            DumpFailed: nothing came for ``stall_s``, or the log no longer has ``start``.
         """
         if start >= end:
             return

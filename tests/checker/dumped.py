@@ -1,8 +1,8 @@
-"""A record as a consumer sees it: all that the checker knows of a topic.
+"""A record as a consumer sees it. The checker knows nothing else of a topic.
 
 Two records are equal if a consumer cannot tell them apart: timestamp, key, value and the header list (order, repeated
-keys, null values) are compared; null differs from empty. The offset is not part of that. Neither is the timestamp type:
-it belongs to the topic, so MirrorMaker 2 does not copy it.
+keys, null values) are compared; null differs from empty. The offset is not compared. Neither is the timestamp type: it
+belongs to the topic, so MirrorMaker 2 does not copy it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Dumped(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """One acknowledged send, as the ledger of the load generator keeps it."""
+    """One acknowledged send in the ledger of the load generator."""
 
     offset: int
     digest: bytes
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
 
 def digest(record: Dumped) -> bytes:
-    """Return 16 bytes that two records share only if they are equal: all lengths come first, then all the bytes."""
+    """Return 16 bytes that two records share only if they are equal: a hash of all lengths, then of all bytes."""
     return _digest(*record[2:])
 
 
@@ -61,7 +61,7 @@ def sent(record: Dumped, *, is_aborted: bool = False) -> Sent:
 
 
 def is_like(one: Dumped, other: Dumped) -> bool:
-    """Return whether one may be a changed version of the other: half of it is equal, and not just empty."""
+    """Return whether one may be a changed version of the other: half of the content is equal, and not just empty."""
     same = [a for a, b in zip(one.content, other.content, strict=True) if a == b]
     return len(same) >= 2 and any(same)
 

@@ -1,14 +1,14 @@
 """The judge: whether a target partition is a legal copy of its source partition.
 
-``judge_partition`` streams both dumps side by side and answers with a ``Verdict``. It has no I/O and knows nothing of
-how the copy was made. Of a topic without compaction it asks:
+``judge_partition`` reads both dumps in parallel and returns a ``Verdict``. It has no I/O and does not know how the copy
+was made. For a topic without compaction it checks:
 
 * I1: every source record from ``start`` on is in the target.
-* I2: the first occurrences of the source's records stand in the source's order, none skipped.
-* I3: whatever stands there twice belongs to a rewind, and rewinds are within what is allowed; a clean stop allows none.
+* I2: the first occurrences of the source's records are in the source's order, and none is skipped.
+* I3: each repeated record belongs to a rewind, and rewinds are within the allowed number; a clean stop allows none.
 * I5: every target record is equal to a source record, by content.
 
-A breach never hides the next one: the judge resynchronises after each.
+A breach never hides the next one: the judge resynchronises after each breach.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def judge_partition(
     Args:
         source: the dump at the flow's isolation level, ascending by offset. Read once, as far as needed.
         target: the dump of the remote partition, ascending by offset.
-        topic: named in findings, as is the partition.
-        start: the source offset, in records, at which the copy's scope begins (what had expired before is below it).
-        source_start: where the source log begins; what stood below has expired since and may be missing.
-        source_end, target_end: where the dumps were cut, exclusive; None if that is unknown.
+        topic: its name for the findings, as ``partition``.
+        start: the source offset, in records, at which the copy's scope begins (records below it had expired before).
+        source_start: where the source log begins; earlier records have expired since and may be missing.
+        source_end, target_end: where the dumps end, exclusive; None if that is unknown.
         max_rewinds: how often the copy may go back. 0 is exact: nothing twice, as after a clean stop. None: any number.
         max_rewound_records: how many records all rewinds together may go back over; None: any number.
-        compacted: a cleaner may have removed records on either side since; judged against the ledger.
+        compacted: a cleaner may have removed records on either side since; then the ledger is the reference.
         ledger: the acknowledged sends of this partition, ascending by offset. Needed if compacted; else it proves the
             source cluster, whose own losses are findings of ``A``.
         timestamps: False if the target stamps records itself (``message.timestamp.type=LogAppendTime``).
@@ -130,11 +130,11 @@ class _Skipped(NamedTuple):
     place: int
     offset: int
     instead_at: int
-    """The offset of the target record that came instead."""
+    """The offset of the target record in its place."""
 
 
 def _judge_unknown(record: Dumped, following: Dumped | None, alignment: Alignment, verdict: Verdict) -> None:
-    """Record a finding for a record that the source does not have: a changed one, or a foreign one."""
+    """Record a finding for a target record that the source does not have: a changed or a foreign one."""
     head = alignment.pending.head
     head_follows = head is not None and following is not None and following.content == head.content
     if head is not None and not head_follows and is_like(head, record):
@@ -145,7 +145,7 @@ def _judge_unknown(record: Dumped, following: Dumped | None, alignment: Alignmen
 
 
 def _judge_missing(skipped: list[_Skipped], verdict: Verdict) -> None:
-    """Record the skipped records that never came, one finding for each unbroken range."""
+    """Record the skipped records that never came, with one finding for each unbroken range."""
     skipped.sort()
     for _, group in groupby(enumerate(skipped), key=lambda numbered: numbered[1].place - numbered[0]):
         gaps = [gap for _, gap in group]
@@ -177,7 +177,7 @@ def _judge_unreached(alignment: Alignment, verdict: Verdict) -> None:
 
 
 def _proven(source: Iterable[Dumped], ledger: Sequence[Sent], verdict: Verdict) -> Iterator[Dumped]:
-    """Yield the source's records; record a finding where one differs from what its brokers acknowledged."""
+    """Yield the source's records; record a finding where one differs from the acknowledged send, or is missing."""
     unseen = {entry.offset: entry.digest for entry in ledger if not entry.is_aborted}
     for record in source:
         acknowledged = unseen.pop(record.offset, None)

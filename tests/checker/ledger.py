@@ -1,7 +1,7 @@
 """The ledger: every send that a source cluster acknowledged, by topic and partition.
 
-It proves what the brokers acknowledged, and on compacted topics only it still knows the records that compaction has
-removed. As a file it is one JSON array a line, so that a load generator in another process can leave it behind.
+It proves what the brokers acknowledged. On compacted topics only the ledger still has the records that compaction has
+removed. Its file has one JSON array a line, so that a load generator in another process can write it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ledger:
         return sum(map(len, self._entries.values()))
 
     def save(self, path: Path) -> None:
-        """Write all of it to a file, and replace earlier contents."""
+        """Write the ledger to a file, in place of earlier contents."""
         with path.open("w", encoding="utf-8") as lines:
             for (topic, partition), entries in self._entries.items():
                 for offset, digest, key, is_tombstone, is_aborted in entries:

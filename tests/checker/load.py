@@ -1,8 +1,8 @@
 """The load generator: sends traffic to a topic and records each acknowledged send in a ledger.
 
-Each codec has its own producer, so batches of all of them mix in one partition. In transactional mode the producers
-have transactions open side by side, some of which they abort; aborted sends are marked in the ledger. The records
-depend on the seed alone; their offsets do not.
+Each codec has its own producer, so batches of all codecs mix in one partition. In transactional mode the producers have
+transactions open at the same time and abort some of them; aborted sends are marked in the ledger. The records depend
+only on the seed; their offsets do not.
 
     python -m tests.checker.load --bootstrap HOST:PORT --topic orders --create 3 --rate 500 --seconds 60 --ledger FILE
 """
@@ -33,20 +33,20 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ANSWER_S = 60.0 * PATIENCE
 TICK_S = 0.02
 TRANSACTION_S = 0.5
-"""The interval of a steady rate: longer in transactions, because each interval is a transaction."""
+"""The interval of a steady rate in transactional mode, ``TICK_S`` otherwise: each interval is a transaction."""
 STRETCH = 50
 """The number of consecutive records for one producer."""
 
 
 class LoadFailed(Exception):
-    """The cluster did not acknowledge a send; whether the record is stored is unknown."""
+    """The cluster did not acknowledge a send; the record may be stored or not."""
 
 
 class Load:
     """Sends one kind of traffic to one topic.
 
     Args:
-        ledger: where acknowledged sends go, if anywhere.
+        ledger: where acknowledged sends are recorded; None: nowhere.
         codecs: one producer for each.
         per_second: a steady rate in records; None sends as fast as the cluster takes it.
         transactional_id: prefix of the producers' transactional ids; None sends without transactions.
@@ -70,7 +70,7 @@ class Load:
         self.topic = topic
         self.acknowledged = 0
         self.produced = 0
-        """The number of records given to each producer: in plain traffic the sequence of its next record."""
+        """The number of records given to the producers: in plain traffic the sequence of the next record."""
         self._ledger = ledger
         self._records = traffic.records()
         self._per_second = per_second
@@ -126,7 +126,7 @@ class Load:
 
     @contextmanager
     def in_background(self) -> Iterator[Load]:
-        """Send from a thread until the block ends; all is acknowledged then.
+        """Send from a thread until the block ends; then all records are acknowledged.
 
         Raises:
             LoadFailed: as ``run``, at the end of the block.
@@ -214,7 +214,7 @@ def _stored(record: Planned, message: Message) -> Dumped:
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
-    """Create a topic of one replica; KafkaException if it is there."""
+    """Create a topic with one replica. Raises: KafkaException, the topic exists."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])[topic].result(ANSWER_S)
 

@@ -3,13 +3,13 @@
 Each mutant breaks its invariant by construction, given an exact copy (target content = source content):
 
 * I1: fewer records are left than the source has, or a unique one is missing: no split into runs covers it.
-* I2: the same records, as many, in another order. A legal copy of the source's length is the source itself.
-* I3: the target is a list of runs, none of which continues where the previous one ended: legal where that
-  many rewinds are allowed, illegal where one fewer is allowed, and so always after a clean stop.
+* I2: the same number of the same records in another order. A legal copy of the source's length is the source itself.
+* I3: the target is a list of runs, none of which continues where the previous one ended: legal if that many rewinds
+  are allowed, illegal if one fewer is allowed, and so always after a clean stop.
 * I5: at least one record equals no record that was ever sent to the partition.
 
-A mutant that has nothing to change (no tombstone, say) returns None. Offsets are assigned anew as if the target had
-been written so: a removed record leaves no hole, because a hole is what compaction leaves.
+A mutant that has nothing to change (no tombstone, say) returns None. It assigns new offsets, as if the target had been
+written that way: a removed record leaves no hole, because only compaction leaves holes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from random import Random
 from tests.checker.dumped import Dumped, Sent, digest, sent
 
 BATCH = 16
-"""The number of records that mutants treat as one batch; the real one does not matter to a judge of content."""
+"""The number of records that mutants treat as one batch; real batches do not matter to a judge of content."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A partition and its exact copy; ``elsewhere`` was never in it: another partition's records, aborted ones."""
+    """A partition and its exact copy. ``elsewhere``: records that were never in it, of other partitions or aborted."""
 
     source: Sequence[Dumped]
     target: Sequence[Dumped]
@@ -36,7 +36,7 @@ class Copy:
     ledger: Sequence[Sent] = ()
     known: frozenset[bytes] = field(init=False)
     unique: frozenset[bytes] = field(init=False)
-    """Digests of the records that were sent once, are still on both sides, and cannot have been compacted away."""
+    """Digests of records that were sent once, are still on both sides, and cannot have been compacted away."""
 
     def __post_init__(self) -> None:
         history = {record.offset: sent(record) for record in self.source}
@@ -53,7 +53,10 @@ class Copy:
         return digest(record) in self.unique
 
     def breaks(self, places: Iterable[int]) -> bool:
-        """Whether removing or repeating these must be a breach: without a ledger by count, with one by uniqueness."""
+        """Whether a mutant without these places, or with them twice, must be a breach.
+
+        Without a ledger the number of records proves it; with a ledger, a unique record.
+        """
         return not self.ledger or any(self.is_unique(self.target[place]) for place in places)
 
 
@@ -68,7 +71,7 @@ class Mutant:
 
 
 def written(records: Iterable[Dumped], target: Sequence[Dumped]) -> list[Dumped]:
-    """Return the records with offsets as if they had been written in this order; the copy's own holes stay."""
+    """Return the records with the offsets they would have if written in this order; the copy's own holes stay."""
     gap_after = {(one.offset, other.offset) for one, other in pairwise(target)}
     placed: list[Dumped] = []
     before: Dumped | None = None
@@ -162,7 +165,7 @@ CUTS = [
 
 
 def _reorder(name: str, order: Callable[[list[int], Random], list[int]]) -> Mutant:
-    """Return a mutant of the same records in the order in which ``order`` puts the places."""
+    """Return a mutant of the same records, in the order that ``order`` returns."""
 
     def apply(copy: Copy, random: Random) -> list[Dumped] | None:
         places = order(list(range(len(copy.target))), random)
@@ -180,7 +183,7 @@ def _swapped(places: list[int], one: int, other: int) -> list[int]:
 
 
 def _moved(places: list[int], start: int, count: int, by: int) -> list[int]:
-    """Return the places with ``count`` of them from ``start`` on taken out and put back ``by`` places on."""
+    """Return the places with ``count`` of them, from ``start`` on, moved ``by`` places further on."""
     taken = places[start : start + count]
     rest = places[:start] + places[start + count :]
     at = max(0, min(len(rest), start + by))
@@ -242,7 +245,7 @@ Runs = list[tuple[int, int]]
 
 
 def runs_of(name: str, copy: Copy, random: Random) -> Runs:
-    """Return the runs (first place, end place) that the I3 mutant of this name makes of the target."""
+    """Return the runs (first place, end place) of the target in the I3 mutant of this name."""
     return [run for run in _RUNS[name](len(copy.target), random) if run[0] < run[1]]
 
 
@@ -299,7 +302,7 @@ Change = Callable[[Dumped, Random], Dumped | None]
 
 
 def _change(name: str, change: Change) -> Mutant:
-    """Return a mutant with one record changed into one that was never sent."""
+    """Return a mutant with one record changed, so that it equals no record that was sent."""
 
     def apply(copy: Copy, random: Random) -> list[Dumped] | None:
         for place in random.sample(range(len(copy.target)), len(copy.target)):
@@ -312,7 +315,7 @@ def _change(name: str, change: Change) -> Mutant:
 
 
 def _change_all(name: str, change: Change) -> Mutant:
-    """Return a mutant with every record changed that can be."""
+    """Return a mutant with all records changed that ``change`` can change."""
 
     def apply(copy: Copy, random: Random) -> list[Dumped] | None:
         changed = [change(record, random) or record for record in copy.target]

@@ -1,4 +1,4 @@
-"""Mutants of what a mirror says of offsets, made from what is true, to test the judges of ``offsets.py``.
+"""Mutants: false offset syncs, checkpoints, groups and answers, made from true ones, to test ``offsets.py``.
 
 Each breaks its invariant by construction. A mutant that has nothing to change (no second run, say) returns None.
 """
@@ -20,7 +20,7 @@ Answers = dict[int, Answered]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a mirror says of one partition."""
+    """A mirror's offset syncs, checkpoints and groups of one partition."""
 
     pairs: Pairs
     syncs: tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class Said:
 
 
 def truth(pairs: Pairs, random: Random, *, groups: int = 6) -> Said:
-    """Return what an exact mirror says, of groups at random offsets: records, markers, the end."""
+    """Return the statements of an exact mirror, with groups at random offsets: records, markers, the end."""
     everything = list(zip(pairs.here.copied, pairs.there.copied, strict=True))
     syncs = tuple(sorted(random.sample(everything, min(len(everything), 10))))
     stood = {f"group-{number}": random.randint(pairs.here.start, pairs.here.end) for number in range(groups)}
@@ -76,7 +76,7 @@ def _sync(name: str, change: Callable[[tuple[int, int], Said], tuple[int, int] |
 
 
 def _marker(sync: tuple[int, int], said: Said) -> tuple[int, int] | None:
-    """Return the sync with the offset of a marker of the source in place of the record's."""
+    """Return the sync with a marker's source offset in place of the record's."""
     log = said.pairs.here
     markers = set(range(log.start, log.end)) - set(log.copied) - log.others
     return (min(markers), sync[1]) if markers else None
@@ -115,7 +115,7 @@ def _checkpoint(name: str, change: Callable[[Checkpointed, Said], int | None]) -
 
 
 def _behind_next(source_offset: int, said: Said, *, records: int = 1) -> int | None:
-    """Return the target offset behind the next records that a group has not read."""
+    """Return the target offset after the next records that a group has not read."""
     copied = said.pairs.there.copied
     place = said.pairs.here.copies_before(source_offset) + records - 1
     return copied[place] + 1 if place < len(copied) else None
@@ -137,7 +137,7 @@ def _goes_back(said: Said, random: Random) -> Said | None:
 
 
 def _old_one_again(said: Said, _: Random) -> Said | None:
-    """A worker that was frozen writes an old target offset, beside the source offset of today."""
+    """A worker that was frozen writes an old target offset with the present source offset."""
     for one in said.checkpoints:
         newest = said.source_groups[one.group]
         if said.pairs.cost(newest, one.target_offset).read_again:
@@ -191,7 +191,7 @@ RunsMutant = Callable[[Runs, Random], Runs | None]
 
 
 def _one_run(change: Callable[[tuple[int, int, int]], Sequence[tuple[int, int, int]]]) -> RunsMutant:
-    """Return a mutant that puts other runs in the place of one."""
+    """Return a mutant that replaces one run by others."""
 
     def apply(runs: Runs, random: Random) -> Runs | None:
         if not runs:
@@ -204,7 +204,7 @@ def _one_run(change: Callable[[tuple[int, int, int]], Sequence[tuple[int, int, i
 
 
 def _shift_from_one_on(runs: Runs, random: Random) -> Runs | None:
-    """From some run on every target offset is one too high: a record of another writer that was not noticed."""
+    """From some run on every target offset is one too high: another writer's record was not noticed."""
     if not runs:
         return None
     at = random.randrange(len(runs))
@@ -212,7 +212,7 @@ def _shift_from_one_on(runs: Runs, random: Random) -> Runs | None:
 
 
 def _joined(runs: Runs, random: Random) -> Runs | None:
-    """Two runs are one, as if there were no marker between."""
+    """Two runs become one, as if there were no marker between them."""
     places = [at for at, (one, other) in enumerate(pairwise(runs)) if one[0] + one[2] < other[0]]
     if not places:
         return None
@@ -221,7 +221,7 @@ def _joined(runs: Runs, random: Random) -> Runs | None:
 
 
 def _stretched(runs: Runs, random: Random) -> Runs | None:
-    """A run reaches over the marker behind it."""
+    """A run includes the marker after it."""
     places = [
         at
         for at, (one, other) in enumerate(pairwise(runs))
@@ -265,7 +265,7 @@ AnswersMutant = Callable[[Answers, Pairs, Random], Answers | None]
 
 
 def _copied_answer(change: Callable[[int, Answered], Answered | None]) -> AnswersMutant:
-    """Return a mutant that changes the answer for the offset of a copied record; ``pairs.here`` is what was asked."""
+    """Return a mutant that changes the answer for a copied record's offset; ``pairs.here`` has the asked offsets."""
 
     def apply(answers: Answers, pairs: Pairs, random: Random) -> Answers | None:
         if not pairs.here.copied:
@@ -286,7 +286,7 @@ def _moved(answer: Answered, by: int) -> Answered:
 
 
 def _end_too_early(answers: Answers, pairs: Pairs, _: Random) -> Answers | None:
-    """A group that has read all is sent back to the last record."""
+    """A group that has read all records is sent back to the last one."""
     if not pairs.there.copied:
         return None
     wrong = answers[pairs.here.end]._replace(offset=pairs.there.copied[-1], is_exact=True)

@@ -1,14 +1,14 @@
-"""What a mirror says of offsets, judged by the pairs of both logs: checkpoints, offset syncs, groups, the ledger.
+"""Judges a mirror's checkpoints, offset syncs, groups and ledger by the pairs of both logs.
 
-* I6: no checkpoint skips a record, none lies behind the end of the remote partition, and none goes back unless its
+* I6: no checkpoint skips a record, none is after the end of the remote partition, and none goes back unless its
   group did. If wanted, the last one of each group is exact: nothing is skipped and nothing read again.
 * I7: each offset sync names a source record and its copy.
-* I12: every group stands on the target where it stands on the source.
-* L: for every offset of both logs, the ledger answers with the offset of the same record in the other log, or with one
-  from which a reader finds the same records.
+* I12: every group has the same position on the target as on the source.
+* L: for every offset of both logs, the ledger answers with the offset of the same record in the other log, or with an
+  offset from which a reader finds the same records.
 
-All is counted in copied records. The functions add to a verdict; they have no I/O, and know nothing of how a ledger
-is kept.
+All costs are counted in copied records. The functions add to a verdict; they have no I/O, and do not depend on how a
+ledger is stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.checker.verdict import Verdict
 
 
 class Checkpointed(NamedTuple):
-    """A checkpoint, in the order in which it was written."""
+    """A checkpoint."""
 
     group: str
     source_offset: int
@@ -30,13 +30,13 @@ class Checkpointed(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What a ledger answers for one offset."""
+    """A ledger's answer for one offset."""
 
     offset: int | None
-    """Where to go on in the other log; None: it cannot say."""
+    """Where to continue in the other log; None: the ledger does not know."""
     is_exact: bool
     is_copied: bool
-    """It says that a record stands there, and its copy at ``offset``."""
+    """The ledger answers that the offset has a record, and ``offset`` its copy."""
 
 
 def judge_checkpoints(
@@ -50,9 +50,10 @@ def judge_checkpoints(
     """Judge the checkpoints of one partition (I6).
 
     Args:
+        checkpoints: in the order in which they were written.
         pairs: the source as ``here``.
-        exact: the last checkpoint of each group has to be exact. Those before may be of when less was copied.
-        may_repeat: how many records a group may read again all the same; of groups that are not named none.
+        exact: the last checkpoint of each group must be exact. Earlier ones may be from a time when less was copied.
+        may_repeat: how many records a group may still read again; other groups none.
     """
     last: dict[str, Checkpointed] = {}
     for one in checkpoints:
@@ -85,10 +86,10 @@ def judge_groups(
     *,
     may_repeat: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Judge where groups stand in one partition (I12).
+    """Judge the positions of groups in one partition (I12).
 
     Args:
-        source: the committed offset of each group in scope; as ``target``, which may have other groups too.
+        source: the committed offset of each group in scope; as ``target``, which may also have other groups.
         pairs: the source as ``here``.
         may_repeat: as ``judge_checkpoints``.
     """
@@ -114,22 +115,22 @@ def judge_ledger(
     *,
     exact: bool = True,
 ) -> None:
-    """Judge what a ledger answers for every offset of both logs, their ends included (L).
+    """Judge a ledger's answers for every offset of both logs, including their ends (L).
 
-    It has to answer all of them, except for target offsets behind the last copy and at least one other record. There an
+    It must answer all of them, except for target offsets after the last copy and at least one other record. There an
     answer need not be exact: copies that the ledger does not know yet may be there.
 
     Args:
         forward: the answers by source offset, as ``backward`` by target offset.
         pairs: the source as ``here``.
-        exact: every answer has to be exact. Else it may read records again, if it says that it is not exact.
+        exact: every answer must be exact. Else a reader may read records again, if the answer says it is not exact.
     """
     for answers, ours, way in ((forward, pairs, 1), (backward, pairs.flipped, -1)):
         partners = dict(zip(ours.here.copied, ours.there.copied, strict=True))
         for offset in range(ours.here.start, ours.here.end + 1):
             answer = answers.get(offset)
             if answer is not None and offset in partners and answer == (partners[offset], True, True):
-                continue  # as nearly all are: the rest is slow
+                continue  # nearly all answers are; the checks below are slow
             is_behind = way < 0 and offset > (ours.here.copied[-1] if ours.here.copied else -1) + 1
             if answer is None or answer.offset is None:
                 if not is_behind:

@@ -1,8 +1,8 @@
 """Pairs: which target offset the copy of each source record has, from dumps of both partitions alone.
 
-All judges of offsets (``offsets.py``) compare with these. A group that goes on in the other log reads records, so an
-offset is judged by the records that a reader finds from there on: a marker, and the record behind it, are the same.
-Where a cleaner removed records, the acknowledged sends still tell what stood on the source.
+All judges of offsets (``offsets.py``) compare with these. A group that continues in the other log reads records, so an
+offset is judged by the records that a reader finds from there on: a marker and the record after it are the same. Where
+a cleaner removed records, the acknowledged sends still show which records the source had.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.checker.dumped import Dumped, Sent, sent
 
 
 class NotInOrder(Exception):
-    """The copy goes back: its records have no ascending pairs, so offsets cannot be judged by them."""
+    """The copy goes back: its pairs are not ascending, so offsets cannot be judged by them."""
 
 
 class Cost(NamedTuple):
-    """What a reader meets that goes on at an offset of the other log, in copied records."""
+    """What it costs a reader to continue at an offset of the other log, in copied records."""
 
     skipped: int
     read_again: int
@@ -36,17 +36,17 @@ class Log:
     """One side of a partition."""
 
     copied: Sequence[int]
-    """Offsets of the records that both sides have, ascending; those of the two sides go together one by one."""
+    """Offsets of the records that both sides have, ascending; the two sides correspond one to one."""
     others: frozenset[int]
-    """Offsets of its other records: on the source not in the copy, on the target no copies."""
+    """Offsets of its other records: on the source those not in the copy, on the target those that are no copies."""
     start: int
     end: int
     is_cleaned: bool = False
-    """A cleaner may have removed records of which no trace is left. Else every offset that belongs to no record
-    here is a marker or aborted."""
+    """A cleaner may have removed records without a trace. Else every offset without a record here is a marker or an
+    aborted record."""
 
     def may_have_had(self, offset: int) -> bool:
-        """Whether a record of which nothing is left may have stood at an offset."""
+        """Whether an offset may have had a record that was removed without a trace."""
         return offset < self.start or (self.is_cleaned and offset < self.end)
 
     def copies_before(self, offset: int) -> int:
@@ -55,14 +55,14 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The pairs of one partition. ``here`` is the log of which an offset is known, ``there`` the one asked for."""
+    """The pairs of one partition. ``here`` is the log of the known offset, ``there`` the log of the wanted one."""
 
     here: Log
     there: Log
     gone: frozenset[int] = frozenset()
-    """Source offsets of copied records that the source's cleaner has removed since; later ones supersede them."""
+    """Source offsets of copied records that the source's cleaner has removed since: later records superseded them."""
     costs: tuple[Sequence[int], Sequence[int]] | None = None
-    """The copied records that costs are counted in, here and there; None: all."""
+    """Offsets, here and there, of the copied records that costs count; None: all."""
 
     @property
     def flipped(self) -> Pairs:
@@ -72,28 +72,28 @@ class Pairs:
     def without_gone(self) -> Pairs:
         """The same pairs, with costs counted in records that the source still has: its own readers see no others.
 
-        The source has to be ``here``.
+        The source must be ``here``.
         """
         left = [pair for pair in zip(self.here.copied, self.there.copied, strict=True) if pair[0] not in self.gone]
         return replace(self, costs=([here for here, _ in left], [there for _, there in left]))
 
     def cost(self, here: int, there: int) -> Cost:
-        """Return what it costs a reader that stood at ``here`` to go on at ``there``."""
+        """Return what it costs a reader at ``here`` to continue at ``there``."""
         ours, theirs = self.costs or (self.here.copied, self.there.copied)
         wanted, found = bisect_left(ours, here), bisect_left(theirs, there)
         return Cost(max(0, found - wanted), max(0, wanted - found))
 
     def partner(self, here: int) -> int | None:
-        """Return the offset there of the same record; None if only one side has it, or neither."""
+        """Return the other log's offset of the same record; None if not both sides have it."""
         place = self.here.copies_before(here)
         found = place < len(self.here.copied) and self.here.copied[place] == here
         return self.there.copied[place] if found else None
 
     def why_no_pair(self, here: int, there: int) -> str | None:
-        """Return why these cannot be a record and its copy; None if they are, or if nothing is left to say otherwise.
+        """Return why these cannot be a record and its copy; None if they are, or if nothing disproves it.
 
-        Nothing is left if a cleaner removed one of the two records. Then they still have to be at the same place among
-        the pairs.
+        Nothing disproves it if a cleaner removed one of the two records. Then they must still be at the same place
+        among the pairs.
         """
         partner, other = self.partner(here), self.flipped.partner(there)
         if partner is not None or other is not None:
@@ -146,7 +146,7 @@ def pair_up(
         Log(
             [history[place].offset for place, _ in copies],
             frozenset(entry.offset for place, entry in enumerate(history) if place not in copied),
-            *source_bounds,  # all that was sent is known, so nothing is unknown here
+            *source_bounds,  # all sends are known, so this log counts as not cleaned
         ),
         Log(
             target_copies,

@@ -1,8 +1,8 @@
 """Traffic: the records that the load generator sends, as a function of a seed.
 
 Each partition gets every odd shape in turn: null and empty keys and values, tombstones, headers of all kinds, bytes
-that are no text, two equal records in a row. All others are distinct: the value is (producer, partition, sequence),
-random bytes and a CRC, and timestamps differ.
+that are not text, two equal records in a row. All other records are distinct: the value is (producer, partition,
+sequence), random bytes and a CRC, and timestamps differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOUR_MS = 3_600_000
 
 
 class Planned(NamedTuple):
-    """A record to be sent. ``timestamp_ms`` is never 0, which the client would take for "now"."""
+    """A record to be sent. ``timestamp_ms`` is never 0, because the client would replace 0 by the present time."""
 
     partition: int
     timestamp_ms: int
@@ -48,7 +48,7 @@ class Traffic:
     keys: int = 100
     value_bytes: int = 200
     plain: bool = False
-    """No odd shapes: a random key, a payload, no header; for rates rather than for bytes."""
+    """No odd shapes: a random key, a payload, no header. For tests of rates rather than of bytes."""
     twins: bool = True
     """Some records are equal to the one before them."""
 
@@ -121,13 +121,13 @@ def _tombstones(planned: Planned, random: Random) -> Planned:
 
 
 def payload(producer: int, partition: int, sequence: int, body: bytes) -> bytes:
-    """Return a value that names its origin and proves that it is complete."""
+    """Return a value that contains its origin, and a CRC that proves that it is complete."""
     head = _PAYLOAD.pack(producer, partition, sequence) + body
     return head + _CRC.pack(crc32(head))
 
 
 def origin(value: bytes | None) -> tuple[int, int, int] | None:
-    """Return (producer, partition, sequence) of a complete payload, None of anything else."""
+    """Return (producer, partition, sequence) of a complete payload, None for anything else."""
     if value is None or len(value) < _PAYLOAD.size + _CRC.size:
         return None
     head, crc = value[: -_CRC.size], value[-_CRC.size :]

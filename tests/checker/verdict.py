@@ -1,9 +1,9 @@
 """A verdict: the findings of the judge in one partition, by invariant.
 
-Invariants: I1 no loss, I2 order, I3 duplicates only as allowed rewinds, I5 bytes, I6 checkpoints, I7 offset syncs. More
-ids appear beside them: I12, the partition counts of the two topics differ, or a group stands elsewhere on the target;
-``L``, the ledger answers other than both logs do; and ``A``, the source cluster itself lost or changed an acknowledged
-send, which is no fault of a mirror.
+Invariants: I1 no loss, I2 order, I3 duplicates only as allowed rewinds, I5 bytes, I6 checkpoints, I7 offset syncs.
+Other ids: I12, the partition counts of the two topics differ, or a group has another position on the target; ``L``, an
+answer of the ledger contradicts the logs; and ``A``, the source cluster itself lost or changed an acknowledged send,
+which is no fault of a mirror.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One breach, at its offsets; None where a side has no record for it."""
+    """One breach, with its offsets; None where a side has no record for it."""
 
     invariant: str
     topic: str
@@ -32,7 +32,7 @@ class Finding:
 class Rewind:
     """A new run of the copy starts at ``target_offset`` with the source record of ``source_offset``.
 
-    ``records`` is how far it starts before the first record not yet copied; 0 is a jump to that very record.
+    ``records`` is how far before the first record not yet copied it starts; 0: it jumps exactly to that record.
     """
 
     source_offset: int
@@ -51,7 +51,7 @@ class Verdict:
     target_records: int = 0
     repeated_records: int = 0
     unreached_records: int = 0
-    """The lost records (I1) after which the target has nothing: they may still come."""
+    """The missing records (I1) at the end, after which the target has nothing: they may still come."""
     rewinds: list[Rewind] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     breaches: Counter[str] = field(default_factory=Counter)

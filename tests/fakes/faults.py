@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from mm2py.records.batch import CRC_AT
 
 LENGTH_AT, LENGTH_END = 8, 12
-"""Of a batch: how many bytes follow."""
+"""Place of a batch's length, which says how many bytes follow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Faults:
     flip_bit: float = 0.0
     """One bit of the records in a fetch reply is flipped, of those that a checksum covers."""
     throttle: float = 0.0
-    """The broker is silent on the connection for ``throttle_s`` after the reply, as a quota makes it."""
+    """The broker is silent on the connection for ``throttle_s`` after the reply, as with a quota."""
     throttle_s: tuple[float, float] = (0.01, 1.0)
     leader_move_every_s: float | None = None
     """Mean time between two moves of some partition's leader to another replica."""
@@ -92,7 +92,7 @@ class FaultSource:
         return self.rng.choice(self.faults.fetch_errors)
 
     def flip_bit(self, records: memoryview) -> None:
-        """Flip a bit of a checksum, or of what it covers; mm2py believes the rest, as every client does."""
+        """Flip a bit of a checksum, or of the bytes it covers. No client can detect an error in the other bytes."""
         covered: list[int] = []
         at = 0
         while at + CRC_AT < len(records):

@@ -1,4 +1,4 @@
-"""A flow's context as unit tests need it: what a test does not name is made simple, or missing."""
+"""A flow's context for unit tests: parts that a test does not give are simple, or missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_context(
     """Return the context of flow A->B.
 
     Args:
-        settings: lines of the file that are not as by default.
+        settings: lines of the file that differ from the defaults.
         parts: fields of the context.
     """
     defaults = {

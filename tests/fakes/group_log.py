@@ -59,7 +59,7 @@ def writer(producer_id: int, epoch: int = 0, flow: Flow = A_B) -> Writer:
 
 
 class GroupLog:
-    """The log, and the view of a reader that has read all of it."""
+    """The log, and the state that a reader has after all of it."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -73,7 +73,7 @@ class GroupLog:
             self.view.take(entry)
 
     def beat(self, members: Iterable[MemberId], *, for_ms: int) -> None:
-        """Let time pass in which only these members send heartbeats."""
+        """Let time pass while only these members send heartbeats."""
         names = list(members)
         for _ in range(for_ms // BEAT_MS):
             self.now_ms += BEAT_MS
@@ -117,7 +117,7 @@ class GroupLog:
 
 @dataclass
 class _Seat:
-    """A membership that never ends, as far as ``Ownership`` asks for it."""
+    """A membership that never ends, with only the parts that ``Ownership`` uses."""
 
     id: MemberId
     log: GroupLog

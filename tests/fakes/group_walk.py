@@ -1,7 +1,7 @@
 """Workers that share one control log, in random order: late appends, duplicates, pauses, deaths. No clock, no broker.
 
-What a worker runs is kept apart from the log, since that is the invariant: when a worker starts a task, no other runs
-it. A paused worker runs its tasks until its producers are fenced, like a sleeping process.
+The model records what each worker runs apart from the log, to check the invariant: when a worker starts a task, no
+other worker runs it. A paused worker runs its tasks until its producers are fenced, like a sleeping process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Worker:
     producer_id: int
     view: GroupState = field(default_factory=GroupState)
     running: set[TaskName] = field(default_factory=set)
-    """The tasks that it runs: requests of theirs may still append to a remote topic."""
+    """The tasks that it runs: their requests may still append to a remote topic."""
     fenced: bool = False
     """Whether its producers are fenced: then none of its requests can append."""
     paused: bool = False
@@ -59,7 +59,7 @@ class Worker:
     in_flight: int = 0
     """The number of its unanswered appends."""
     wrote_at: int = -1
-    """The offset of its last append: it decides again once it has read that."""
+    """The offset of its last append: it decides again once it has read that entry."""
     beat_ms: int = 0
 
     @property
@@ -81,7 +81,7 @@ class Walk:
         self.entries: list[Entry] = []
         self.truth = GroupState()
         self.states: list[str] = [snapshot_text(self.truth)]
-        """The view after each number of entries."""
+        """The state after each number of entries."""
         self.workers: dict[MemberId, Worker] = {}
         self.leaders: dict[int, tuple[MemberId | None, str]] = {}
         self.topics = topics
@@ -167,7 +167,7 @@ class Walk:
         worker.left = True
         outcome_unknown = bool(worker.running or worker.in_flight) or self.rng.random() < 0.3
         if not outcome_unknown:
-            worker.fenced = True  # all that it sent was answered
+            worker.fenced = True  # all its requests were answered
         self._append(worker, [Left(worker.name, outcome_unknown)])
 
     def _act(self, worker: Worker) -> None:
@@ -236,7 +236,7 @@ class Walk:
                 case Planned():
                     worker.plan = action
                 case FenceMember(dead, writers):
-                    if self.rng.random() < 0.2:  # retried until then
+                    if self.rng.random() < 0.2:  # else it is retried
                         assert self.workers[dead].producer_id in writers
                         self.workers[dead].fenced = True
                         epochs = dict.fromkeys(writers, 9)
@@ -248,7 +248,7 @@ class Walk:
             self._append(worker, records)
 
     def _whim(self, worker: Worker) -> Assigned:
-        """Return any plan: even a bad one must be safe."""
+        """Return a random assignment: even a bad one must be safe."""
         members = [*self.workers, UNASSIGNED]
         shares = [share for share in worker.view.owners if self.rng.random() < 0.4]
         owners = {share: self.rng.choice(members) for share in shares}

@@ -1,4 +1,4 @@
-"""Batches that a hostile producer may send: they cost much for their size, or hold much more than it."""
+"""Batches that a hostile producer may send: to decode them costs much for their size, or gives far more bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _xerial(block: bytes, size: int) -> bytes:
 
 
 def _zstd_frame(window: int, blocks: bytes) -> bytes:
-    """``window``: the power of two, 10 to 41."""
+    """Return a zstd frame; ``window`` is the exponent of its size, 10 to 41."""
     return _ZSTD_MAGIC + bytes((0, window - 10 << 3)) + blocks
 
 
@@ -77,11 +77,11 @@ HOSTILE: Final[Mapping[str, tuple[Codec, Callable[[int], bytes]]]] = {
         lambda size: _zstd_frame(27, _zstd_block(1, 1 << 17, b"x", last=False) * (size // 4) + _ONE),
     ),
 }
-"""By name: the codec, and what makes about so many bytes."""
+"""By name: the codec, and a function that makes about this many bytes."""
 
 
 def log_append_time(batch: bytes | bytearray) -> bytes:
-    """Return a batch as a broker stores it where it sets the timestamps: it has to be rebuilt."""
+    """Return a batch as a broker stores it when it sets the timestamps itself: mm2py must rebuild the batch."""
     parsed = parse_batch(batch)
     return rewrite(parsed, attributes=parsed.attributes | LOG_APPEND_TIME).raw
 
@@ -105,6 +105,6 @@ def batch_of_one_byte_members(body: bytes, record_count: int) -> bytes:
 
 
 def batch_around(compressed: bytes, codec: Codec, *, record_count: int) -> bytes:
-    """Return a batch whose records are these bytes, which are compressed already. Its checksum is right."""
+    """Return a batch around compressed records. Its checksum is right."""
     batch = assemble(compressed, codec=Codec.NONE, record_count=record_count, base_timestamp_ms=0, max_timestamp_ms=0)
     return rewrite(parse_batch(batch), attributes=int(codec)).raw

@@ -1,4 +1,4 @@
-"""Chunks of ledgers, written to the ledger topic of a cluster model as the owners of partitions write them."""
+"""Writes chunks of ledgers to the ledger topic of a cluster model, as the owners of partitions do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chunk(
     source_topic_id: TopicId = None,
     target_topic_id: TopicId = None,
 ) -> LedgerChunk:
-    """Return a chunk; without ``is_whole`` it is if it begins at the first offset."""
+    """Return a chunk. Without ``is_whole``, it is whole if it begins at the first offset."""
     end = entries[-1].source_end if entries else begin[0]
     return LedgerChunk(
         ChunkKey(TopicName(topic), partition, number, begin[0]),
@@ -42,7 +42,7 @@ def chunk(
 
 
 def write_chunks(cluster: ClusterModel, chunks: Sequence[LedgerChunk], *, partitions: int = 3) -> None:
-    """Append chunks; all of a source partition go to the same partition of the topic, which is made if need be."""
+    """Append chunks, all of a source partition to the same partition of the topic. The topic is created if needed."""
     if LEDGER not in cluster.topics:
         cluster.create_topic(LEDGER, partitions, {"cleanup.policy": "compact"})
     batches: dict[int, list[Record]] = {}

@@ -22,7 +22,7 @@ class Page:
         self.samples = [sample for family in self.families for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the number of the only series that has these labels, and perhaps others."""
+        """Return the value of the only series with these labels; it may have others."""
         found = [one.value for one in self.samples if one.name == name and labels.items() <= one.labels.items()]
         assert len(found) == 1, (name, labels, found)
         return found[0]

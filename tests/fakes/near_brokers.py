@@ -1,4 +1,4 @@
-"""What every fake of ``Brokers`` says that has no distance and keeps its connections."""
+"""Base of fakes of ``Brokers`` that have no distance and keep their connections."""
 
 from __future__ import annotations
 

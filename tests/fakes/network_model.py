@@ -1,8 +1,8 @@
 """The connections between mm2py and the brokers of a model: order, latency, and how they break.
 
 A connection belongs to one (broker, channel). Requests arrive in the order they were sent, the broker carries out one
-at a time, and replies come back in that order. When the client gives a connection up, requests in the broker's socket
-buffer may still be carried out, beside those that the client sends on its next connection.
+at a time, and replies come back in that order. When the client gives a connection up, the broker may still carry out
+requests in its socket buffer, at the same time as requests on the client's next connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mm2py.kafka.port import FetchReply, PartitionProduce, ProduceReply, Produce
 from tests.fakes.faults import FaultSource
 
 _SENT_WHILE_CLOSING: Final = 0.5
-"""The number of requests that still arrive of a connection that was given up; none after one that did not."""
+"""Probability that a request on a connection that was given up still arrives. Once one does not, no later one does."""
 
 
 class Served(Protocol):
@@ -69,7 +69,7 @@ class Connection:
     silent: bool = False
     deaf: bool = False
     dead: bool = False
-    """The broker is gone."""
+    """The broker has died."""
     _flying: deque[Call] = field(default_factory=deque)
     _inbox: deque[Call] = field(default_factory=deque)
     _replies: deque[tuple[Call, object]] = field(default_factory=deque)
@@ -88,7 +88,7 @@ class Connection:
         return not (self._flying or self._inbox or self._is_busy)
 
     def submit(self, call: Call, timeout_s: float) -> None:
-        """Send a request; its future is fulfilled, or fails after ``timeout_s``."""
+        """Send a request; its future gets the reply, or fails after ``timeout_s``."""
         loop = asyncio.get_running_loop()
         faults = self.faults
         if faults.strikes("drop_request", faults.faults.drop_request):
@@ -119,7 +119,7 @@ class Connection:
             call.lost = call.lost or self.deaf
 
     def broker_died(self) -> None:
-        """Drop everything, as the broker did."""
+        """Drop all requests, because the broker died."""
         self.dead = True
         self.open = False
         self._inbox.clear()
@@ -209,7 +209,7 @@ def random_latency(rng: random.Random, least_s: float, most_s: float) -> Callabl
 
 
 def frozen(request: ProduceRequest) -> ProduceRequest:
-    """Return a copy that the sender cannot change any more: bytes in the socket stay as they were."""
+    """Return a copy that the sender cannot change any more, like bytes in a socket."""
     return ProduceRequest(
         [
             TopicProduce(

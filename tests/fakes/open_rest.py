@@ -1,4 +1,4 @@
-"""Parts of REST for tests: everybody is let in, as at a loopback listener without users, and no thread is used."""
+"""Parts of REST for tests: all callers are admitted, as at a loopback listener without users, and no thread is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mm2py_rest.access.roles import CALLER_KEY
 
 
 def open_to_all(app: Any) -> Any:
-    """Return the application with everybody let in before it."""
+    """Return the application behind a gate that admits all callers."""
 
     async def admitted(scope: Any, receive: Any, send: Any) -> None:
         scope.setdefault("state", {})[CALLER_KEY] = Caller(EVERYONE, "127.0.0.1", "none")
@@ -21,5 +21,5 @@ def open_to_all(app: Any) -> Any:
 
 
 async def report_at_once(facts: Facts) -> Report:
-    """Make a report under a virtual clock, which knows no threads."""
+    """Make a report without a thread, for tests with a virtual clock."""
     return report_of(facts)

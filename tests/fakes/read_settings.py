@@ -1,4 +1,4 @@
-"""How a flow without settings reads, over one connection to a broker."""
+"""Read settings of a flow with default settings, over one connection to a broker."""
 
 from __future__ import annotations
 

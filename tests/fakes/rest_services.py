@@ -1,4 +1,4 @@
-"""REST without clusters: a worker's file and what it says of itself are real values, and nothing is ever written."""
+"""REST without clusters: a worker's file and its facts are real values, and nothing is ever written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.fakes.worker_snapshot import worker as worker_snapshot
 
 
 class FixedClock:
-    """Stands still until a test moves it."""
+    """A clock that stops until a test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -50,7 +50,7 @@ class FixedClock:
 
 
 class FakeLink:
-    """A worker that says how it is, and what it has counted."""
+    """A worker that reports its health and its counters."""
 
     async def facts(self) -> WorkerFacts:
         return WorkerFacts(Health.HEALTHY, "It runs.")
@@ -66,7 +66,7 @@ class FakeLink:
 
 
 class EndedEvents:
-    """A stream that ends at once; a real one goes on as long as its client listens."""
+    """A stream that ends at once; a real one continues as long as its client listens."""
 
     async def stream(self, *_: object, **__: object) -> AsyncIterator[str]:
         yield ": alive\n\n"
@@ -108,7 +108,7 @@ class FakeChanges:
 
 
 def make_services() -> Services:
-    """Return the services of a worker of ``A->B``; its file also has ``B->A``, which is refused."""
+    """Return the services of a worker of ``A->B``. Its file also has ``B->A``, which is refused."""
     fakes: Any = {
         "link": FakeLink(),
         "live": FakeLive(v1_services.facts_of()),
@@ -118,7 +118,7 @@ def make_services() -> Services:
 
 
 class Guarded:
-    """An application behind its gate, and what was logged and told of it."""
+    """An application behind its gate, with its log and its audit records."""
 
     def __init__(
         self, app: App, exposure: Exposure, users: Path | None = None, token: Path | None = None, **options: Any
@@ -146,7 +146,7 @@ class Guarded:
         return both
 
     def client(self, address: str = "192.0.2.7", certificate: bytes | None = None) -> TestClient:
-        """Return a client whose connection comes from an address, perhaps with a certificate."""
+        """Return a client that connects from ``address``, perhaps with a certificate."""
 
         async def connected(scope: Any, receive: Any, send: Any) -> None:
             scope.setdefault("state", {})["certificate"] = certificate
@@ -174,5 +174,5 @@ def guarded(exposure: Exposure = Exposure.EVERYONE, **options: Any) -> Guarded:
 
 @cache
 def _app() -> FastAPI:
-    """The same for all: making its routes takes a while."""
+    """Return the application, the same for all tests: making its routes takes a while."""
     return make_app(make_services())

@@ -1,4 +1,4 @@
-"""The shell of partitions in a test of one part: it keeps what they are told, and does nothing about it."""
+"""The shell of partitions in a test of one part: it keeps their events and does nothing about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mm2py.copying.events import Event
 
 
 class DeafShell:
-    """Their copiers hear nothing: a test that wants them to go on gives them the events itself."""
+    """A shell that passes no event to the copiers: a test that needs an event passes it itself."""
 
     def __init__(self) -> None:
         self.told: list[tuple[CopiedPartition, Event]] = []
@@ -16,7 +16,7 @@ class DeafShell:
         self.told.append((part, event))
 
     def sent(self, part: CopiedPartition, /) -> None:
-        """It is not read again."""
+        """Do nothing: the partition is not read again."""
 
     def read_elsewhere(self, part: CopiedPartition, /) -> None:
-        """It stays where it is."""
+        """Do nothing: the partition stays where it is."""

@@ -1,4 +1,4 @@
-"""An OAuth server on loopback that answers as a test tells it to, over TLS or in plain text."""
+"""An OAuth server on loopback with the answers of a test, over TLS or in plain text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def jwt(claims: object, signature: str = "") -> str:
 
 
 def given_token(token: str, **more: Any) -> Answer:
-    """Return the answer that brings a token."""
+    """Return an answer with a token."""
     return 200, {}, json.dumps({"access_token": token, "token_type": "Bearer", **more}).encode()
 
 
 @dataclass
 class TokenServer:
-    """Answers as told, and remembers the requests."""
+    """The answers of the server, and the requests it has received."""
 
     answer: Callable[[], Answer]
     asked: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
@@ -42,7 +42,7 @@ class TokenServer:
 
 @contextmanager
 def token_server(answer: Callable[[], Answer], tls: Path | None = None) -> Iterator[TokenServer]:
-    """Serve at ``url``; ``tls`` names key and certificate."""
+    """Serve at ``url``; ``tls`` is the file with key and certificate."""
     told = TokenServer(answer)
 
     class Handler(http.server.BaseHTTPRequestHandler):

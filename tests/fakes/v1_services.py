@@ -1,4 +1,4 @@
-"""Made-up facts of two flows, and the REST application on them: no socket, no broker, no worker."""
+"""Invented facts of two flows, and the REST application with them: no socket, no broker, no worker."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ GAPS: Final = (
 
 
 def group_state() -> GroupState:
-    """A group of two: the first leads, coordinates the flow and copies ``payments``; the second copies ``orders``."""
+    """Return a group of two: the first leads, coordinates the flow and copies ``payments``; the second ``orders``."""
     view = GroupState()
     heads = {TaskName(FLOW, Kind.SOURCE): W1, TaskName(FLOW, Kind.HEARTBEAT): W2}
     owners = {TaskName(FLOW, Kind.SOURCE, "orders", number): W2 for number in range(2)}
@@ -99,8 +99,11 @@ def group_state() -> GroupState:
 
 
 def flow_facts(**extra: Any) -> FlowFacts:
-    """``orders`` is 30 behind and has an open gap; other topics are not copied. ``payments`` is 10 behind, with 100
-    bytes a record, the last one 2.5 s old; MirrorMaker 2 has stored the positions of ``orders``."""
+    """Return the facts of a flow: ``orders`` is 30 behind and has an open gap; other topics are not copied.
+
+    ``payments`` is 10 behind, with 100 bytes a record, the last one 2.5 s old. MirrorMaker 2 has stored the positions
+    of ``orders``.
+    """
     found = FlowFacts(
         flow_settings(FILE),
         positions={
@@ -133,7 +136,7 @@ def facts_of(*flows: FlowFacts, state: GroupState | None = None) -> Facts:
 
 
 class FakeLive:
-    """Always has the same look."""
+    """Always returns the same look."""
 
     def __init__(self, facts: Facts, before: Facts | None = None) -> None:
         self.found = View(1.0, facts, report_of(facts), before)
@@ -143,7 +146,7 @@ class FakeLive:
 
 
 class FakeQuestions:
-    """Answers what the clusters would, and keeps what it was asked."""
+    """Answers in place of the clusters, and keeps the questions about offsets."""
 
     def __init__(self, unread: str = "") -> None:
         self.asked: list[Question] = []
@@ -176,7 +179,7 @@ def group_report(name: str, *, ready: bool = True) -> ConsumerGroupReport:
 
 
 def services(facts: Facts | None = None, before: Facts | None = None, **v1: Any) -> Services:
-    """Return what the application runs on, beside the first worker."""
+    """Return the services of the application, in the REST process of the first worker."""
 
     async def cluster_id() -> str | None:
         return "id-B"
@@ -197,12 +200,12 @@ def services(facts: Facts | None = None, before: Facts | None = None, **v1: Any)
 
 @cache
 def _app() -> FastAPI:
-    """The same for all: making its routes takes a while."""
+    """Return the application, the same for all tests: making its routes takes a while."""
     return make_app(services())
 
 
 def client(facts: Facts | None = None, **given: Any) -> TestClient:
-    """Return a client of the application on its own services."""
+    """Return a client of the application, with its own services."""
     own, app = services(facts, **given), _app()
 
     async def asked(scope: Scope, receive: Receive, send: Send) -> None:

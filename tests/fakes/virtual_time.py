@@ -1,11 +1,11 @@
-"""An asyncio event loop with free time: when no task can run, it jumps to the next timer.
+"""An asyncio event loop with virtual time: when no task can run, it jumps to the next timer.
 
 Whole workers with their timeouts, backoffs and long polls run in milliseconds, and the same seed gives the same
 interleaving: callbacks run first in first out, timers in order of time, and tasks and futures hash by order of
-creation, so that even iterating over a set of them is repeatable. Whatever should vary with the seed (the latency of a
-reply, which broker fails) draws from ``VirtualLoop.rng`` or from a generator of the test.
+creation, so that even iterating over a set of them is repeatable. Values that should vary with the seed (the latency of
+a reply, which broker fails) come from ``VirtualLoop.rng`` or from a generator of the test.
 
-Threads do not fit in: the loop cannot know whether one will call back. What is given to an executor is done at once.
+Threads are not supported: the loop cannot know whether one will call back. Work for an executor is done at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ EPOCH_MS: Final = 1_760_000_000_000
 """The wall clock when virtual time starts: 2025-10-09, far from any limit of a timestamp."""
 
 _SPINS_PER_INSTANT: Final = 200_000
-"""Most loop cycles without time moving on. Reached only by tasks that wake each other for ever."""
+"""Limit of loop cycles without progress of time. Only tasks that wake each other for ever reach it."""
 
 
 class VirtualTimeStopped(AssertionError):
-    """Base of the reasons why a virtual run cannot continue; the message lists which task waits for what."""
+    """Base of the reasons why a virtual run cannot continue; the message lists what each task waits for."""
 
 
 class Deadlock(VirtualTimeStopped):
@@ -41,11 +41,11 @@ class Deadlock(VirtualTimeStopped):
 
 
 class TimeLimit(VirtualTimeStopped):
-    """The run was not over at its limit of virtual time."""
+    """The run had not ended at its limit of virtual time."""
 
 
 class Livelock(VirtualTimeStopped):
-    """Tasks keep waking each other while time stands still."""
+    """Tasks keep waking each other while time makes no progress."""
 
 
 class _Task(asyncio.Task[Any]):
@@ -73,7 +73,7 @@ class _Future(asyncio.Future[Any]):
 
 
 class _NoSelector(selectors.SelectSelector):
-    """For the base of the loop, which registers a pipe here. Nothing is ever waited for."""
+    """A selector for the base of the loop, which registers a pipe here. The loop never waits for it."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -82,7 +82,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     _ready: deque[asyncio.Handle]
     _stopping: bool
     _clock_resolution: float
-    _timer_cancelled_count: int  # counted by BaseEventLoop, for timers that say that they are scheduled
+    _timer_cancelled_count: int  # counted by BaseEventLoop, for timers with _scheduled
 
     def __init__(self, *, seed: int = 0, limit_s: float = 3600.0) -> None:
         self._now_s = 0.0
@@ -95,13 +95,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.limit_s = limit_s
         self._ends_s = limit_s
         self.beside = 0
-        """How often something was given to an executor."""
+        """Number of calls for an executor."""
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:
         return self._now_s
 
-    def call_at(  # type: ignore[override]  # the base pairs arguments with the callback's; what for, here
+    def call_at(  # type: ignore[override]  # the base types arguments by the callback's; not needed here
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -110,8 +110,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def run_until_complete(self, future: Awaitable[ResultT]) -> ResultT:
-        """Run as the base does, for at most ``limit_s`` from now, also after a run that had to stop. No garbage is
-        collected meanwhile, which is a quarter of the time of a short run.
+        """Run as the base does, for at most ``limit_s`` from now, also after a run that had to stop.
+
+        It collects no garbage meanwhile, which would take a quarter of the time of a short run.
         """
         self._ends_s = self._now_s + self.limit_s
         self._spins = 0
@@ -124,10 +125,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 gc.enable()
 
     def _run_once(self) -> None:
-        """Run what is ready, after time has moved on to the next timer if nothing is.
+        """Run all ready callbacks. If there are none, first jump to the next timer.
 
-        It does what ``BaseEventLoop._run_once`` does, without a selector, and with a heap that C code compares:
-        together a sixth of what a long scenario takes.
+        It does what ``BaseEventLoop._run_once`` does, without a selector, and with a heap that C code compares.
+        Together this saves a sixth of the time of a long scenario.
         """
         timers, ready = self._timers, self._ready
         if self._timer_cancelled_count > 100 and self._timer_cancelled_count * 2 > len(timers):
@@ -154,7 +155,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]  # the base gives types to arguments
         self, executor: object, func: Callable[..., ResultT], *args: Any
     ) -> asyncio.Future[ResultT]:
-        """Do in the loop what would be done in a thread. Other tasks run before its result is known."""
+        """Call ``func`` in the loop in place of a thread. Other tasks run before its caller gets the result."""
         self.beside += 1
         done = self.create_future()
         try:
@@ -175,12 +176,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return _Task(coro, number=next(self._numbers), loop=loop, context=context)
 
     def jump(self, timeout_s: float | None) -> None:
-        """Move time on by what the loop would have slept.
+        """Advance time by the duration that the loop would have slept.
 
         Raises:
             Deadlock: nothing is scheduled any more.
-            Livelock: too many cycles without time moving on.
-            TimeLimit: the next timer lies after the limit.
+            Livelock: too many cycles without progress of time.
+            TimeLimit: the next timer is after the limit.
         """
         if timeout_s is None:
             raise Deadlock(self._waiting_tasks("Nothing is scheduled any more"))
@@ -204,7 +205,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _inner(task: asyncio.Task[Any]) -> list[Any]:
-    """Return the frames of a suspended task from its outermost coroutine to what it awaits at last."""
+    """Return the frames of a suspended task, from its outermost coroutine to the innermost awaited one."""
     frames = []
     awaited: Any = task.get_coro()
     while awaited is not None:
@@ -217,7 +218,7 @@ def _inner(task: asyncio.Task[Any]) -> list[Any]:
 
 
 class VirtualClock:
-    """The clock that the code under test is given. Outside a run it shows the time at which the last one stopped."""
+    """The clock of the code under test. Outside a run it shows the time at which the last run stopped."""
 
     def __init__(self, *, epoch_ms: int = EPOCH_MS) -> None:
         self._epoch_ms = epoch_ms
@@ -230,7 +231,7 @@ class VirtualClock:
         return self._last_s
 
     def boottime(self) -> float:
-        """Return the same: this machine never sleeps."""
+        """Return the same as ``monotonic``: this machine never sleeps."""
         return self.monotonic()
 
     def wall_ms(self) -> int:
@@ -241,7 +242,7 @@ class VirtualClock:
 class DozingClock:
     """The clock of one worker that sleeps while the others run: a suspended machine, or a stopped process.
 
-    The test holds the worker back meanwhile (``Gate``).
+    The test stops the worker meanwhile (``Gate``).
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -252,9 +253,9 @@ class DozingClock:
         """By how much the worker's wall clock is wrong."""
 
     def doze(self, seconds: float, *, suspended: bool) -> None:
-        """Have slept. While a machine is suspended its monotonic clock stands still; for a stopped process it goes on.
+        """Add a sleep. The monotonic clock of a suspended machine stops meanwhile; for a stopped process it runs.
 
-        The wall clock of the worker is set by those of others when it wakes, and does not jump.
+        The worker's wall clock follows the clocks of others when it wakes, and does not jump.
         """
         if suspended:
             self._suspended_s += seconds
@@ -280,16 +281,16 @@ def run_virtual(
 ) -> ResultT:
     """Run ``coro`` to its end under virtual time and return its result.
 
-    For what is no async test (``tests/event_loops.py``): a random walk that collects findings, a property of many
-    examples, a comparison of several runs.
+    For code that is not an async test (``tests/event_loops.py``): a random walk that collects findings, a property of
+    many examples, a comparison of several runs.
 
     Args:
-        make_loop: what kind of virtual loop.
+        make_loop: makes the virtual loop.
         seed: for ``VirtualLoop.rng``; the same seed gives the same run.
         limit_s: virtual seconds after which the run is given up.
     Raises:
-        Deadlock, Livelock, TimeLimit: the run cannot continue; the message says which task waits where.
-        Whatever the coroutine raises.
+        Deadlock, Livelock, TimeLimit: the run cannot continue; the message says where each task waits.
+        All errors of the coroutine.
     """
     loop = make_loop(seed=seed, limit_s=limit_s)
     try:
@@ -300,7 +301,7 @@ def run_virtual(
 
 
 def _cancel_rest(loop: VirtualLoop) -> None:
-    """Cancel what still runs and let it clean up; a task that refuses to end is left behind."""
+    """Cancel all tasks that still run, and let them clean up; a task that refuses to end is abandoned."""
     rest = sorted(asyncio.all_tasks(loop), key=hash)
     if not rest:
         return

@@ -1,4 +1,4 @@
-"""The snapshot of a worker that copies A->B, made of real partitions; what a test does not name is ordinary."""
+"""The snapshot of a worker that copies A->B, made of real partitions; parts that a test does not give are ordinary."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def copied(
     start: int = 0,
     stored: StoredPosition | None = None,
 ) -> CopiedPartition:
-    """Return a partition of which one batch was copied now, fetched 0.2 s ago.
+    """Return a partition with one batch that was copied now and fetched 0.2 s ago.
 
     Args:
-        records: in that batch; 0: nothing was copied yet.
-        end: of the source log; None: it was not read yet.
+        records: number of records in that batch; 0: nothing was copied yet.
+        end: end of the source log; None: it was not read yet.
         newest_ms: the newest timestamp in the batch.
         start: where copying began.
         stored: the position that was stored before.
@@ -76,7 +76,7 @@ def window(*values: float, now_s: float = NOW_S) -> WindowState:
 
 
 def checkpoints(*keys: tuple[str, str, int], latency_ms: float = 7.0, groups: int | None = None) -> CheckpointSnapshot:
-    """Return what a connector has emitted for these groups, remote topics and partitions; ``groups``: it knows more."""
+    """Return the checkpoints of these (group, remote topic, partition); ``groups``: how many the connector knows."""
     found = Window()
     found.add(latency_ms, NOW_S)
     rows = tuple((*key, found.last, found.plain_samples()) for key in keys)
@@ -133,7 +133,7 @@ def worker(*flows: FlowSnapshot, **parts: Any) -> WorkerSnapshot:
 
 
 def many(partitions: int, *, topics: int, seed: int = 1) -> WorkerSnapshot:
-    """Return a worker that copies so many partitions of so many topics, with numbers drawn from the seed."""
+    """Return a worker that copies this many partitions of this many topics, with numbers drawn from the seed."""
     rng = random.Random(seed)
     found = [
         copied(f"t{number % topics:04}", number // topics, records=rng.randint(1, 1000), end=rng.randint(1000, 2000))

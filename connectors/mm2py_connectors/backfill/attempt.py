@@ -1,7 +1,7 @@
 """One attempt of a backfill's task: the flow's source connector copies ranges of partitions, then ends.
 
 Spark may kill an attempt, try it again, or start a second one beside it. Each attempt has a transactional id of its own
-under the process of its task. It fences the earlier ones, finds out what they have stored, and goes on there, as the
+under the process of its task. It fences the earlier ones, finds out what they have stored, and continues there, as the
 next owner of a partition does in the live flow. So no record is repeated or lost. MirrorMaker 2 has no backfill.
 """
 
@@ -46,7 +46,7 @@ LOOK_EVERY_S: Final = 0.1
 BLOCKED_S: Final = 30.0
 """How long a topic may be refused, or a partition wait for an operator, before the attempt fails with the reason."""
 HOLD_EVERY_S: Final = 1.0
-"""How often an attempt looks whether the workers still wait for it."""
+"""How often an attempt checks whether the workers still wait for it."""
 OTHER_EVERY_S: Final = 1.0
 OTHER_SILENT_S: Final = 60.0
 """How long an attempt that has fenced this one may store no position before it counts as dead."""
@@ -75,7 +75,7 @@ class BackfillEnded(Mm2Error):
 
 @dataclass(frozen=True, slots=True)
 class CopiedRange:
-    """What was copied of one partition. Offsets are from the first up to, and without, the next.
+    """What was copied of one partition. A range includes its first offset and excludes its next offset.
 
     Fields are None where other attempts have copied the range, whose results are lost.
     """
@@ -114,8 +114,8 @@ class Attempt:
         """Make one; ``run`` starts it.
 
         Args:
-            target: not behind a gate.
-            name: its process is that of the task, its attempt is higher than those of earlier ones.
+            target: requests to it must not pass a gate yet.
+            name: its process is the task's, and its attempt is higher than those of earlier attempts.
             ranges: by source partition.
         """
         self._settings = settings
@@ -132,11 +132,11 @@ class Attempt:
         """Copy up to the seams, store the last positions, and return what was copied.
 
         Raises:
-            NotCopied: an operator has to do something first.
+            RangeNotCopied: an operator has to do something first.
             BackfillEnded: it was stopped, abandoned or resumed; an executor may outlive its driver.
-            IncarnationFenced: another attempt of this task goes on, and does not finish either.
+            IncarnationFenced: another attempt of this task has fenced this one, and does not finish either.
             Mm2Error: another attempt may succeed.
-        Cancelling loses nothing: the next attempt fences this one, and goes on.
+        Cancelling loses nothing: the next attempt fences this one, and continues.
         """
         brokers = self._target.brokers
         await until_answered(self._refuse_ended, rng=self._rng)
@@ -204,7 +204,7 @@ class Attempt:
         """Return when all partitions are copied up to their seams.
 
         Raises:
-            NotCopied: one of them does not get there.
+            RangeNotCopied: one of them does not get there.
         """
         blocked_since_s: dict[TopicPartition, float] = {}
         asked_s = self._clock.monotonic()
@@ -228,7 +228,7 @@ class Attempt:
                 return [row for part in parts.values() for row in self._copied(part, now_s - begun_s)]
 
     async def _refuse_ended(self) -> None:
-        """Raises: BackfillEnded; KafkaError, it is not known."""
+        """Check that the workers still wait for this run. Raises: BackfillEnded; KafkaError, if it is not known."""
         await self._configs.read()
         backfill_id = self._name.process[:ID_CHARS]
         found = self._configs.records.backfills.get(backfill_id)
@@ -238,7 +238,8 @@ class Attempt:
             raise BackfillEnded(backfill_id, "was resumed by another driver")
 
     async def _superseded(self) -> IncarnationFenced | None:
-        """Return an error if a later attempt of the task has begun. What it has written is why this one is refused."""
+        """Return an error if a later attempt of the task has begun: this one is refused because of what that one
+        wrote."""
         stored = await until_answered(self._read_positions, rng=self._rng)
         is_later = any((self._attempt_of(one) or 0) > self._name.attempt for one in stored.values())
         return IncarnationFenced(str(self._name)) if is_later else None
@@ -249,7 +250,7 @@ class Attempt:
         return None if name is None or name.process != self._name.process else name.attempt
 
     def _copied(self, part: CopiedPartition, seconds: float) -> list[CopiedRange]:
-        """Return what this attempt has copied of a partition, behind what earlier ones have."""
+        """Return what this attempt has copied of a partition, and before that what earlier ones have."""
         position, tally, first = part.copier.position, part.copier.tally, self._ranges[part.key].first
         if not isinstance(tally, DigestTally) or tally.begun is None:
             raise AssertionError("a partition that is copied has begun")

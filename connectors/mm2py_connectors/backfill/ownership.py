@@ -18,10 +18,10 @@ from mm2py.records.link_use import LinkUse
 
 
 class TaskOwnership:
-    """See ``OwnershipView``. Nothing of it changes while the attempt runs."""
+    """The ``OwnershipView`` of a backfill's task. Its answers do not change while the attempt runs."""
 
     is_coordinator = False
-    """Tasks list no topics, and bring no settings in step: the live flow does, when it goes on."""
+    """Tasks list no topics and sync no settings: the live flow does that when it continues."""
     source_cluster: str | None = None
     not_started: NotStarted | None = None
 

@@ -1,10 +1,10 @@
-"""The checkpoint connector of a flow: tells on the target where the source's consumer groups may continue.
+"""The checkpoint connector of a flow: writes to the target where the source's consumer groups may continue.
 
 One worker runs it for a flow. Every ``emit.checkpoints.interval.seconds`` it asks the source for the committed offsets
-of all groups, translates them, and writes those that are new to the checkpoints topic. If asked, it commits them on
-the target (``group_sync.py``). MM2 does no more. Here the ledger translates, and offset syncs by MM2's rule only what
-the ledger does not know. The states of the groups are asked for every two seconds, in one request to each broker, and
-a group that has become idle gets its checkpoints at once: it is about to be moved, more often than not.
+of all groups, translates them, and writes those that are new to the checkpoints topic. If asked, it commits them on the
+target (``group_sync.py``). MM2 does only that. Here the ledger translates; offset syncs, by MM2's rule, translate only
+what the ledger does not know. The connector also asks for the states of the groups every two seconds, in one request to
+each broker. A group that has become idle gets its checkpoints at once: in most cases it is about to be moved.
 
 Counterpart: MirrorCheckpointConnector and MirrorCheckpointTask of Apache Kafka's Connect, mirror.
 """
@@ -47,8 +47,8 @@ from mm2py_connectors.rounds import RoundsConnector
 LOOK_EVERY_S: Final = 2.0
 """How often the states of groups are asked for."""
 IDLE_FOLLOWED_S: Final = 15.0
-"""For so long a group that has become idle is asked for in each look. The ledger knows its last record a second after
-that was copied. Where there is no ledger, the offset sync of the last record comes up to ten seconds later."""
+"""How long a group that has become idle is asked for in each look. The ledger knows the group's last record a second
+after that was copied. Where there is no ledger, the offset sync of the last record comes up to ten seconds later."""
 IDLE_FOLLOWED_MOST: Final = 1000
 """If more groups become idle at once, as at a start, each is asked for once."""
 NOT_MIRRORED: Final = frozenset({"share", "streams"})
@@ -104,24 +104,24 @@ class CheckpointConnector(RoundsConnector):
         self._group_sync = None if sync is None else GroupSync(sync, target, log)
         self._sync_interval_s = 0.0 if sync is None else sync.interval_s
         self._synced: dict[str, set[TopicPartition]] = {}
-        """Of each group, the remote partitions of which it had a commit on the source when it was asked last."""
+        """The remote partitions of each group for which it had a commit on the source when it was asked last."""
         self._waiting: dict[GroupPartition, Commit] = {}
         """The oldest commit of each group that the ledger had not reached. The story: the copy lags by three seconds
-        for an hour, and a group commits ten times a second what was written just before. Whatever it has committed when
-        a round asks is not copied yet; what it had committed in a round before is."""
+        for an hour, and a group commits ten times a second what was written just before. What it has committed when a
+        round asks is not copied yet; what it had committed in an earlier round is."""
         self._writer: TopicWriter | None = None
         self._groups: dict[str, ListedGroup] = {}
         """The groups that the last round knew."""
         self._idle_until_s: dict[str, float] = {}
         """Groups that have become idle, and until when they are asked for in each look."""
         self._first_groups: frozenset[str] | None = None
-        """Those that were there at the start."""
+        """The groups that existed at the start."""
         self._due_s = 0.0
         """When the offsets of all groups are due."""
         self._sync_due_s = 0.0
         """When all groups are due to be moved on the target."""
         self._emitted = 0
-        """How many checkpoints."""
+        """How many checkpoints were written."""
         self._latencies: dict[GroupPartition, Window] = {}
         """How long checkpoints took to be acknowledged, in ms, by group and remote partition."""
         self._said: set[str] = set()
@@ -179,7 +179,7 @@ class CheckpointConnector(RoundsConnector):
             self._sync_due_s = max(self._sync_due_s + self._sync_interval_s, now_s)
 
     def _round_failed(self, pause_s: float) -> None:
-        """Groups that were due stay due, as the last round that succeeded is what counts."""
+        """Do nothing: groups that were due stay due, because only successful rounds count."""
 
     async def _make_writer(self) -> TopicWriter:
         settings = self._settings
@@ -276,9 +276,9 @@ class CheckpointConnector(RoundsConnector):
     ) -> dict[tuple[TopicPartition, int], Translation]:
         """Return the translation of each commit, by partition and offset.
 
-        The ledger is read after the commits were. The story of reading it again: a group keeps up, and commits ten
-        times a second what was written just before. Its records are copied, and the ledger says so up to a second
-        later. At the moment in which a round reads both, the ledger would never reach its commit.
+        The ledger is read after the commits, and several times. The story: a group keeps up, and commits ten times a
+        second what was written just before. Its records are copied, but the ledger has them up to a second later. If a
+        round read the ledger only once, the ledger would never reach the group's commit.
         """
         left = dict.fromkeys((key, commit.offset) for (_, key), commit in wanted.items())
         left |= dict.fromkeys((at[1], self._waiting[at].offset) for at in wanted if at in self._waiting)
@@ -297,9 +297,9 @@ class CheckpointConnector(RoundsConnector):
         return found
 
     async def _of_other_topics(self, keys: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions whose ledger is of another topic than those that have their names now, and name them.
+        """Return, and log, the partitions whose ledger belongs to a topic that is missing now or was created again.
 
-        Until the new topic is copied nothing tells where a group may go on there.
+        Until the new topic is copied, it is not known where a group may continue there.
         """
         known = {key for key in keys if self._offsets.ledger(key).ledgers}
         names = {topic: self._remote_name(topic) for topic, _ in known}
@@ -326,7 +326,7 @@ class CheckpointConnector(RoundsConnector):
     def _checkpoint(
         self, at: GroupPartition, commit: Commit, translated: Mapping[tuple[TopicPartition, int], Translation]
     ) -> Checkpoint | None:
-        """Return the checkpoint of a commit, or of one before that the ledger has reached, if it is to be emitted."""
+        """Return the checkpoint of a commit, or of an earlier one that the ledger has reached, if it is due."""
         settings, (group, key) = self._flow_settings, at
         waiting, translation = self._waiting.pop(at, None), translated[key, commit.offset]
         if translation.kind is AnswerKind.NOT_YET:

@@ -37,7 +37,7 @@ class GroupSync:
         self._target = target
         self._log = log
         self._ours: dict[GroupPartition, int] = {}
-        """What this worker has committed, or has found committed just as the checkpoint says."""
+        """The offsets that this worker has committed, or has found committed exactly as the checkpoint says."""
         self._skipped: dict[str, str] = {}
         """Why groups were not moved in the last round."""
 
@@ -46,7 +46,7 @@ class GroupSync:
 
         Args:
             checkpoints: the last ones of groups and partitions that exist on the source.
-            all_groups: they are those of all groups. Groups that are skipped are named then, where that has changed.
+            all_groups: the checkpoints are of all groups. Only then are skipped groups logged, if they have changed.
         Raises:
             KafkaError: the target did not answer; repeat it.
         """

@@ -1,7 +1,7 @@
-"""Keeps the ledger topic small: chunks go whose records both logs have deleted, and the older half of what grows large.
+"""Keeps the ledger topic small: deletes chunks whose records both logs deleted, and the older half of large ledgers.
 
-MirrorMaker 2 has no such topic. A ledger grows with each transaction, and where several writers share a remote topic
-with each batch. Only partitions with more than a few entries are looked at.
+MirrorMaker 2 has no such topic. A ledger grows with each transaction; if several writers share a remote topic, it grows
+with each batch. Only partitions with more than a few entries are checked.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class LedgerUpkeep:
         self._due_s = clock.monotonic() + FIRST_AFTER_S
         self._writer: TopicWriter | None = None
         self._limited: set[TopicPartition] = set()
-        """Partitions whose ledger became too large, as was said of each once."""
+        """Partitions whose ledger became too large; each was logged once."""
 
     async def run_if_due(self) -> None:
-        """Forget what is not needed any more, if some minutes have passed.
+        """Delete what is not needed any more, if some minutes have passed.
 
         Raises:
             KafkaError: a cluster did not answer. It is tried again after the same time.

@@ -1,4 +1,4 @@
-"""The heartbeat connector of a pair of clusters: makes the topic ``heartbeats`` on the target and writes to it.
+"""The heartbeat connector of a pair of clusters: creates the topic ``heartbeats`` on the target and writes to it.
 
 It only needs the target: a pair emits whether its flow is enabled or not, and whether its source can be reached or
 not. One heartbeat is in flight at a time, so they keep their order. One that cannot be written is dropped: the next
@@ -36,7 +36,7 @@ def next_due_s(due_s: float, now_s: float, interval_s: float) -> float:
 
 
 class HeartbeatConnector(RoundsConnector):
-    """Makes the topic, and writes one heartbeat every interval if the settings say so, the first after one interval."""
+    """Creates the topic; if the settings say so, writes one heartbeat every interval, the first after one interval."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class HeartbeatConnector(RoundsConnector):
         self._emitted = False
 
     def status(self, *, with_topics: bool = True) -> None:
-        """Nothing: heartbeats say something of the flows that copy them."""
+        """Return nothing: heartbeats show the state of the flows that copy them."""
 
     def measure(self) -> tuple[()]:
         """Nothing, as in MirrorMaker 2."""

@@ -122,13 +122,13 @@ def begin(interval_s: float | None, now_s: float) -> Path:
 
 
 def step(path: Path, event: Arrived | Looked | Blind) -> tuple[Path, list[SayProven | SaySilent]]:
-    """Take in what was seen on the target; return what the operator should hear, if anything changed."""
+    """Apply what was seen on the target; return what must be reported to the operator, if anything changed."""
     match event:
         case Arrived(newest, at_s, at_ms, live):
             latency_ms = at_ms - newest.timestamp_ms
             path = replace(path, last=LastHeartbeat(newest.timestamp_ms, latency_ms if live else None))
             if not live:
-                return path, []  # it was there before: it does not tell whether the path works now
+                return path, []  # it was there before: it does not prove that the path works now
             path = replace(path, silent_at_s=at_s + path.silent_after_s)
             if path.phase is Phase.PROVEN:
                 return path, []
@@ -162,7 +162,7 @@ class UnreadableHeartbeat(Mm2Error):
 
 
 def newest_heartbeat(part: FetchedPartition, wanted_offset: int) -> tuple[Heartbeat | None, int, Mm2Error | None]:
-    """Return the last heartbeat of a reply from an offset on, the offset to go on at, and what could not be read.
+    """Return the last heartbeat of a reply from an offset on, the offset to continue at, and what could not be read.
 
     Anyone who may write to ``heartbeats`` on the source decides what is in it: three batches held 3.6 million records.
     So batches are decoded from the last one on, until one has a heartbeat, or as much is decoded as one step of the
@@ -198,7 +198,7 @@ def newest_heartbeat(part: FetchedPartition, wanted_offset: int) -> tuple[Heartb
 
 @dataclass(slots=True)
 class _Tail:
-    """Where reading stands."""
+    """The place that reading has reached."""
 
     topic: TopicMetadata
     leader: BrokerId
@@ -225,7 +225,7 @@ class PathConnector(RoundsConnector):
         Args:
             topic: the copies' name on the target, ``A.heartbeats``.
             brokers: those of the target.
-            interval_s: how often the source gets a heartbeat, by the file; None: it names no emitter.
+            interval_s: how often the source gets a heartbeat, by the file; None: the file names no emitter.
         """
         effect = "whether heartbeats come through, and how fast, is unknown; copying of records does not need it"
         super().__init__("path", effect=effect, clock=clock, rng=rng, log=log)

@@ -1,4 +1,4 @@
-"""ACL sync: a principal that may read an upstream topic may read its remote topic, one that is denied is denied.
+"""ACL sync: principals that may read an upstream topic, or are denied that, get the same on its remote topic.
 
 The target's ACLs are read first, and only missing ones are created: first the DENYs, and the others only when no DENY
 is missing. Each is logged before it is written. None is ever deleted.
@@ -57,7 +57,7 @@ class AclSync:
     async def run_once(self) -> None:
         """Create missing ACLs on the target. Raises: as ``Brokers.send``, and BrokerRefused.
 
-        Cancelling may leave a request on its way; the next round reads what has become of it.
+        Cancelling may leave a request on its way; the next round reads its result.
         """
         settings, flow = self._context.settings, self._context.flow
         found = await self._describe(self._source, flow.source, "DESCRIBE")
@@ -142,7 +142,7 @@ class AclSync:
             )
 
     def _print(self, missing: Sequence[TopicAcl]) -> None:
-        """Name each ACL that is about to be written, once for as long as it is missing."""
+        """Log each ACL that is about to be written, once while it is missing."""
         self._printed.intersection_update(missing)
         fresh = [acl for acl in missing if acl not in self._printed]
         if not fresh:
@@ -156,7 +156,7 @@ class AclSync:
             self._log.info("topic_acls.named", cluster=alias, named=part)
 
     async def _create(self, missing: MissingAcls) -> None:
-        """Create the DENYs, and if none is missing then, the other ones. Raises: the first error of a request."""
+        """Create the DENYs, and if none is missing then, the others. Raises: the first error of a request."""
         alias = self._context.settings.target.alias
         sent = _Sent()
         await self._send(missing.denials, sent)

@@ -1,4 +1,4 @@
-"""What the group's assignment of partitions means for one attempt of a flow: positions, releases, and measured loads.
+"""Follows the group's assignment of partitions in one attempt of a flow: positions, releases, and measured loads.
 
 In Connect a rebalance stops whole tasks, and a task that starts reads all its offsets. Here each partition moves by
 itself. The worker that gets it first reads the position that the previous owner stored (``AssignedPositions``). The
@@ -41,9 +41,9 @@ from mm2py_connectors.source.task.source_task import FINAL_POSITIONS_S, PARTITIO
 
 
 class AssignedPositions:
-    """The stored positions of partitions as they are assigned.
+    """Reads the stored positions of partitions when they are assigned.
 
-    Of a partition that this attempt copies it knows the position itself; the topic may be behind.
+    The position of a partition that this attempt copies is known without reading; the one in the topic may be older.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class AssignedPositions:
 BEFORE_COPYING: Final = (Reconciling, Storing)
 MEASURE_EVERY_S: Final = 5.0
 HALF_LIFE_S: Final = 30.0
-"""After so long a burst counts half: partitions are not to move with every wave."""
+"""After this time a burst counts half: partitions must not move with every burst."""
 SETTLED_S: Final = HALF_LIFE_S / math.log(2)
 """The limit of the summed weights after a long time, in seconds."""
 
 
 @dataclass(slots=True)
 class _Measured:
-    """A partition carried ``carried`` bytes in ``over_s`` seconds; both fade alike."""
+    """A partition carried ``carried`` bytes in ``over_s`` seconds; both decay alike."""
 
     carried: float = 0.0
     over_s: float = 0.0
@@ -123,7 +123,7 @@ class LoadMeter:
 
     The story: one of two equal workers gives half of its partitions to a third one. If their loads started at zero,
     they would look idle for a minute, and the next worker that joins would relieve the wrong worker. So a partition
-    starts with the load that its previous owner told.
+    starts with the load that its previous owner reported.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Releases:
         """
         group, task = self._ownership, self._task
         ours, was_coordinator = set(group.mine()), group.is_coordinator
-        is_news = True  # there may be 50,000 partitions: they are all looked at for news only
+        is_news = True  # there may be 50,000 partitions: they are all checked only after news
         while True:
             async with task.settling:
                 if is_news:

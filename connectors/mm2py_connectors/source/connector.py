@@ -1,7 +1,7 @@
 """The source connector of a flow: one attempt, from its preparation to its drain, and the watch over both clusters.
 
-One metadata request every ``topics.watch.interval.ms`` shows new topics, new partitions and moved leaders; nothing
-else is asked while nothing changes. ``discovery/`` decides what follows from it for the topics.
+One metadata request every ``topics.watch.interval.ms`` shows new topics, new partitions and moved leaders. While
+nothing changes, the watch sends no other request. ``discovery/`` decides what to do about the topics.
 
 Counterpart: MirrorSourceConnector of Apache Kafka's Connect, mirror.
 """
@@ -50,7 +50,7 @@ LEADERLESS_AGAIN_S: Final = 1.0
 """How soon the next round comes while a copied partition has no leader, on either side."""
 FAILING_REPORT_S: Final = 60.0
 RUNS_WELL_S: Final = 5.0
-"""After that an attempt that fails later does not count as one that could not start."""
+"""An attempt that has run for this long counts as started, even if it fails later."""
 SHOWN_MOST: Final = 3
 """How many topics the guarantee names."""
 
@@ -78,8 +78,8 @@ class SourceConnector:
         self._stored_gaps = StoredGaps(context)
         self._gaps = GapKeeper(context, self._stored_gaps)
         self._gained = asyncio.Event()
-        """Partitions were assigned, other topics are selected, or there is another flow coordinator: the next round
-        looks at all topics, also those that were refused a moment ago."""
+        """Set when partitions were assigned, other topics are selected, or the flow coordinator has changed. The next
+        round then looks at all topics, also at those that were refused a moment ago."""
         self._discovers = True
         """The next round also looks for topics and partitions to start."""
         self._was_coordinator = False
@@ -122,7 +122,7 @@ class SourceConnector:
             self._state.name = "stopped"
 
     async def drain(self) -> None:
-        """Settle what is in flight and store final positions; nothing new starts meanwhile."""
+        """Wait for the batches in flight and store final positions; nothing new starts meanwhile."""
         self._draining = True
         if self.task is not None:
             await self.task.drain()
@@ -130,7 +130,7 @@ class SourceConnector:
             await self._stored_gaps.close()
 
     def change(self, settings: FlowSettings, parts: Collection[FlowPart]) -> None:
-        """Use other settings while copying goes on; they concern ``parts``, which can all change in place."""
+        """Use other settings without a pause in copying. They concern ``parts``, which can all change in place."""
         self._state.settings = settings
         if self._parts is None:
             return  # it is being prepared
@@ -141,19 +141,19 @@ class SourceConnector:
             self._look_at_gained()
 
     def restart(self, topic: str, partition: int | None) -> None:
-        """Read a partition of a topic, or all that are copied here, again from its position, and forget what was not
-        acknowledged. A topic that is refused is looked at again."""
+        """Read a partition of a topic (None: all that are copied here) again from its position, and forget what was not
+        acknowledged. A refused topic is checked again."""
         if self._parts is not None:
             self._parts.task.restart(topic, partition)
             self._parts.discovery.look_again()
             self._look_at_gained()
 
     def hold(self, holds: Holds) -> None:
-        """Leave topics to backfills; those of a backfill that is over are copied.
+        """Leave topics to backfills, and copy the topics of backfills that have ended.
 
         The story: an operator abandons a backfill whose driver has died, and one of its tasks still runs. A position
-        that it has in flight must not replace that of the next owner. So its producers are fenced before the topic is
-        listed.
+        that this task has in flight must not replace the next owner's position. So its producers are fenced before the
+        topic is listed.
         """
         self._backfills_ended += len(self._state.holds.ids - holds.ids)
         self._state.holds = holds
@@ -238,7 +238,7 @@ class SourceConnector:
 
     def _show_standstills(self) -> None:
         """Store what is not copied, and why, where status and REST read it."""
-        if self._parts is not None and not self._draining and not self._context.ranges:  # a backfill is no member
+        if self._parts is not None and not self._draining and not self._context.ranges:  # a backfill is not a member
             now_s = self._clock.monotonic()
             causes = self._parts.task.standstills.causes(now_s)
             for topic, cause in self._parts.discovery.causes():
@@ -248,7 +248,7 @@ class SourceConnector:
             self._stored_gaps.show(causes)
 
     def _why_waiting(self, now_s: float) -> Cause | None:
-        """Return why the whole flow waits; None: it does not, or other workers say so."""
+        """Return why the whole flow waits; None if it does not, or not for long, or if another worker coordinates."""
         if self._state.name != "waiting" or not self._ownership.is_coordinator:
             self._waiting_since = None
             return None
@@ -258,14 +258,14 @@ class SourceConnector:
         return Cause(Reason.SOURCE_SILENT, self._state.reason, source_remedy(self._flow), since_ms)
 
     def _last_answer(self, now_s: float) -> tuple[float, int]:
-        """Return when the source has answered a read last, by both clocks: a request waits for long before it fails."""
+        """Return when the source last answered a read, by both clocks: a request waits long before it fails."""
         reads_s = [] if self.task is None else [part.reading.answered_at_s for part in self.task.partitions.values()]
         at_s = max(filter(math.isfinite, reads_s), default=now_s)
         return at_s, self._clock.wall_ms() - round((now_s - at_s) * 1000)
 
     def _guarantee(self, *, is_prepared: bool = False) -> str:
-        """Return in words how often a record may be in the copy after crashes, and the reason if that is not once.
-        Empty: that is not known before the flow is prepared, where that takes its time."""
+        """Return in words how often a record may be in the copy after crashes, and the reason if it is not exactly
+        once. Empty while a flow waits to start: the answer is known only when the flow is prepared."""
         if self._ownership.not_started is not None and self.task is None and not is_prepared:
             return ""
         if self._context.settings.many_to_one:
@@ -282,7 +282,7 @@ class SourceConnector:
         return "exactly-once"
 
     async def _tell_started(self) -> None:
-        """Let the group know that the flow runs, unless this attempt fails at once as the one before."""
+        """Tell the group that the flow runs. An attempt that fails within ``RUNS_WELL_S`` does not get here."""
         await asyncio.sleep(RUNS_WELL_S)
         self._ownership.started()
 
@@ -313,7 +313,7 @@ class SourceConnector:
             await self._wait_for_news(pause_s)
 
     async def _look(self, parts: _Parts, prepared: Prepared) -> float | None:
-        """Make one round. Returns the pause until the next one in seconds; None: it is not due before there is news."""
+        """Make one round. Returns the pause before the next round in seconds; None: the next round waits for news."""
         task, discovery, settings = parts.task, parts.discovery, self._context.settings
         interval_s = settings.topics_watch_interval_s if settings.refresh_topics_interval_s is not None else None
         pause_s = interval_s
@@ -364,9 +364,9 @@ class SourceConnector:
                 await self._state.metadata_wanted.wait()
 
     async def _look_at_remotes(self, task: SourceTask, discovery: Discovery, *, asked: bool) -> bool:
-        """Learn who leads the remote partitions; stop copying into remote topics that were deleted meanwhile.
+        """Learn the leaders of the remote partitions; stop copying into remote topics that were deleted meanwhile.
 
-        Returns whether there were any: policy may want them copied from their start.
+        Returns whether any was deleted: policy may copy such a topic again from its start.
         """
         now_s = self._clock.monotonic()
         leaderless = any(part.leaders.target is None for part in task.partitions.values())
@@ -399,7 +399,7 @@ class SourceConnector:
                 )
 
     def status(self, *, with_topics: bool = True) -> FlowStatus:
-        """Return what an operator would ask for first; cheap enough for every second, but with many topics."""
+        """Return the flow's status. This is cheap enough for every second, unless there are many topics."""
         by_topic: dict[str, list[CopiedPartition]] = {}
         if self.task is not None and with_topics:
             for part in self.task.partitions.values():
@@ -418,7 +418,7 @@ class SourceConnector:
         )
 
     def measure(self) -> Iterator[ConnectorPart]:
-        """Yield what is counted of the flow; see ``Connector``."""
+        """Yield the flow's counts; see ``Connector``."""
         task, flow, state = self.task, self._flow, self._state.name
         if task is None or self._parts is None:
             yield FlowSnapshot(flow.source, flow.target, state, self._guarantee(), positions_unstored_s=0.0)

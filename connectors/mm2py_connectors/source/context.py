@@ -1,7 +1,7 @@
 """What all parts of one attempt of a flow share, and how they wait for its clusters.
 
 MM2 hands its tasks their configuration as a map of strings when they start. Here a part gets this context as its first
-argument, and beside it only what it alone needs.
+argument, and otherwise only what it alone needs.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class AttemptState:
     holds_changed: int = 0
     """How often they were replaced."""
     name: str = "starting"
-    """In a word, for the flow's status; ``reason`` is a sentence or empty."""
+    """The state in one word, for the flow's status; ``reason`` is a sentence or empty."""
     reason: str = ""
     metadata_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by any part that needs fresh metadata, or the next round of the watch, soon."""
     has_run: bool = False
-    """It is prepared: from then on what is not copied is told topic by topic."""
+    """True once the flow is prepared: from then on, what is not copied is reported topic by topic."""
 
     def show_waiting(self, reason: str) -> None:
         """Show in the flow's status what it waits for."""
         self.name, self.reason = "waiting", reason
 
     def run(self) -> None:
-        """Show that it waits no more."""
+        """Show in the flow's status that it runs."""
         self.name, self.reason, self.has_run = "running", "", True
 
 
@@ -93,7 +93,7 @@ class FlowContext:
 
     @property
     def settings(self) -> FlowSettings:
-        """As they are now: read them again after each ``await``."""
+        """The present settings: read them again after each ``await``."""
         return self.state.settings
 
     @property
@@ -106,10 +106,10 @@ class FlowContext:
 
     @property
     def copy_settings(self) -> CopySettings:
-        """What each partition is copied by now."""
+        """The present settings for copying a partition."""
         settings = self.state.settings
         stops = self.gap_policy(GapKind.EXPIRED) is not Done.CONTINUED
-        # A read of a partition alone brings more than that at once: the next one starts when most of it is sent.
+        # A read of a single partition brings more than that at once: the next one starts when most of it is sent.
         return CopySettings(settings.fetch_partition_max_bytes, settings.quarantines, stops_when_expired=stops)
 
     def gap_policy(self, kind: GapKind) -> Done:
@@ -117,8 +117,8 @@ class FlowContext:
         return decide(kind, on_source_gap=settings.on_source_gap, on_target_loss=settings.on_target_loss)
 
     async def until_answered(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
-        """Repeat a question until it is answered, and log every few seconds that it is not. Raises: KafkaError; one
-        that no retry mends."""
+        """Repeat a question until it is answered, and log every few seconds that it is not. Raises: a KafkaError that
+        no retry mends."""
 
         def report(error: KafkaError) -> None:
             self.report_waiting(what, str(error))
@@ -140,12 +140,12 @@ class FlowContext:
             return await task
         finally:
             task.cancel()
-            await asyncio.wait([task])  # nothing else takes the error that it may raise as it ends
+            await asyncio.wait([task])  # nothing else retrieves the error that it may raise as it ends
             if not task.cancelled():
                 task.exception()
 
     def report_waiting(self, what: str, why: str) -> None:
-        """Log and show what the flow waits for. As long as nothing of it runs, the group is told as well."""
+        """Log and show what the flow waits for. While no part of the flow runs yet, tell the group as well."""
         self.state.show_waiting(f"{what}: {why}")
         self.log.warning("flow.waiting", doing=what, why=why)
         if not self.state.has_run:
@@ -153,7 +153,7 @@ class FlowContext:
             self.ownership.cannot_start(waiting)
 
     async def make_table(self, topic: InternalTopic, replication_factor: int, setting: str, *, keeps: str) -> int:
-        """Return how many partitions a compacted topic of ours on the target has; create it where it is missing.
+        """Return how many partitions a compacted topic of mm2py on the target has; create the topic if it is missing.
 
         Args:
             setting: the name of the setting that gives the replication factor.

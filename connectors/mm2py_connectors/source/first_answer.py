@@ -1,8 +1,8 @@
-"""The first answer of a flow's clusters: a flow waits for it before anything of it runs, and says so.
+"""Waits for the first answer of a flow's clusters, before any part of the flow runs, and reports the wait.
 
-A MirrorSourceConnector of MirrorMaker 2 that does not reach its source ends its start with an exception, or waits in
-silence. Here the group is told of a source that has not answered (``Beat.not_started``), because nothing runs yet that
-could store the reason in the status topic.
+A MirrorSourceConnector of MirrorMaker 2 that does not reach its source ends its start with an exception, or waits
+without a report. Here the worker tells the group that a source has not answered (``Beat.not_started``): no part that
+could store the reason in the status topic runs yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FirstAnswers:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``show`` takes in a sentence what the flow waits for; ``ownership`` is None if the group is not told."""
+        """``show`` gets a sentence on what the flow waits for; ``ownership`` is None if the group must not know."""
         self._flow = flow
         self._ownership = ownership
         self._show = show
@@ -48,7 +48,7 @@ class FirstAnswers:
         self._rng = rng
         self._log = log
         self._failure = ""
-        """Why the source has not answered, as of its last failure."""
+        """Why the last attempt to reach the source failed."""
 
     async def of_both(self, source: Side, target: Side) -> tuple[str | None, str | None]:
         """Return the ids of both clusters when they have answered. Cancelling loses nothing.
@@ -61,8 +61,8 @@ class FirstAnswers:
         return source_id.result(), target_id.result()
 
     async def _of_source(self, source: Side) -> str | None:
-        """Return its id; tell operators and the group while there is no answer, not only after a failure: a cluster
-        that accepts connections may say nothing for as long as a request may take."""
+        """Return the source's id. Report to operators and the group while there is no answer, not only after a failure:
+        a cluster that accepts connections may stay silent for as long as a request may take."""
         begun_ms, is_logged = self._clock.wall_ms(), False
         asking = asyncio.create_task(self._of(source, "source", self._note), name=f"{self._flow} asks its source")
         try:
@@ -86,7 +86,7 @@ class FirstAnswers:
             self._tell_group(None)
 
     def _tell_group(self, why: NotStarted | None) -> None:
-        """Tell why the source does not answer; None: it does. Another reason that is told then stays."""
+        """Tell the group why the source does not answer; None: it does, and a reason of another kind stays."""
         if self._ownership is None:
             return
         told = self._ownership.not_started

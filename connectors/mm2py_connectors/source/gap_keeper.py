@@ -1,11 +1,11 @@
-"""What a flow does about gaps: each is logged, counted and kept, and policies and operators say what follows.
+"""Handles the gaps of a flow: logs, counts and stores each one, and does what policies and operators decide.
 
 ``GapKeeper`` names each gap with its offsets; ``on.source.gap`` and ``on.target.loss`` decide. ``Resumption`` lets
-stopped partitions go on, by these policies or by operators' commands: it drains the partition and stores an operator's
-position, and the next round starts the partition there. It takes many together: 300 that were accepted one after the
-other took 39 s.
+stopped partitions continue, by these policies or by operators' commands: it drains the partition and stores an
+operator's position, and the next round starts the partition there. It handles many partitions together: one after the
+other, 300 accepted gaps took 39 s.
 
-No counterpart in MM2, which starts at the earliest record wherever a position does not fit, and says nothing.
+No counterpart in MM2, which starts at the earliest record wherever a position does not fit, and does not report it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mm2py_connectors.source.stored_gaps import StoredGaps
 from mm2py_connectors.source.task.source_task import SourceTask
 
 SHOWN_MOST: Final = 50
-"""How many partitions of a topic that is not what was copied are named in its line of the log."""
+"""How many partitions the log line of a deleted or recreated topic names."""
 
 
 class GapKeeper:
@@ -49,11 +49,11 @@ class GapKeeper:
         self.held: set[TopicPartition] = set()
         """Partitions of topics that are refused because of a gap."""
         self.wishes: dict[TopicPartition, int | None] = {}
-        """Stopped partitions that policy lets go on: at a source offset, or at the start of the log (None)."""
+        """Stopped partitions that policy lets continue: at a source offset, or at the start of the log (None)."""
         self._flow = context.flow
 
     def met(self, part: CopiedPartition, found: GapFound) -> None:
-        """Take in a gap that a copier met. A partition that stopped starts again in the next round if policy allows."""
+        """Handle a gap that a copier met. A partition that stopped starts again in the next round if policy allows."""
         done = found.done if found.done is Done.CONTINUED else self._context.gap_policy(found.kind)
         if found.done is not Done.CONTINUED:
             self._stop(part.key, found, done)
@@ -88,7 +88,8 @@ class GapKeeper:
         )
 
     def _stop(self, key: TopicPartition, found: GapFound, done: Done) -> None:
-        """Note why a partition is stopped. While one of its gaps waits for an operator, no other gap lets it go on."""
+        """Note why a partition is stopped. While one of its gaps waits for an operator, another cannot let it
+        continue."""
         waits = key in self.stopped and key not in self.wishes
         self.stopped[key] = found
         if done is Done.STOPPED:
@@ -98,7 +99,7 @@ class GapKeeper:
             self._context.state.metadata_wanted.set()
 
     def met_topic(self, kind: GapKind, name: str, positions: Mapping[int, StoredPosition], text: str) -> Done:
-        """Take in that a topic is not what was copied, on either side. Returns what policy says is to be done.
+        """Handle a topic that was deleted or created again, on either side. Returns what policy decides.
 
         Args:
             positions: the stored positions of its partitions. A gap that was noted before is not noted again.
@@ -132,7 +133,7 @@ class GapKeeper:
         return done
 
     def started(self, partitions: Iterable[CopiedPartition], starting_offsets: StartingOffsets) -> None:
-        """Take in that partitions have started; at an operator's position, all their gaps are accepted."""
+        """Note that partitions have started. A start at an operator's position accepts all gaps of the partition."""
         for part in partitions:
             self.held.discard(part.key)
             self.stopped.pop(part.key, None)
@@ -153,11 +154,12 @@ class GapKeeper:
             self.wishes.pop(key, None)
 
     def _hold_stopped(self, part: CopiedPartition) -> None:
-        """Stop a partition again that a previous incarnation has stopped, until an operator accepts the gap.
+        """Stop a partition again that stopped in a previous incarnation, until an operator accepts the gap.
 
-        The gap may not show any more: ten records of the copy are lost, and another writer has put ten in their place.
-        Or the source was truncated, and the records that replaced its end have expired: on.source.gap=continue would
-        pass over them. Or another writer wrote to the remote partition of an exactly-once flow, before the position.
+        The gap may not be visible any more. Three examples: ten records of the copy are lost, and another writer has
+        written ten in their place. The source was truncated, and the records that replaced its end have expired:
+        on.source.gap=continue would skip them. Another writer wrote to the remote partition of an exactly-once flow,
+        before the position.
         """
         position = part.copier.position
         for gap in self.stored.of(part.key):
@@ -186,8 +188,8 @@ class GapKeeper:
             return
 
     def _way_out(self, kind: GapKind, part: CopiedPartition) -> str:
-        """Return the remedy. What goes on behind the present copy comes first; ``--allow-recopy`` is used only where
-        the position does not fit any more, and named only where the copy holds nothing else."""
+        """Return the remedy. The way that continues after the present copy comes first. ``--allow-recopy`` has an
+        effect only where the position does not fit any more, and is named only where the copy contains nothing else."""
         topic, number, flow = part.source_topic, part.partition, self._flow
         accept = f"mm2py gaps FILE accept '{flow}:{topic}:{number}'"
         if kind is GapKind.TARGET_TRUNCATED:
@@ -225,7 +227,7 @@ class _Do(Enum):
 
 
 class Resumption:
-    """Lets stopped partitions go on. The flow's connector calls ``carry_out`` between its rounds."""
+    """Lets stopped partitions continue. The flow's connector calls ``carry_out`` between its rounds."""
 
     def __init__(
         self,
@@ -243,12 +245,12 @@ class Resumption:
         self._operators = starting_offsets.operators
         self._restart_state = restart_state
         self._has_begun = False
-        """Partitions can start that ``carry_out`` has not returned True for yet."""
+        """True if partitions can start and ``carry_out`` has not returned that yet."""
         self.is_waiting = False
-        """A partition that is to go on waits for its leaders: try again soon."""
+        """True if a partition that must continue waits for its leaders: try again soon."""
 
     async def carry_out(self) -> bool:
-        """Let partitions go on as policies and operators say. Returns whether a round can start some of them at once.
+        """Let partitions continue as policies and operators decide. Returns whether a round can start some at once.
 
         Raises: KafkaError; a later call does the rest.
         """
@@ -346,7 +348,7 @@ class Resumption:
     async def _restart(self, wanted: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
         """Forget stopped partitions, and store operators' positions for them: the next round starts them there.
 
-        Returns: at which source offset; partitions that cannot start yet are left out.
+        Returns: the source offset of each; partitions that cannot start yet are left out.
         """
         ready: dict[TopicPartition, CopiedPartition] = {}
         for key in wanted:
@@ -367,7 +369,7 @@ class Resumption:
         await self._task.remove(at)
         self._restart_state.add(leaving)
         stood = {part.key: self._task.positions.form(part) for part in leaving if part.copier.owns_position}
-        self._starting_offsets.positions.update(stood)  # should the next line fail, they stall once more
+        self._starting_offsets.positions.update(stood)  # if the next line fails, they stop there once more
         await self._operators.put(
             {
                 key: OperatorsStart(
@@ -384,20 +386,20 @@ class Resumption:
         return at
 
     def _skips(self, part: CopiedPartition, offset: int) -> bool:
-        """Tell whether records of the source are skipped, and nothing of the copy is lost or comes again."""
+        """Return whether only records of the source are skipped: nothing of the copy is lost or copied again."""
         stopped_by = self._gaps.stopped.get(part.key)
         is_forward = offset >= part.copier.position.source_offset
         return is_forward and stopped_by is not None and not stopped_by.kind.is_of_target
 
     def _may_be_open(self, part: CopiedPartition) -> bool:
-        """Tell whether a previous incarnation may still write there: it is not fenced yet, or the marker is lost."""
+        """Return whether a previous incarnation may still write there: it is not fenced yet, or the marker is lost."""
         stopped_by = self._gaps.stopped.get(part.key)
         return not part.copier.owns_position or stopped_by is None or stopped_by.kind is GapKind.TARGET_TRUNCATED
 
     async def _starts(
         self, wanted: Mapping[TopicPartition, tuple[CopiedPartition, int | None]]
     ) -> dict[TopicPartition, int]:
-        """Return where to start. More may have expired by now, so the source's leaders are asked."""
+        """Return where to start. More records may have expired by now, so the source's leaders are asked."""
         asked = {
             key: part.leaders.source
             for key, (part, at) in wanted.items()

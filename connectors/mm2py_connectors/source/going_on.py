@@ -1,7 +1,8 @@
-"""How an operator lets a flow go on behind what a remote topic holds already: the requests, in words. Pure.
+"""Words the requests by which an operator lets a flow continue after what a remote topic already contains. Pure.
 
 MirrorMaker 2 copies everything once more where it finds no position. A remote topic may hold records that are nowhere
-else: so nothing here deletes, and copying again is never the first way. docs/offsets.md explains the steps.
+else. So no remedy here deletes records, and copying again is never the first remedy. docs/offsets.md explains the
+steps.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ DOCS = "docs/offsets.md, 'Going on behind what is there'"
 
 
 def requests(flow: Flow, topic: str, partition: int, next_offset: int | None = None) -> str:
-    """Return the requests that set where a partition goes on.
+    """Return the requests that set where a partition continues.
 
     Args:
-        next_offset: the source offset where it is to go on; None: the operator finds it out, and writes N.
+        next_offset: the source offset where it must continue; None: the operator finds the offset, and writes it for N.
     """
     offset: dict[str, object] | None = {"offset": "N"}
     if next_offset is not None:
-        offset = {"offset": next_offset - 1} if next_offset else None  # as Connect: that of the last record
+        offset = {"offset": next_offset - 1} if next_offset else None  # as in Connect: the last record's
     entry = {"partition": {"cluster": flow.source, "topic": topic, "partition": partition}, "offset": offset}
     body = json.dumps({"offsets": [entry]}, separators=(",", ":")).replace('"offset":"N"', '"offset":N')
     connector = f"/connectors/{flow}.{Kind.SOURCE}"
@@ -30,21 +31,21 @@ def requests(flow: Flow, topic: str, partition: int, next_offset: int | None = N
 
 
 def file_that_knows(flow: Flow, other: Flow) -> str:
-    """Return the file for a command about ``other``: that of ``flow``, if it has both clusters by these names."""
+    """Return the file for a command about ``other``: the file of ``flow`` if it has both clusters by these names."""
     return FILE if {other.source, other.target} == {flow.source, flow.target} else OTHER_FILE
 
 
 def behind_what_is_there(
     flow: Flow, topic: str, remote: str, partition: int, target_end: int | None = None, *, came_by: Flow | None = None
 ) -> str:
-    """Return how to go on behind a remote topic that holds records of which no position is stored.
+    """Return how to continue after the records of a remote topic for which no position is stored.
 
     Args:
         partition: one of the partitions; the others are done likewise.
-        target_end: where its remote partition ends; None: the operator finds it out, and it is called END.
-        came_by: the flow that has brought from ``remote`` what is on the source, if that is known.
+        target_end: where its remote partition ends; None: the operator finds the offset, and the text says END.
+        came_by: the flow that has copied the records from ``remote`` to the source, if it is known.
     """
-    # Under one name on both sides, what is there may have gone from here to the source: that flow's ledger tells.
+    # If both sides have one name, a reverse flow may have copied the records to the source: its ledger has the offsets.
     is_same = remote == topic
     reverse = Flow(flow.target, flow.source)
     asked = f"{file_that_knows(flow, came_by or reverse)} '{came_by or reverse}'" if is_same else f"{FILE} '{flow}'"

@@ -1,8 +1,9 @@
-"""What a flow's log says of many topics: each thing once while it lasts, in so few lines that they never fill the log.
+"""Logs what a flow reports of many topics: each fact once while it lasts, in few lines, so that the log never fills up.
 
-``Notices`` does that for whatever comes up in rounds. ``RefusedTopics`` are the topics that are not copied, or not all
-of them. ``RefusedConfigs`` are settings that the target does not take for a remote topic: each is left out alone, and
-tried again now and then. MirrorMaker 2 sends all settings of a topic at once, and the broker then takes none of them.
+``Notices`` does that for everything that rounds find. ``RefusedTopics`` are the topics that are not copied, or not
+completely. ``RefusedConfigs`` are settings that the target refuses for a remote topic: only the refused one is left
+out, and it is tried again from time to time. MirrorMaker 2 sends all settings of a topic at once, and the broker then
+accepts none of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ AGAIN_S: Final = 3600.0
 
 
 class Notices:
-    """Remembers what was said of what, and gathers the lines of a round; ``end`` writes those that are shared."""
+    """Remembers what was logged of each thing, and gathers the lines of a round; ``end`` writes the shared lines."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
@@ -37,18 +38,18 @@ class Notices:
         self._rest: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[str]] = {}
 
     def is_new(self, of: Hashable, text: str = "") -> bool:
-        """Tell whether nothing, or something else, was said of this yet; it counts as said from now on."""
+        """Return whether the last text on this thing was another one or none; the new one counts as logged now."""
         if self._said.get(of) == text:
             return False
         self._said[of] = text
         return True
 
     def is_over(self, of: Hashable) -> bool:
-        """Tell whether something was said of this, and forget it: if it comes back, it is new."""
+        """Return whether something was logged of this thing, and forget that: if the thing comes back, it is new."""
         return self._said.pop(of, None) is not None
 
     def keep(self, still_there: Callable[[Hashable], bool]) -> None:
-        """Forget what was said of things that are gone."""
+        """Forget what was logged of things that are gone."""
         self._said = {of: text for of, text in self._said.items() if still_there(of)}
 
     def say(
@@ -61,10 +62,10 @@ class Notices:
         shared: Mapping[str, str] = MappingProxyType({}),
         **own: str,
     ) -> None:
-        """Say something of a topic.
+        """Log something about a topic.
 
         Args:
-            detail: what stands behind the topic's name in a shared line.
+            detail: the text after the topic's name in a shared line.
             shared: fields that are true of every topic in a shared line.
             own: fields of the topic's own line; they come first, and replace those of ``shared``.
         """
@@ -98,7 +99,7 @@ def in_lines(texts: Iterable[str], *, most_chars: int = LINE_MOST_CHARS) -> Iter
 
 
 class RefusedTopics:
-    """Why source topics are not copied, or not all of their partitions, as things stand."""
+    """The source topics that are not copied now, or not completely, with the reasons."""
 
     def __init__(self, log: FilteringBoundLogger, clock: Clock) -> None:
         self._log = log
@@ -123,7 +124,7 @@ class RefusedTopics:
         return {name: str(error) for name, error in self._refused.items()}
 
     def causes(self) -> dict[str, Cause]:
-        """Return the same as the status topic keeps it."""
+        """Return the reasons in the form that the status topic stores."""
         now_ms = self._clock.wall_ms()
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in self._refused}
         return {name: _cause(error, self._since_ms[name]) for name, error in self._refused.items()}
@@ -133,12 +134,12 @@ class RefusedTopics:
         self._refused = {name: error for name, error in self._refused.items() if name in there}
 
     def forget(self, names: Iterable[str]) -> None:
-        """Say no more of these topics."""
+        """Forget these topics without a line in the log."""
         for name in names:
             self._refused.pop(name, None)
 
     def note(self, refused: Mapping[str, TopicRefused], looked_at: Iterable[str] = ()) -> None:
-        """Take in which topics are refused; of those that a round looked at, the others are accepted."""
+        """Update which topics are refused. Topics of ``looked_at`` that are not refused count as accepted."""
         for name in looked_at:
             if name not in refused and self._refused.pop(name, None) is not None:
                 self._log.info("topic.accepted", topic=name)
@@ -179,7 +180,7 @@ class RefusedConfigs:
         """The value that was refused, and when."""
 
     def note(self, topic: str, name: str, value: str | None, why: str) -> None:
-        """Remember a refusal; say it unless it was said of the same value before. ``end`` ends the round."""
+        """Remember a refusal; log it unless the same value was refused before. ``end`` ends the round."""
         before = self._refused.get((topic, name))
         self._refused[topic, name] = (value, self._clock.monotonic())
         if before is None or before[0] != value:
@@ -203,17 +204,17 @@ class RefusedConfigs:
         self._notices.end()
 
     def holds(self, topic: str, name: str, value: str | None) -> bool:
-        """Tell whether this value was refused within ``AGAIN_S``, so that sending it again is of no use."""
+        """Return whether this value was refused within the last ``AGAIN_S``, so that sending it again is of no use."""
         refused, at_s = self._refused.get((topic, name), (None, float("-inf")))
         return refused == value and self._clock.monotonic() - at_s < AGAIN_S
 
     def taken(self, topic: str, name: str) -> None:
-        """The target has taken the setting."""
+        """Forget a refusal: the target has accepted the setting."""
         if self._refused.pop((topic, name), None) is not None:
             self._log.info("topic_config.accepted", topic=topic, setting=name)
 
     def keep(self, is_there: Callable[[str], bool]) -> None:
-        """Forget remote topics that are not copied any more, nor just made."""
+        """Forget remote topics that are not copied, but no refusals younger than ``AGAIN_S``: a topic may be new."""
         now_s = self._clock.monotonic()
         self._refused = {
             key: (value, at_s)

@@ -1,10 +1,10 @@
 """Writes the offset syncs of the partitions that this worker copies, in MM2's format.
 
-``mm2py/offsets/sync_rule.py`` says when a sync is due. They are written one batch after the other, so syncs of a
-partition keep their order: a lower one behind a higher one would make MM2's readers forget all others of the
-partition. Syncs that cannot be written wait, the newest of each partition; a missing one makes translations less exact
-and never wrong. Requests pass the gate of this worker's group also where the topic lies on the source, as no fence of
-the target reaches them there.
+``mm2py/offsets/sync_rule.py`` says when a sync is due. Batches are written one after the other, so the syncs of a
+partition keep their order: a lower one after a higher one would make MM2's readers forget all others of the partition.
+If syncs cannot be written, the newest of each partition wait; a missing sync makes translations less exact, but never
+wrong. Requests pass the gate of this worker's group also if the topic is on the source, because no fence of the target
+stops them there.
 
 Counterpart: OffsetSyncWriter and the producer of MirrorSourceTask.
 """
@@ -35,15 +35,15 @@ from mm2py.topics.names import InternalTopic
 from mm2py_connectors.source.context import FlowContext
 
 LOOK_EVERY_S: Final = 0.5
-"""How often it is looked at what was stored."""
+"""How often acknowledged records are checked for due syncs."""
 LATEST_EVERY_S: Final = 10.0
-"""How often partitions of which no sync was due get one for their newest record."""
+"""How often partitions without a due sync get one for their newest record."""
 LAST_S: Final = 2.0
 """How long a stop waits for the last syncs."""
 
 
 class OffsetSyncs:
-    """The offset syncs of one attempt of a flow; ``run`` it."""
+    """Writes the offset syncs of one attempt of a flow; ``run`` does the work."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class OffsetSyncs:
         self._partitions = partitions
         self._rules: dict[TopicPartition, SyncRule] = {}
         self._waiting: dict[TopicPartition, deque[tuple[int, int]]] = {}
-        """Syncs to be written: (source offset, target offset), of each partition as many as readers keep."""
+        """Syncs to be written: (source offset, target offset), for each partition at most as many as readers keep."""
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
         self._latest_at_s = 0.0
         self._writer: TopicWriter | None = None
         self._writes_to: tuple[str, bool] = "", True
-        """Topic of the writer, and whether it lies on the source."""
+        """Topic of the writer, and whether it is on the source."""
         self._trouble = Trouble(
             "offset_syncs",
             clock=context.clock,
@@ -77,14 +77,14 @@ class OffsetSyncs:
         )
 
     async def run(self) -> None:
-        """Look at what was stored, and write syncs, until cancelled. What waits then is lost."""
+        """Find and write due syncs until cancelled. Syncs that wait then are lost."""
         self._latest_at_s = self._context.clock.monotonic() + LATEST_EVERY_S
         async with FirstErrorGroup() as tasks:
             tasks.create_task(self._look_again_and_again(), name="offset syncs due")
             tasks.create_task(self._write_waiting(), name="offset syncs")
 
     async def close(self) -> None:
-        """Have the newest record of every partition written, if that does not take long; ``run`` must go on."""
+        """Let ``run`` write a sync for the newest record of every partition, if that does not take long."""
         self._look(latest=True)
         if self._waiting and not self._trouble.why:
             with suppress(TimeoutError):
@@ -92,7 +92,7 @@ class OffsetSyncs:
                     await self._idle.wait()
 
     def forget(self, part: CopiedPartition) -> None:
-        """Copying of a partition ends here: its newest record gets a sync."""
+        """Forget a partition that is not copied any more; its newest record gets a sync."""
         self._look_at(part.key, part, latest=True)
         self._rules.pop(part.key, None)
 
@@ -112,7 +112,7 @@ class OffsetSyncs:
     def _look_at(self, key: TopicPartition, part: CopiedPartition, *, latest: bool) -> None:
         runs, settings = self._take_runs(part), self._context.settings.offset_syncs
         if settings is None:
-            self._rules.clear()  # where they are switched on again, each partition begins with a sync
+            self._rules.clear()  # if syncs are switched on again, each partition begins with one
             return
         rule = self._rules.get(key)
         if rule is None:

@@ -11,7 +11,7 @@ from mm2py_connectors.source.going_on import DOCS, behind_what_is_there, file_th
 
 
 class FlowRefused(Mm2Error):
-    """The whole flow must not run as things stand."""
+    """The whole flow must not run in its present state."""
 
 
 class ExactlyOnceImpossible(FlowRefused):
@@ -64,7 +64,7 @@ class AnotherSource(FlowRefused):
 
 
 def refuse_another_source(flow: Flow, group: str, *, here: str | None, there: str | None) -> None:
-    """Raises: AnotherSource. An unknown cluster id fits all."""
+    """Refuse a source that is not the group's, if both ids are known. Raises: AnotherSource."""
     if here is not None and there is not None and here != there:
         raise AnotherSource(flow, group, here=here, there=there)
 
@@ -85,7 +85,7 @@ def refuse_wrong_source(flow: Flow, group: str, here: str | None, target: str | 
 
 
 class TableUnusable(FlowRefused):
-    """An internal topic would lose what it is to keep, or cannot be made."""
+    """An internal topic would lose what it must keep, or cannot be created."""
 
     def __init__(self, flow: Flow, topic: str, keeps: str, why: str, *, remedy: str) -> None:
         super().__init__(
@@ -95,7 +95,7 @@ class TableUnusable(FlowRefused):
 
 
 class TopicRefused(Mm2Error):
-    """One topic of a flow must not be copied as things stand; the others are."""
+    """One topic of a flow must not be copied in its present state; the others are copied."""
 
     event = "topic.refused"
 
@@ -123,10 +123,11 @@ class TargetNotEmpty(TopicRefused):
 
 
 class Recreated(TopicRefused):
-    """A topic is not the one that its stored position is of."""
+    """The stored position of a topic belongs to another source topic or remote topic, such as an earlier one of that
+    name."""
 
     def __init__(self, flow: Flow, topic: str, remote: str, what: str, *, partition: int = 0) -> None:
-        """``partition``: one that is meant."""
+        """``partition``: one of those affected."""
         super().__init__(
             f"Topic {topic} of {flow} is refused: {what}, so the stored position means nothing.",
             remedy=f"If {remote} on {flow.target} holds its records already, go on behind them:"
@@ -212,7 +213,7 @@ class Undecided(TopicRefused):
 
 
 class WouldComeBack(TopicRefused):
-    """Another flow leads back and keeps names: its records of this topic would come back to where they came from."""
+    """A reverse flow copies this topic under the same name: its records would come back to where they came from."""
 
     def __init__(
         self, flow: Flow, topic: str, came_by: Flow, group: str, why: str = "", remedy: str = "", *, has_begun: bool
@@ -221,8 +222,8 @@ class WouldComeBack(TopicRefused):
 
         Args:
             came_by: the other flow, as its own file calls it; ``group`` runs it, if that is known.
-            why: the topic may be copied when this is over: the other flow has not ended.
-            has_begun: the other flow has copied the topic; else both would begin.
+            why: why the other flow has not ended; the topic may be copied when it has.
+            has_begun: the other flow has copied the topic; otherwise both flows would begin.
         """
         reverse = f"{came_by} of group {group}" if group else str(came_by)
         what = f"flow {reverse} copies it from {flow.target} to {flow.source} under the same name"

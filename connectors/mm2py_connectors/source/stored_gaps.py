@@ -1,8 +1,8 @@
-"""The gaps and standstills of one flow as they are kept: in the status topic, where operators find them.
+"""Stores the gaps and standstills of one flow in the status topic, where operators find them.
 
-MM2 has none of this. A gap is written within a second, and before a position that passes it over; the gaps of previous
+MM2 has none of this. A gap is written within a second, and before a position that skips it; the gaps of previous
 incarnations are read when the topic is opened. Only the last few of each partition are kept: a topic whose records
-expire day by day would fill the status topic. Commands of operators come in the same topic.
+expire every day would fill the status topic. Commands of operators arrive in the same topic.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ POLL_S: Final = 1.0
 """How soon a command is seen."""
 CLOSE_S: Final = 5.0
 WRITTEN_S: Final = 5.0
-"""How long a position waits for the record of the gap that it passes over."""
+"""How long a position waits for the record of the gap that it skips."""
 AGAIN_MOST_S: Final = 10.0
-"""How soon at the latest a status topic that cannot be used is tried again."""
+"""The longest pause before an unusable status topic is tried again."""
 STANDSTILLS_AT_ONCE: Final = 200
-"""How many standstills a request has: one has some hundred bytes, and a request 1 MB."""
+"""The most standstills in one request: a standstill has some hundred bytes, and a request at most 1 MB."""
 KEPT_MOST: Final = 10
-"""How many gaps of a partition are kept that do not wait for an operator: the latest."""
+"""How many of a partition's latest gaps are kept that do not wait for an operator."""
 
 
 class StoredGaps:
-    """A table of gaps, and the commands that speak of them. ``run`` keeps it in step with the status topic."""
+    """A table of gaps, and the commands that name them. ``run`` keeps the table in step with the status topic."""
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -51,16 +51,16 @@ class StoredGaps:
         self._log = context.log
         self._status: GapLog | None = None
         self._gaps: dict[TopicPartition, dict[bytes, Gap]] = {}
-        """The gaps of this incarnation and of previous ones; of each partition the latest last."""
+        """The gaps of this incarnation and of previous ones; the latest gap of each partition is last."""
         self._unwritten: dict[bytes, Gap] = {}
         self._outdated: set[bytes] = set()
         self._written = asyncio.Event()
         self._written.set()
         self._is_waited_for = True
-        """False after a position has waited in vain for the status topic, until that is written to again."""
+        """False after a position has waited ``WRITTEN_S`` without success, until the next write to the status topic."""
         self._changed = asyncio.Event()
         self._standstills: dict[bytes, Standstill] = {}
-        """What this worker does not copy, as it is to be stored."""
+        """What this worker does not copy, in the form in which it is stored."""
         self._storing_standstills = asyncio.Lock()
         self._settled: set[TopicPartition] = set()
         """Partitions that started at an operator's position: the gaps that stopped them before are accepted."""
@@ -71,15 +71,15 @@ class StoredGaps:
         return [command for command in found if self._context.ownership.speaks_for((command.topic, command.partition))]
 
     def known(self, gap: Gap) -> Gap | None:
-        """Return the same gap as it was noted before, if it was."""
+        """Return the state in which the same gap was noted before; None if it was not."""
         return self._gaps.get((gap.topic, gap.partition), {}).get(gap.key)
 
     def of(self, key: TopicPartition) -> Sequence[Gap]:
-        """Return the gaps of a partition that are known, the latest last."""
+        """Return the known gaps of a partition, the latest last."""
         return list(self._gaps.get(key, {}).values())
 
     def keep(self, gap: Gap) -> None:
-        """Take in a gap, or a new state of one."""
+        """Add a gap, or a new state of one."""
         key = (gap.topic, gap.partition)
         ours = self._gaps.setdefault(key, {})
         ours.pop(gap.key, None)
@@ -101,7 +101,7 @@ class StoredGaps:
         self.accept_all(key)
 
     async def read_again(self, keys: Collection[TopicPartition]) -> None:
-        """Read the gaps that previous owners of partitions have written. Nothing is known while there is no topic.
+        """Read the gaps that previous owners of partitions have written. Do nothing while the topic is not open.
 
         Raises: as ``GapLog.read``.
         """
@@ -122,10 +122,10 @@ class StoredGaps:
             self._settled.discard(key)
 
     def show(self, causes: Mapping[str, Sequence[Cause]]) -> None:
-        """Take what this worker does not copy, and why. It is stored within a second.
+        """Set what this worker does not copy, and why. That is stored within a second.
 
         Args:
-            causes: by source topic, all there are; the empty name means the flow.
+            causes: all causes, by source topic; the empty name means the flow.
         """
         member = self._context.producer_name.process
         found = [standstill_of(member, topic, sorted(of_it, key=urgency_of)) for topic, of_it in causes.items()]
@@ -144,10 +144,10 @@ class StoredGaps:
     # The status topic
 
     async def run(self, has_wishes: Callable[[], bool]) -> None:
-        """Keep the status topic until cancelled; copying goes on while it is out of reach.
+        """Write and read the status topic until cancelled; copying continues while the topic cannot be reached.
 
         Args:
-            has_wishes: whether policies let something go on; operators' commands are known here.
+            has_wishes: returns whether policies let a partition continue; operators' commands are known here.
         Raises:
             IncarnationFenced, EpochRefused: this incarnation of the flow is over.
         """
@@ -195,7 +195,7 @@ class StoredGaps:
                     await (self._changed.wait() if self._status is not None else asyncio.Event().wait())
 
     async def _make_again(self, status: GapLog) -> None:
-        """Create the topic again after it was deleted, and have all that is known written to it."""
+        """Create the topic again after it was deleted, and mark all known gaps as unwritten."""
         self._log.error(
             "status.topic_gone",
             topic=status.topic,
@@ -233,7 +233,7 @@ class StoredGaps:
         self._outdated -= outdated
 
     async def _flush_standstills(self, status: GapLog) -> None:
-        """Store what has changed, and delete what is over. The coordinator deletes those of workers that are gone."""
+        """Store changed standstills, delete ended ones. The coordinator also deletes those of workers that are gone."""
         async with self._storing_standstills:  # a worker that stops deletes what was on its way as well
             await self._store_standstills(status)
 
@@ -254,7 +254,7 @@ class StoredGaps:
             await status.remove(over[at : at + STANDSTILLS_AT_ONCE])
 
     async def answer(self, answers: Mapping[Command, tuple[bool, str]]) -> None:
-        """Answer commands: whether they were carried out, and in words. The gaps they name are written first.
+        """Store answers to commands: whether each was carried out, and a text. Gaps that they name are written first.
 
         Raises: as ``flush``.
         """
@@ -265,10 +265,10 @@ class StoredGaps:
         await self._status.answer({one: CommandAnswer(one.command_id, *said, now_ms) for one, said in answers.items()})
 
     async def written(self) -> None:
-        """Wait until all gaps are in the status topic: a position that passes a gap over must not be stored before.
+        """Wait until all gaps are in the status topic: a position that skips a gap must not be stored before the gap.
 
-        Without that, a crash in between would lose the gap. While the topic is out of reach, copying waits for it once,
-        and no longer than ``WRITTEN_S``.
+        Otherwise a crash in between would lose the gap. While the topic cannot be reached, copying waits for it once,
+        for at most ``WRITTEN_S``.
         """
         if self._status is None or not self._is_waited_for:
             return
@@ -279,9 +279,10 @@ class StoredGaps:
             self._is_waited_for = False
 
     async def close(self) -> None:
-        """Write what is left, if the target takes it soon: all of it is in the log.
+        """Write what is left, if the target accepts it soon; the log has all of it anyway.
 
-        What a flow that leads back has made is left out as if by the settings, also while this flow is paused.
+        Causes of rings stay stored, also while this flow is paused: topics that a reverse flow has made are left out as
+        if the settings said so.
         """
         with contextlib.suppress(KafkaError, TimeoutError):
             async with asyncio.timeout(CLOSE_S):

@@ -1,6 +1,6 @@
-"""Looser limits of timestamps are carried over to a remote topic, so that it takes what its upstream topic takes.
+"""Gives remote topics the looser timestamp limits of their upstream topics, so that they accept the same records.
 
-MM2's MirrorSourceConnector carries both over. mm2py compares the limits when it creates a remote topic, in each round
+MM2's MirrorSourceConnector copies both limits. mm2py compares the limits when it creates a remote topic, in each round
 of the configuration sync, and, here, when the target refuses a timestamp.
 """
 
@@ -25,7 +25,7 @@ from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.notices import Notices
 
 TAKES_EFFECT_S: Final = 3.0
-"""How long a broker may go by an older limit after a new one was set."""
+"""How long a broker may still apply an old limit after a new one was set."""
 _NOTHING_EXCLUDED: Final = ConfigPropertyFilter(exclude=())
 
 
@@ -36,15 +36,14 @@ class TimestampLimits:
         self._context = context
         self._notices = Notices(context.log)
         self._fit_since_s: dict[str, tuple[Mapping[str, str | None], float]] = {}
-        """By remote topic whose limits fit, what they are and when that was first seen."""
+        """The limits of remote topics whose limits fit, and when they were first seen."""
 
     async def fit(self, topic: str, remote: str) -> bool:
-        """Let a remote topic take what its upstream topic takes.
+        """Let a remote topic accept the timestamps that its upstream topic accepts.
 
         Returns:
-            True: the limits fit, but may do so only since a moment ago, so that the target may still have refused by
-            the older ones: try again. False: they have been as they are for a while. If the upstream topic's are
-            looser, that is logged once, with the ways out.
+            True: try again. The limits fit now, but the target may have refused by older ones. False: the limits have
+            not changed for a while. If the upstream topic's are looser, that is logged once, with the remedies.
         Raises: as ``Brokers.send``. BrokerRefused: the target cannot change them now.
         """
         source, target = self._context.source.brokers, self._context.target.brokers
@@ -91,7 +90,7 @@ class TimestampLimits:
         return False
 
     def _obstacle(self, *, is_excluded: bool) -> tuple[str, str] | None:
-        """Return the setting by which limits must not be raised, with the way out; None if they may be."""
+        """Return the setting that forbids to raise limits, with the remedy; None if they may be raised."""
         settings = self._context.settings
         if settings.sync_topic_configs_interval_s is None:
             return "sync.topic.configs.enabled=false", "set it to true"
@@ -103,7 +102,7 @@ class TimestampLimits:
 
 
 def entries_of(found: Iterable[ConfigEntry]) -> list[TopicConfigEntry]:
-    """Return settings as a broker tells them, as the rules of topic settings take them."""
+    """Convert the settings in a broker's answer to the form that the rules of topic settings take."""
     return [TopicConfigEntry(one.name, one.value, one.source, one.read_only, one.sensitive) for one in found]
 
 

@@ -1,8 +1,8 @@
-"""Settings of upstream topics follow on their remote topics; and the schedules by which settings and ACLs are synced.
+"""Copies settings of upstream topics to their remote topics; ``Schedules`` repeats this and the ACL sync.
 
-The remote topics are read first, and only what differs is sent. So a setting that an operator changes on a remote
-topic is set back, unless ``config.properties.exclude`` names it, or the source's brokers have it in their own file. A
-setting that the target refuses is left out alone (``RefusedConfigs``).
+The remote topics are read first, and only what differs is sent. So a setting that an operator changes on a remote topic
+is set back, unless ``config.properties.exclude`` names it, or the source's brokers have it in their own file. If the
+target refuses a setting, only that one is left out (``RefusedConfigs``).
 
 Counterpart: syncTopicConfigs and the schedules of MM2's MirrorSourceConnector and Scheduler of Apache Kafka's
 Connect, mirror.
@@ -59,12 +59,12 @@ async def repeat(
 ) -> None:
     """Do the work now, and again every ``interval_s`` seconds after the first start, until cancelled.
 
-    The work is never done twice at a time. Starts that were missed are left out; MM2 would make up for them one right
-    after the other. An error cancels nothing. It is logged, and a further one only if it is of another class.
+    Two runs of the work never overlap. Missed starts are skipped; MM2 would catch up on them, one right after the
+    other. An error does not end the schedule. It is logged, and later errors only if they are of another class.
 
     Args:
-        name: begins the names of the log lines, as ``topic_configs``.
-        news: is asked every few seconds whether the work is to be done in between as well; the rate stays as it is.
+        name: the first part of the names of log events, such as ``topic_configs``.
+        news: is called every few seconds; if True, the work is also done in between. The rate does not change.
     """
     said: set[str] = set()
 
@@ -106,7 +106,7 @@ def _defect(error: Exception) -> str:
 
 
 CHANNEL: Final = "sync"
-"""Connections of their own: a target that hangs here holds up no copying."""
+"""Its own connections: a target that hangs here does not delay copying."""
 CHUNK: Final = 200
 
 
@@ -125,8 +125,9 @@ class TopicConfigSync:
 
         Args:
             topics: returns the remote topic of each source topic that is copied just now.
-            changed: learns the remote topics of which a setting has changed that decides how they are written to, with
-                the new values that are known. A round later again: brokers may still answer the old ones.
+            changed: is called with the remote topics where a setting that decides how to write to them has changed, and
+                with the known new values. It is called again one round later: brokers may have answered with the old
+                values.
         """
         self._context = context
         self._source = context.source.brokers
@@ -143,7 +144,7 @@ class TopicConfigSync:
     async def run_once(self) -> None:
         """Bring the remote topics in step. Raises: as ``Brokers.send``; the next round does the rest.
 
-        Cancelling may leave a request on its way; the next round reads what has become of it.
+        Cancelling may leave a request on its way; the next round reads its result.
         """
         topics = self._topics()
         copied = set(topics.values()) | set(topics)
@@ -189,8 +190,7 @@ class TopicConfigSync:
     def _readable(
         self, alias: str, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
     ) -> Sequence[TopicConfigEntry] | None:
-        """Return a topic's settings; None if they could not be read, which is said unless the topic is just made or
-        deleted."""
+        """Return a topic's settings, or None. A failure is logged, unless the topic was just created or deleted."""
         if found is None:
             return None
         of = ("unreadable", alias, topic)  # under the identity policy both sides have one name
@@ -222,7 +222,7 @@ class TopicConfigSync:
                 why = too_many_in_sync(change.name, change.new, replicas.get(topic))
                 if why is not None:
                     self._refused.note(topic, change.name, change.new, why)
-                if why is not None or topic not in replicas:  # if its replicas are not known, the next round may tell
+                if why is not None or topic not in replicas:  # unknown replicas: the next round may know them
                     wanted[topic].remove(change)
 
     def _say_what_would_change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
@@ -301,7 +301,7 @@ class Schedules:
             self._changed[part].set()
 
     async def run(self) -> None:
-        """Run until cancelled. They start when the first topics are copied.
+        """Run until cancelled. The schedules start after the first round of discovery.
 
         The flow coordinator does all of it, for the topics that it has listed. The other workers only read the settings
         that decide how they write. Nothing is changed on remote topics of refused topics: another flow may own them.

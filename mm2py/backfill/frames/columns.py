@@ -1,6 +1,6 @@
-"""Batches become Arrow columns: records decoded by aiokafka's compiled reader, then column by column.
+"""Makes Arrow columns of batches: aiokafka's compiled reader decodes records, then each column is filled.
 
-Timestamps are microseconds in UTC, as Spark has them; a record without one gets null. Header keys that are not UTF-8
+Timestamps are microseconds in UTC, as in Spark; a record without a timestamp gets null. Header keys that are not UTF-8
 keep their bytes.
 """
 
@@ -38,7 +38,7 @@ RECORD_COLUMNS: Final = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-"""As Spark's own connector has them. ``timestampType``: 0 create time, 1 log append time."""
+"""The columns of Spark's own connector. ``timestampType``: 0 create time, 1 log append time."""
 _PAIR_COLUMNS: Final = ", source_offset BIGINT, target_offset BIGINT"
 BATCH_COLUMNS: Final = (
     "topic STRING, partition INT, base_offset BIGINT, next_offset BIGINT, record_count INT, codec STRING, batch BINARY"
@@ -77,7 +77,7 @@ class Layout(NamedTuple):
     ddl: str
     """As Spark writes a schema."""
     schema: pa.Schema
-    """The same for Arrow: Spark compares each batch with it."""
+    """The same for Arrow: Spark checks each batch against it."""
 
 
 def layout_of(*, batches: bool, offsets: OffsetColumns) -> Layout:
@@ -91,20 +91,20 @@ def _paired(schema: pa.Schema) -> pa.Schema:
 
 
 def _pair(pairing: RangePairing, offsets: Sequence[int]) -> list[pa.Array]:
-    """Return the columns of offsets on both sides: own ones, and those of the other side."""
+    """Return the columns ``source_offset`` and ``target_offset`` for offsets of the pairing's side."""
     own, others = pa.array(offsets, pa.int64()), pa.array(pairing.others(offsets), pa.int64())
     return [own, others] if pairing.side is ClusterSide.SOURCE else [others, own]
 
 
 RECORD_MEMORY_BYTES: Final = 64
-"""A record takes at least so much in a chunk, however small it is."""
+"""A record counts for at least this size in a chunk, however small it is."""
 
 
 class RecordChunk:
-    """Records of one range on their way into columns."""
+    """Collects records of one range, and makes columns of them."""
 
     def __init__(self, wanted: LogRange, pairing: RangePairing | None = None) -> None:
-        """Args: ``pairing`` knows the offsets of the other side; None: the columns for them are not wanted."""
+        """Args: ``pairing`` has the offsets of the other side; None: their columns are not wanted."""
         self._range = wanted
         self._pairing = pairing
         self._clear()
@@ -120,10 +120,10 @@ class RecordChunk:
         self._headers: list[Sequence[tuple[str, bytes | None]]] = []
 
     def add(self, batch: DataBatch) -> None:
-        """Take the records of a batch that are in the range.
+        """Add the records of a batch that are in the range.
 
         Raises:
-            Unreadable: its records cannot be decoded.
+            UnreadableBatch: its records cannot be decoded.
         """
         header = batch.header
         try:
@@ -146,7 +146,7 @@ class RecordChunk:
         self.size_bytes += max(plain_bytes, RECORD_MEMORY_BYTES * len(records))
 
     def take(self) -> pa.RecordBatch | None:
-        """Return the columns of what was added since the last call; None if that is nothing."""
+        """Return the columns of the records that were added since the last call; None if there are none."""
         count = len(self._offsets)
         if not count:
             return None
@@ -169,17 +169,17 @@ class RecordChunk:
 
 
 class BatchChunk:
-    """Raw batches of one range on their way into columns: those that begin in it."""
+    """Collects raw batches that begin in one range, and makes columns of them."""
 
     def __init__(self, wanted: LogRange, pairing: RangePairing | None = None) -> None:
-        """Args: ``pairing`` knows the offset of a batch's first record on the other side; None: it is not wanted."""
+        """Args: ``pairing`` has the offset of a batch's first record on the other side; None: it is not wanted."""
         self._range = wanted
         self._pairing = pairing
         self.size_bytes = 0
         self._rows: list[tuple[int, int, int, str, bytes]] = []
 
     def add(self, batch: DataBatch) -> None:
-        """Take a batch. Raises: Unreadable, it is a message of an old format, which is no batch."""
+        """Add a batch. Raises: UnreadableBatch, it is a message of an old format, which is no batch."""
         header = batch.header
         if header is None:
             raise UnreadableBatch(
@@ -193,7 +193,7 @@ class BatchChunk:
             self.size_bytes += len(batch.data)
 
     def take(self) -> pa.RecordBatch | None:
-        """As ``RecordChunk.take``."""
+        """See ``RecordChunk.take``."""
         if not self._rows:
             return None
         rows, self._rows, self.size_bytes = self._rows, [], 0
@@ -209,7 +209,7 @@ class BatchChunk:
 
 
 class _Decoded(NamedTuple):
-    """A record with the attributes of aiokafka's."""
+    """A record with the same attributes as aiokafka's records."""
 
     offset: int
     timestamp: int
@@ -259,6 +259,6 @@ def _headers(of_records: list[Sequence[tuple[str, bytes | None]]]) -> pa.Array:
             keys.append(key.encode("utf-8", "surrogateescape"))
             values.append(value)
         edges.append(len(keys))
-    texts = pa.array(keys, pa.binary()).view(pa.string())  # not checked: they are what the producer sent
+    texts = pa.array(keys, pa.binary()).view(pa.string())  # not checked: the keys stay as the producer sent them
     structs = pa.StructArray.from_arrays([texts, pa.array(values, pa.binary())], fields=[*_HEADER])
     return pa.ListArray.from_arrays(pa.array(edges, pa.int32()), structs, type=_HEADERS)

@@ -1,6 +1,6 @@
-"""How driver and tasks reach a cluster: by the settings file, which each of them reads itself.
+"""How driver and tasks reach a cluster: each of them reads the settings file itself.
 
-So no address and no credential is in what Spark sends around, logs or shows.
+So Spark sends, logs and shows no address and no credential.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def settings_of(place: TopicPlace) -> FlowSettings:
-    """Return what the file says of the flow.
+    """Return the flow's settings in the file.
 
     Raises:
         ConfigError: the file cannot be read here, is wrong, or does not run the flow.
@@ -47,13 +47,13 @@ async def connected(settings: FlowSettings, side: ClusterSide) -> AsyncIterator[
 
 
 def open_cluster(settings: FlowSettings, side: ClusterSide) -> Cluster:
-    """Return connections to one cluster of a flow, to be used in the running event loop and closed by the caller."""
+    """Return connections to one cluster of a flow. Use them in the running event loop, and close them."""
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     return (source_of if side is ClusterSide.SOURCE else target_of)("spark", settings, rng)
 
 
 def ask(place: TopicPlace, work: Callable[[Brokers], Awaitable[T]]) -> T:
-    """Return what ``work`` finds out from the cluster of a place, over connections of its own.
+    """Run ``work`` with new connections to the cluster of a place, and return its result.
 
     Raises: as ``settings_of`` and ``work``.
     """
@@ -71,7 +71,7 @@ async def pairing_of(place: TopicPlace, settings: FlowSettings, wanted: LogRange
 
     Raises:
         ConfigError: the flow does not copy the topic.
-        BrokerRefused, KafkaError: a cluster does not tell.
+        BrokerRefused, KafkaError: a cluster does not answer, or refuses.
     """
     upstream = settings.source_topic(place.topic, is_reverse=place.side is ClusterSide.TARGET)
     remote = settings.remote_topic(upstream)
@@ -82,7 +82,7 @@ async def pairing_of(place: TopicPlace, settings: FlowSettings, wanted: LogRange
         ledger = table.of((upstream, wanted.partition))
         of_source, of_target = await _topic(source, upstream), await _topic(target, remote)
     if of_source is None or of_target is None or not ledger.is_of(of_source.topic_id, of_target.topic_id):
-        ledger = type(ledger)()  # it is of topics that had these names before
+        ledger = type(ledger)()  # the ledger is of deleted topics that had these names
     return RangePairing(ledger, place.side, wanted.start, wanted.end)
 
 

@@ -1,7 +1,7 @@
-"""The options of ``spark.read.format("mm2py")``: texts that Spark hands over become typed ones. Pure.
+"""The options of ``spark.read.format("mm2py")``: parses the texts that Spark passes. Pure.
 
-Names follow Spark's own Kafka connector where it has the option. An option that is not known is refused, as a misspelt
-one would silently read something else. None of them is a secret: the file is named, not its content.
+Names follow Spark's own Kafka connector where it has the option. An unknown option is refused, because a misspelt one
+would silently read something else. No option is a secret: ``file`` has the path of the settings file, not its content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mm2py.flow import PARTITION_MOST, Flow, parse_flow
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""In place of an offset, as Spark's own connector writes them."""
+"""Instead of an offset; the same numbers as in Spark's own connector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class ReadBound:
     """Where reading begins or ends: by offset or by time."""
 
     default: int = EARLIEST
-    """EARLIEST or LATEST, of the partitions that ``offsets`` does not name."""
+    """EARLIEST or LATEST, for the partitions that ``offsets`` does not name."""
     offsets: Mapping[int, int] = field(default_factory=dict)
     """By partition; EARLIEST and LATEST are allowed."""
     timestamp_ms: int | None = None
-    """If given it counts alone: the first record of that time or later, or the end of the log."""
+    """If given, the other fields do not count: the first record of that time or later, or the end of the log."""
 
     def of(self, partition: int) -> int:
         return self.offsets.get(partition, self.default)
@@ -78,7 +78,7 @@ class ReadOptions:
     min_partitions: int
     """Of the DataFrame: ranges are cut until there are this many."""
     max_offsets_per_trigger: int | None
-    """Of a stream; None: all that is there."""
+    """Of a stream; None: all offsets that exist."""
 
 
 PLACE_OPTIONS: Final = ("file", "flow", "side", "topic")
@@ -122,7 +122,7 @@ def _kind(is_stream: bool) -> str:
 
 
 class Options:
-    """The options as the user gave them; names in any case."""
+    """The options that the user gave; names in upper or lower case."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._given = {name.lower(): (name, value) for name, value in given.items()}
@@ -136,7 +136,7 @@ class Options:
         return None if found is None else found[1]
 
     def check_known(self) -> None:
-        """Refuse what is not known. Raises: ConfigError."""
+        """Refuse unknown options. Raises: ConfigError."""
         known = {name.lower() for name in self._known}
         strangers = [name for lower, (name, _) in self._given.items() if lower not in known]
         if strangers:
@@ -145,7 +145,7 @@ class Options:
             )
 
     def required(self, name: str) -> str:
-        """Return a value that must be there. Raises: ConfigError."""
+        """Return the value of a required option. Raises: ConfigError."""
         found = self.text(name)
         if not found:
             raise ConfigError(f"Option {name} is missing.", remedy=f"Add .option({name!r}, ...).")
@@ -208,7 +208,7 @@ class Options:
         return ReadBound(default, {int(key): value for key, value in found.items()})
 
     def place(self) -> TopicPlace:
-        """Return which topic of which cluster is meant. Raises: ConfigError."""
+        """Return the topic and its cluster. Raises: ConfigError."""
         file, flow, topic = (self.required(name) for name in ("file", "flow", "topic"))
         self.required("side")
         return TopicPlace(file, parse_flow(flow), ClusterSide(self.choice("side", *ClusterSide)), topic)

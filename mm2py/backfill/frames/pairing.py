@@ -10,20 +10,20 @@ from mm2py.offsets.partition_ledger import PartitionLedger
 from mm2py.offsets.runs import Run
 
 Stretch = tuple[int, int, int]
-"""Offsets from the first to the second, without the latter, and what to add for the other side."""
+"""First offset, the offset after the last one, and the number to add to get the offset on the other side."""
 
 
 class RangePairing:
     """The pairs of offsets of one range of a partition."""
 
     def __init__(self, ledger: PartitionLedger, side: ClusterSide, start: int, end: int) -> None:
-        """Args: ``side`` is whose offsets are asked; ``start`` and ``end`` bound them."""
+        """Args: ``others`` gets offsets of ``side``, from ``start`` on and below ``end``."""
         self.side = side
         newest_first = reversed(ledger.ledgers)
         self._ledgers = [[*_stretches(one.ledger, side, start, end)] for one in newest_first]
 
     def others(self, offsets: Sequence[int]) -> list[int | None]:
-        """Return the offset on the other side of each; None where no run covers it.
+        """Return for each offset the one on the other side; None where no run covers it.
 
         Args:
             offsets: of the range, ascending.

@@ -1,6 +1,6 @@
-"""How long one step of a write waits for a cluster, and repeats its question meanwhile.
+"""How long one step of a write waits for a cluster, and repeats its request meanwhile.
 
-A task has no operator beside it: it fails after a minute, and Spark runs it again or ends the job.
+No operator watches a task: it fails after a minute, and Spark runs it again or ends the job.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mm2py.kafka.errors import Backoff, KafkaError
 T = TypeVar("T")
 
 PATIENCE_S: Final = 60.0
-"""How long a coordinator or a leader may be away."""
+"""How long a coordinator or a leader may be unavailable."""
 
 
 class RetryPatience:
-    """Pauses between attempts, for a minute in all."""
+    """Pauses between attempts, until a minute is over."""
 
     def __init__(self) -> None:
         self._backoff = Backoff(random.Random(), first_s=0.02, most_s=1.0)  # noqa: S311
@@ -33,7 +33,7 @@ class RetryPatience:
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a question until it is answered. Raises: KafkaError, as ``RetryPatience.wait``."""
+    """Repeat a request until it is answered. Raises: KafkaError, as ``RetryPatience.wait``."""
     patience = RetryPatience()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Conditions of WHERE that leave offsets out before anything is read. Pure; Spark applies all conditions, too."""
+"""Conditions of WHERE that rule offsets out before anything is read. Pure; Spark applies all conditions, too."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mm2py.backfill.frames.ranges import LogRange
 
 @dataclass(slots=True)
 class Pruning:
-    """What the conditions on partition, offset and timestamp allow."""
+    """The records that the conditions on partition, offset and timestamp allow."""
 
     partitions: frozenset[int] | None = None
     offset_least: int = 0
     offset_end: int | None = None
     since_ms: int | None = None
-    """No record before this time is wanted. Older records may stand behind newer ones, so a time tells no end."""
+    """No record before this time is wanted. Older records may follow newer ones, so a time gives no end."""
 
     def note(self, column: str, operator: str, value: Any) -> None:
-        """Take a condition; one that leaves nothing out is passed over."""
+        """Add a condition; one that rules nothing out is ignored."""
         if column == "partition" and operator in {"=", "in"}:
             allowed = frozenset(value if operator == "in" else [value])
             self.partitions = allowed if self.partitions is None else self.partitions & allowed
@@ -34,7 +34,7 @@ class Pruning:
             self.since_ms = value if self.since_ms is None else max(self.since_ms, value)
 
     def begun(self, ranges: Sequence[LogRange], starts: Mapping[int, int]) -> list[LogRange]:
-        """Return the ranges without what is before ``starts``, by partition."""
+        """Return the ranges without offsets before ``starts``, which is by partition."""
         return [replace(one, start=max(one.start, starts[one.partition])) for one in ranges]
 
     def pruned(self, ranges: Sequence[LogRange]) -> list[LogRange]:

@@ -1,7 +1,7 @@
-"""Reads one range of a partition: batches of data in order, exactly once, or an error. Nothing is skipped in silence.
+"""Reads one range of a partition: batches of data in order, exactly once, or an error. Nothing is skipped silently.
 
-The drop rules are those of Kafka's consumer: control batches are no data, and under ``read_committed`` those of aborted
-transactions are none either.
+The drop rules are those of Kafka's consumer: control batches are dropped, and under ``read_committed`` also batches of
+aborted transactions.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ WAIT_MS: Final = 500
 PATIENCE_S: Final = 120.0
 """How long a partition may be without a leader that answers."""
 EMPTY_READS_MAX: Final = 3
-"""How often a leader answers nothing although its log goes on, before that counts as a hole up to the end of the range:
-cleaning may have removed what was there."""
+"""How often a leader may answer without records although its log goes on. After that the rest of the range counts as a
+hole: cleaning may have removed its records."""
 _CHANNEL: Final = "read"
 
 
 class RecordsGone(Mm2Error):
-    """What was to be read does not exist any more: expired, cut back, or of a topic that was recreated."""
+    """Records of the range do not exist any more: expired, cut back, or of a topic that was recreated."""
 
 
 class UnreadableBatch(Mm2Error):
@@ -49,14 +49,14 @@ class UnreadableBatch(Mm2Error):
 
 
 class DataBatch(NamedTuple):
-    """A whole batch of data, with a right checksum; of magic 0 and 1 a message, without a header."""
+    """A whole batch of data, with a correct checksum; for magic 0 and 1 a message, with no header."""
 
     header: BatchHeader | None
     data: memoryview
 
 
 class RangeReader:
-    """Reads a range. ``offset`` is where it reads next."""
+    """Reads a range. ``offset`` is the next offset to read."""
 
     def __init__(self, brokers: Brokers, wanted: LogRange, *, read_committed: bool, rng: random.Random) -> None:
         self.offset = wanted.start
@@ -67,18 +67,19 @@ class RangeReader:
         self._backoff = Backoff(rng, first_s=0.05, most_s=2.0)
         self._leader: BrokerId | None = None
         self._leader_epoch = -1
-        """Of the batch that was read last: a log that was cut back since does not contain it."""
+        """Of the batch that was read last. With it a leader detects that its log was cut back since."""
         self._empty_reads = 0
         self._give_up_at_s = float("inf")
         self._damaged_reads = 0
 
     async def next(self) -> list[DataBatch] | None:
-        """Return the next batches that have offsets of the range; at its edges also records outside of it. None: all
-        were read.
+        """Return the next batches that have offsets of the range; None if all were read.
+
+        Batches at the edges of the range may have records outside of it.
 
         Raises:
             RecordsGone: records of the range do not exist any more.
-            Unreadable: a batch was damaged three times.
+            UnreadableBatch: a batch was damaged three times.
             KafkaError: the partition cannot be read for two minutes, or not at all.
         Cancelling loses nothing.
         """

@@ -1,4 +1,4 @@
-"""Which offsets of which partitions are read: the ends of logs are asked for, and ranges cut into tasks."""
+"""Finds which offsets of which partitions are read, and cuts these ranges into tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mm2py.kafka.port import Brokers
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Offsets ``start`` to ``end``, without the latter, of one partition."""
+    """The offsets of one partition from ``start`` on and below ``end``."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -31,7 +31,7 @@ async def topic_of(brokers: Brokers, topic: str) -> TopicMetadata:
     """Return a topic that can be read.
 
     Raises:
-        BrokerRefused: there is none, or a right is missing.
+        BrokerRefused: the topic does not exist, or a right is missing.
     """
     found = (await fetch_metadata(brokers, [topic])).topics.get(topic)
     code = UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
@@ -43,11 +43,11 @@ async def topic_of(brokers: Brokers, topic: str) -> TopicMetadata:
 
 
 async def find_ranges(brokers: Brokers, options: ReadOptions) -> list[LogRange]:
-    """Return the range of each partition that is wanted, by number; those without offsets are left out.
+    """Return the range of each wanted partition, ordered by number; empty ranges are left out.
 
     Raises:
-        ConfigError: a partition that is named does not exist, or a range ends before it begins.
-        BrokerRefused, KafkaError: a leader does not tell where its log begins or ends.
+        ConfigError: a named partition does not exist, or a range ends before it begins.
+        BrokerRefused, KafkaError: a leader does not say where its log begins or ends.
     """
     topic = await topic_of(brokers, options.place.topic)
     numbers = wanted_partitions(topic, options)
@@ -92,7 +92,7 @@ async def find_offsets(
 ) -> dict[int, int]:
     """Return where reading begins or ends, for each partition.
 
-    Raises: BrokerRefused, KafkaError: a leader does not tell.
+    Raises: BrokerRefused, KafkaError: a leader does not answer.
     """
     found = {number: bound.of(number) for number in numbers}
     if bound.timestamp_ms is not None:
@@ -120,12 +120,12 @@ async def _ask(
 
 
 def _is_explicit(options: ReadOptions, number: int) -> bool:
-    """Whether an operator wrote an offset; otherwise a range that ends before it begins is an empty one."""
+    """Whether the user wrote both offsets; otherwise a range that ends before it begins counts as empty."""
     return options.starting.offsets.get(number, -1) >= 0 and options.ending.offsets.get(number, -1) >= 0
 
 
 def cut(ranges: Sequence[LogRange], at_least: int) -> list[LogRange]:
-    """Return the ranges, the longest cut into equal parts until there are about ``at_least``; order is kept."""
+    """Cut the longest ranges into equal parts, until there are about ``at_least`` ranges; their order is kept."""
     total = sum(one.end - one.start for one in ranges)
     if len(ranges) >= at_least or not total:
         return list(ranges)
@@ -139,12 +139,14 @@ def cut(ranges: Sequence[LogRange], at_least: int) -> list[LogRange]:
 
 
 def limited(starts: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:
-    """Return where a batch of a stream ends, if it may have ``most`` offsets: each partition gets its part of them.
+    """Return by partition where a batch of a stream ends, if it may have ``most`` offsets.
+
+    Each partition gets a part of ``most`` in proportion to its offsets.
 
     Args:
-        starts: by partition; one that is missing begins at 0, as it was added since.
-        ends: where the logs end now. A log that was cut back ends where the batch before ended.
-        most: None: as many as there are.
+        starts: by partition; a missing partition begins at 0, because it was added since.
+        ends: where the logs end now. For a log that was cut back, the batch ends where the batch before ended.
+        most: None: no limit.
     """
     left = {number: max(0, end - starts.get(number, 0)) for number, end in ends.items()}
     total = sum(left.values())

@@ -1,4 +1,4 @@
-"""Arrow columns become records, by partition and in order. What a record cannot have is refused."""
+"""Makes records of Arrow columns, by partition and in order. Rows that cannot be records are refused."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from mm2py.records.batch import (
 from mm2py.records.compression import Codec
 
 BATCH_BYTES: Final = 500_000
-"""A batch ends before it would hold more: below what brokers take by default, also without compression."""
+"""The largest size of a batch of several records: below what brokers accept by default, also without compression."""
 RECORD_BYTES: Final = 40
-"""What is counted for the numbers of a record."""
+"""The bytes that are counted for the numbers of a record (lengths, timestamp, offset)."""
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -34,7 +34,7 @@ class BadRow(Mm2Error):
 def records_of(batch: pa.RecordBatch, *, now_ms: int) -> dict[int, list[NewRecord]]:
     """Return the records of each partition, in the order of the rows.
 
-    A null timestamp is kept: the record has none. Without the column all records have ``now_ms``.
+    A record whose timestamp is null has no timestamp. Without the column all records have ``now_ms``.
 
     Raises:
         BadRow: a row has no partition, or a header no key.
@@ -90,7 +90,7 @@ def _headers(column: pa.Array) -> list[Headers]:
 
 
 def batches_of(records: list[NewRecord], codec: int) -> list[tuple[bytearray, int]]:
-    """Return batches of these records, not yet stamped, each with how many it has."""
+    """Return batches of these records, not yet stamped, each with its number of records."""
     found: list[tuple[bytearray, int]] = []
     part: list[NewRecord] = []
     size = 0
@@ -113,18 +113,18 @@ def size_of(record: NewRecord) -> int:
 
 
 def batch_of(records: list[NewRecord], codec: int, deltas: Sequence[int] | None = None) -> bytearray:
-    """Return one batch, by aiokafka's compiled builder where that keeps all there is.
+    """Return one batch, built by aiokafka's compiled builder where that loses nothing.
 
     Args:
         deltas: see ``build_batch``.
     """
-    if min(record.timestamp_ms for record in records) < 0:  # which it would take for none
+    if min(record.timestamp_ms for record in records) < 0:  # aiokafka's builder would treat it as no timestamp
         return build_batch(records, codec=codec, deltas=deltas)
     builder: Any = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, 2**31 - 1)
     try:
         for delta, record in zip(range(len(records)) if deltas is None else deltas, records, strict=True):
             builder.append(delta, record.timestamp_ms, record.key, record.value, record.headers)
-    except UnicodeEncodeError:  # of a header's key
+    except UnicodeEncodeError:  # in a header's key
         return build_batch(records, codec=codec, deltas=deltas)
     plain = builder.build()
     if codec == Codec.NONE:

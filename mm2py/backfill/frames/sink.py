@@ -1,4 +1,4 @@
-"""The writing half of the data source: what Spark's tasks run, and how its driver ends their transactions.
+"""The writing half of the data source: Spark's tasks write in transactions, and its driver ends these.
 
 Only Spark imports this module, through ``mm2py.backfill.register``: PySpark is an extra.
 """
@@ -28,17 +28,17 @@ from mm2py.kafka.cluster import Cluster
 from mm2py.records.batch import build_batch
 
 QUERY_ID = "sql.streaming.queryId"
-"""Local property of a stream's tasks: it stays the same for as long as its checkpoint."""
+"""Local property of a stream's tasks. It stays the same as long as the stream's checkpoint exists."""
 BATCH_ID = "streaming.sql.batchId"
 ENDS_AT_ONCE = 20
 
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """What one task tells the driver."""
+    """The result that one task sends to the driver."""
 
     transaction: OpenTransaction | None
-    """None: there were no rows, or they were committed before."""
+    """None: the task had no rows, or they were committed before."""
     records: int
 
 
@@ -90,7 +90,7 @@ class _TaskWriter:
         self._records += len(rows)
 
     async def finish(self) -> TaskWritten:
-        """Note in the same transaction that the task was written; the driver commits it."""
+        """Record in the same transaction that the task was written; the driver commits the transaction."""
         part = self._part
         record = log_record(part.job, part.task, part.batch, records=self._records, now_ms=_now_ms())
         number = log_partition(part.job, part.task, self._log_partitions)
@@ -132,7 +132,8 @@ def end_all(options: WriteOptions, messages: Sequence[TaskWritten | None], *, co
     """End the transactions of all tasks.
 
     Raises:
-        TransactionLost: one could not be committed. The others were ended nevertheless; a rerun writes what is missing.
+        TransactionLost: one could not be committed. The others were ended nevertheless; a rerun writes the missing
+            rows.
     """
     open_ones = [one.transaction for one in messages if one is not None and one.transaction is not None]
     errors: list[Mm2Error] = []
@@ -177,7 +178,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream``: a batch is named by the query, which its checkpoint names, and by its number."""
+    """``df.writeStream``: a batch is identified by its number and by the id of its query, which the checkpoint has."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -203,7 +204,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def check_frame(schema: StructType, *, overwrite: bool) -> None:
-    """Check what is to be written. Raises: ConfigError."""
+    """Check whether a frame can be written. Raises: ConfigError."""
     if overwrite:
         raise ConfigError("A topic cannot be overwritten.", remedy='Use mode("append").')
     check_columns({field.name: field.dataType.simpleString() for field in schema.fields})

@@ -1,4 +1,4 @@
-"""The data source, and its reading half: what Spark asks on the driver, and what its tasks run.
+"""The data source and its reading half: the driver plans ranges, and Spark's tasks read them.
 
 Only Spark imports this module, through ``mm2py.backfill.register``: PySpark is an extra.
 """
@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See Spark. An empty list would mean one task that reads all, so nothing is a range of its own."""
+        """See Spark. To Spark an empty list means one task that reads all. So without ranges there is one None."""
         options = self._options
         ranges = ask(options.place, lambda brokers: _planned(brokers, options, self._pruning))
         return [RangePartition(one) for one in cut(ranges, options.min_partitions)] or [RangePartition(None)]
@@ -117,10 +117,10 @@ async def _planned(brokers: Brokers, options: ReadOptions, pruning: Pruning) -> 
 
 
 class PruningReader(BatchReader):
-    """As ``BatchReader``, with conditions of WHERE: Spark allows it only if its setting for that is on."""
+    """A ``BatchReader`` that uses conditions of WHERE: Spark allows this only if its setting for it is on."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  (Spark's)
-        """See Spark. All conditions are returned: Spark applies them too, here they only leave ranges out."""
+        """See Spark. All conditions are returned, so Spark applies them too. Here they only rule ranges out."""
         for one in filters:
             operator = _OPERATORS.get(type(one))
             if operator is not None and len(one.attribute) == 1:
@@ -143,7 +143,7 @@ def _value(value: Any) -> Any:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``spark.readStream``; its offsets are ``{"topic_id": ..., "0": 5, ...}``: by partition where to read next."""
+    """``spark.readStream``; its offsets are ``{"topic_id": ..., "0": 5, ...}``: by partition the next one to read."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available = self._end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """See Spark. The same offsets always give the same tasks: a writer knows them by their numbers."""
+        """See Spark. The same offsets always give the same tasks: a writer identifies tasks by their numbers."""
         topic_id = _topic_id(end[_TOPIC_ID])
         starts, ends = _numbers(start), _numbers(end)
         return [
@@ -215,7 +215,7 @@ def _numbers(offsets: dict[str, Any]) -> dict[int, int]:
 
 
 class SparkTopicSource(DataSource):
-    """``format("mm2py")``: the data source that Spark makes for each DataFrame, with the options of that."""
+    """``format("mm2py")``: the data source that Spark makes for each DataFrame, with its options."""
 
     reader_class: ClassVar[type[BatchReader]] = BatchReader
 
@@ -267,6 +267,6 @@ class SparkTopicSource(DataSource):
 
 
 class PruningTopicSource(SparkTopicSource):
-    """The same for sessions in which ``spark.sql.python.filterPushdown.enabled`` is true."""
+    """The data source for sessions in which ``spark.sql.python.filterPushdown.enabled`` is true."""
 
     reader_class = PruningReader

@@ -1,8 +1,8 @@
 """The transaction in which one attempt of a Spark task writes, and which the driver ends.
 
-A task of a write has one transactional id, ``mm2py-write-<job>-<task>``. Each attempt asks for it anew, so no earlier
-attempt can write or commit any more: not one of a driver that died, nor one that only seemed dead. Then the log of
-writes is read. If the task's rows were committed before, nothing is written.
+A task of a write has one transactional id, ``mm2py-write-<job>-<task>``. Each attempt initialises that id again, which
+fences all earlier attempts: those of a driver that died, and those that only seemed dead. Then the attempt reads the
+log of writes. If the task's rows were committed before, it writes nothing.
 
 A batch whose outcome is unknown is not sent again: brokers do not recognise repeated old records
 (docs/broker-facts.md#c1). The attempt fails, its transaction is aborted, and Spark runs another one.
@@ -41,7 +41,7 @@ _ENDED: Final = FENCED | {INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING}
 
 
 class TransactionLost(Mm2Error):
-    """The transaction has ended without us: it took too long, or a later attempt took its place."""
+    """The transaction was ended by the brokers: it took too long, or a later attempt has fenced it."""
 
     def __init__(self, transactional_id: str, timeout_ms: int) -> None:
         super().__init__(
@@ -73,8 +73,8 @@ async def end(brokers: Brokers, one: OpenTransaction, *, committed: bool, timeou
     """Commit or abort a transaction.
 
     Raises:
-        TransactionLost: it had ended.
-        KafkaError: the coordinator is away for a minute, or refuses.
+        TransactionLost: the transaction had ended already.
+        KafkaError: the coordinator is unavailable for a minute, or refuses.
     """
     patience = RetryPatience()
     while True:
@@ -111,10 +111,10 @@ class TaskTransaction:
         return self._identity
 
     async def begin(self) -> None:
-        """Take the transactional id over: what an earlier attempt left open is aborted before this returns.
+        """Take the transactional id over. The open transaction of an earlier attempt is aborted before this returns.
 
         Raises:
-            BrokerRefused, KafkaError: the cluster grants none.
+            BrokerRefused, KafkaError: the cluster grants no producer id.
         """
         patience = RetryPatience()
         while True:
@@ -137,13 +137,13 @@ class TaskTransaction:
                 await patience.wait(error)
 
     async def send(self, topic: str, batches: Mapping[int, Sequence[tuple[bytearray, int]]]) -> None:
-        """Append batches to partitions, those of a partition in order, and wait for all acknowledgements.
+        """Append batches to partitions, in order within each partition, and wait for all acknowledgements.
 
         Args:
-            batches: by partition, each with how many records it has.
+            batches: by partition, each batch with its number of records.
         Raises:
             TransactionLost, OutcomeUnknown: this attempt has failed.
-            BrokerRefused: the cluster does not take them.
+            BrokerRefused: the cluster does not accept them.
         """
         await self._add({(topic, number) for number in batches} - self._added)
         waiting = {number: list(some) for number, some in batches.items()}
@@ -151,7 +151,7 @@ class TaskTransaction:
             await self._send_round(topic, {number: some.pop(0) for number, some in waiting.items()})
 
     async def abort(self) -> None:
-        """Abort it as far as that is possible. Errors are not raised: it ends by itself at its time-out."""
+        """Abort the transaction if possible. Errors are not raised: the brokers abort it at its time-out."""
         if self._identity is not None and self._added:
             try:
                 await end(self._brokers, self._identity, committed=False, timeout_ms=self._timeout_ms)
@@ -193,7 +193,7 @@ class TaskTransaction:
                 self._produce(leader, topic, {number: left[number][0] for number in numbers})
                 for leader, numbers in leaders.items()
             ]
-            answers = await asyncio.gather(*sends, return_exceptions=True)  # none is on its way when one has failed
+            answers = await asyncio.gather(*sends, return_exceptions=True)  # so no request is in flight after a failure
             failed: BrokerRefused | None = None
             for answer in answers:
                 if isinstance(answer, BaseException):
@@ -209,7 +209,7 @@ class TaskTransaction:
                 await patience.wait(failed)
 
     def _refusal(self, topic: str, number: int, code: int, message: str | None) -> BrokerRefused:
-        """Return the error after which the batch may be sent again: it was certainly not stored. Others are raised."""
+        """Return the error if the batch was certainly not stored, so it may be sent again. Raise any other error."""
         if code in _ENDED:
             raise TransactionLost(self._id, self._timeout_ms)
         remedy = ""

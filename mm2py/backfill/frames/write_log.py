@@ -1,12 +1,12 @@
-"""Which tasks of which writes were committed: ``mm2-spark-writes.internal``, on the cluster that is written to.
+"""The log of writes: which tasks were committed. It is ``mm2-spark-writes.internal`` on the cluster written to.
 
-A task's transaction ends with one record here: key (job, task), value the number of the batch. So that record and the
-task's rows are committed or aborted together.
+A task's transaction ends with one record in this topic: key (job, task), value the number of the batch. So that record
+and the task's rows are committed or aborted together.
 
 The story that reading must survive: a driver dies after it has committed the second task of a batch, and not the first.
 Both wrote to one partition of this topic. The batch runs again. The transaction of the first task is still open, so a
 reader of committed records would stop before the record of the second task, and write its rows again. Hence the log is
-read to its very end, and whether a record was committed is told by the markers behind it.
+read to its very end, and the markers that follow a record say whether it was committed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mm2py.topics.names import spark_writes_topic
 NAME: Final = str(spark_writes_topic().name)
 FETCH_BYTES: Final = 4 << 20
 MARKER_PATIENCE_S: Final = 20.0
-"""How long the marker of an ended transaction may be on its way."""
+"""How long to wait for the marker of an ended transaction."""
 
 
 class WriteUndecided(Mm2Error):
@@ -44,7 +44,7 @@ def log_key(job: str, task: int) -> bytes:
 
 
 def log_record(job: str, task: int, batch: int, *, records: int, now_ms: int) -> NewRecord:
-    """Return what says that a task wrote this many records in a batch."""
+    """Return the record which says that a task wrote this many records in a batch."""
     return NewRecord(log_key(job, task), json.dumps({"batch": batch, "records": records}).encode(), now_ms)
 
 
@@ -59,9 +59,9 @@ class _LogView:
     def __init__(self) -> None:
         self.next_offset = -1
         self.committed: dict[bytes, int] = {}
-        """By key the newest batch."""
+        """The newest batch of each key."""
         self.pending: dict[int, list[tuple[bytes, int]]] = {}
-        """By producer id what has no marker yet."""
+        """By producer id the keys and batches that have no marker yet."""
 
     def take(self, batch: memoryview) -> None:
         header = read_header(batch)
@@ -84,11 +84,11 @@ class _LogView:
 
 
 _views: dict[tuple[str | None, int], _LogView] = {}
-"""What this process has read, by topic id: Spark keeps its Python processes from batch to batch."""
+"""What this process has read, by topic id and partition. Spark uses its Python processes for several batches."""
 
 
 async def make_log(brokers: Brokers, replication_factor: int) -> int:
-    """Make the topic where there is none. Return how many partitions it has. Raises: TopicNotMade, KafkaError."""
+    """Make the topic if it is missing. Return how many partitions it has. Raises: TopicNotMade, KafkaError."""
     topic = await answered(
         lambda: find_or_make(
             brokers, spark_writes_topic(), replication_factor, setting="offset.storage.replication.factor"
@@ -100,8 +100,8 @@ async def make_log(brokers: Brokers, replication_factor: int) -> int:
 async def committed_batch(brokers: Brokers, job: str, task: int) -> int:
     """Return the newest batch of which the task's rows were committed; -1: none.
 
-    Call it when no earlier attempt of the task can commit any more: after its transactional id was asked for anew.
-    The topic may have been made just now: brokers that do not know yet who leads it are asked again.
+    Call it when no earlier attempt of the task can commit any more: after its transactional id was initialised again.
+    The topic may be new: brokers that do not know its leader yet are asked again.
 
     Raises:
         WriteUndecided: a record of the task has no marker although its transaction has ended.
@@ -132,7 +132,7 @@ async def _committed_batch(brokers: Brokers, job: str, task: int) -> int:
 
 
 async def _follow(brokers: Brokers, leader: BrokerId, topic_id: uuid.UUID | None, number: int, view: _LogView) -> None:
-    """Take in what the leader has, committed or not."""
+    """Read the leader's log into the view, committed or not."""
     end = await end_of(brokers, leader, (NAME, number), LATEST)
     if view.next_offset < 0:
         view.next_offset = await end_of(brokers, leader, (NAME, number), EARLIEST)
@@ -153,6 +153,6 @@ async def _follow(brokers: Brokers, leader: BrokerId, topic_id: uuid.UUID | None
         if not len(reply.partitions[0].records):
             if reply.throttle_ms:
                 continue
-            return  # what is behind was cleaned
+            return  # the following offsets were cleaned
         for batch in split(reply.partitions[0].records):
             view.take(batch)

@@ -14,7 +14,7 @@ from mm2py.records.compression import Codec
 TIMEOUT_MS: Final = 300_000
 JOB_MOST: Final = 100
 _SPARKS_OWN: Final = ("checkpointLocation", "queryName", "path")
-"""Spark passes options of the query to the data source, too."""
+"""Options of the query, which Spark also passes to the data source."""
 _JOB: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -24,7 +24,7 @@ class WriteOptions:
 
     place: TopicPlace
     job: str | None
-    """Names the write, so that a rerun skips what was committed. A stream is named by its checkpoint."""
+    """Names the write, so that a rerun skips tasks that were committed. A stream is named by its checkpoint."""
     codec: int
     transaction_timeout_ms: int
 
@@ -67,7 +67,7 @@ _TYPES: Final = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 _OF_READER: Final = frozenset({"topic", "offset", "timestampType", "source_offset", "target_offset"})
-"""Columns of a frame that was read: they say where a record was."""
+"""Columns of a frame that was read. They are ignored: they say where a record was."""
 
 
 def check_columns(columns: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
 """``--where`` and ``--select`` of a backfill: which expressions are allowed, and the DataFrame that applies them.
 
 Records keep their order, their timestamps and their partition, and every attempt of a task must see the same ones. So
-only a filter and a projection are allowed, of expressions that give the same for the same record at any time. That is
-judged on the plan that Spark makes of them.
+only a filter and a projection are allowed, of expressions that give the same result for the same record at any time.
+``why_not`` checks this on the plan that Spark makes of the expressions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CHANGEABLE: Final = ("key", "value", "headers")
-"""The columns that ``--select`` may make. Those that it does not name stay as they are."""
+"""The columns that ``--select`` may make. Columns that it does not name stay as they are."""
 _KEPT: Final = ("topic", "partition", "offset", "timestamp")
 _BYTES: Final = ("binary", "string")
 _HEADERS: Final = ("array<struct<key:string,value:binary>>", "array<struct<key:string,value:string>>")
@@ -26,7 +26,7 @@ _TYPES: Final = {"key": _BYTES, "value": _BYTES, "headers": _HEADERS}
 _ALLOWED_NODES: Final = frozenset({"Project", "Filter", "SubqueryAlias", "View"})
 _OF_THE_MOMENT: Final = frozenset({"now", "localtimestamp", "user", "session_user", "curdate"})
 _RANDOM: Final = frozenset({"aes_encrypt"})
-"""Spark takes these for deterministic as well."""
+"""Spark calls also these functions deterministic, though they are not."""
 SESSION_SETTINGS: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 """Expressions mean the same on every driver: times as text, and a cast that fails is an error."""
 
@@ -54,13 +54,13 @@ class PlanNode:
 
     name: str
     calls: tuple[tuple[str, bool], ...] = ()
-    """Of its expressions: name, and whether it gives the same for the same row."""
+    """Of its expressions: name, and whether it gives the same result for the same row."""
     has_subqueries: bool = False
     children: tuple[PlanNode, ...] = ()
 
 
 def why_not(plan: PlanNode) -> str | None:
-    """Return why a plan is not only a filter and a projection of each record alone; None: it is."""
+    """Return why a plan is more than a filter and a projection of single records; None: it is not more."""
     if not plan.children:
         return None
     if plan.name not in _ALLOWED_NODES:
@@ -78,7 +78,7 @@ def why_not(plan: PlanNode) -> str | None:
 
 
 def applied(spark: SparkSession, history: DataFrame, expressions: Expressions) -> DataFrame:
-    """Return the frame of what is kept: topic, partition, offset, timestamp, key, value, headers.
+    """Return the frame of the kept records: topic, partition, offset, timestamp, key, value, headers.
 
     Raises:
         ConfigError: an expression is wrong, or more than a filter and a projection. The error names the option.
@@ -99,7 +99,7 @@ def applied(spark: SparkSession, history: DataFrame, expressions: Expressions) -
 
 
 def _selected(spark: SparkSession, text: str, frame: DataFrame, kept: Sequence[str]) -> DataFrame:
-    """Return what a list of expressions selects, behind columns that are kept."""
+    """Return a frame of the kept columns, and after them the columns of a list of expressions."""
     names = "".join(f"{name}, " for name in kept)
     text = text.replace("{", "{{").replace("}", "}}")  # PySpark formats the query
     query = f"SELECT {names}{text}\nFROM {{history}}"

@@ -1,7 +1,7 @@
-"""The source cluster as a filtered backfill's copier sees it: fetches are answered out of what Spark has kept.
+"""The source cluster as a filtered backfill's copier sees it: fetches are answered with the rows that Spark has kept.
 
-All other requests go to the brokers. The rows come once and in order; those of the last 64 MiB stay here, as the copier
-reads some twice: first to find out what earlier attempts have copied, then to copy.
+All other requests go to the brokers. The rows come once and in order. The last 64 MiB of them stay in memory, because
+the copier reads some rows twice: first to find out what earlier attempts have copied, then to copy.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchReply, Fe
 from mm2py.records.backfill_record import Range
 
 WINDOW_BYTES: Final = 64 << 20
-"""So much of what was fetched is kept, to be fetched once more."""
+"""How many bytes of fetched rows are kept, so that they can be fetched once more."""
 WAIT_S: Final = 0.5
 """How long a fetch waits for rows."""
 
 
 class RowsPassed(Mm2Error):
-    """Records are wanted that Spark has handed over before, and that are not kept any more."""
+    """The copier wants records again that are not kept any more. Spark passes its rows only once."""
 
 
 NextRows = Callable[[], Awaitable[pa.RecordBatch | None]]
@@ -49,8 +49,8 @@ class FilteredSource:
         Args:
             brokers: the real ones.
             wanted: the offsets that are copied.
-            next_rows: brings those of the range that were kept, in order. They may begin later than the range, but
-                not behind the first offset that is fetched.
+            next_rows: returns the rows of the range that Spark kept, in order. They may begin after the start of the
+                range, but not after the first offset that is fetched.
         """
         self._brokers = brokers
         self._key = key
@@ -60,9 +60,9 @@ class FilteredSource:
         self._kept: deque[KeptBatch] = deque()
         self._kept_bytes = 0
         self._begin = wanted.first
-        """The rows before were fetched, and are not kept any more."""
+        """Rows before this offset were fetched, and are not kept any more."""
         self._behind = -1
-        """The offset behind the last row that came."""
+        """The offset after the last row that came."""
         self._is_over = False
         self._pulling: asyncio.Task[None] | None = None
 
@@ -70,14 +70,14 @@ class FilteredSource:
         """See ``Brokers``.
 
         Raises:
-            RowsPassed: a fetch wants what is not kept any more. The next attempt reads it again.
+            RowsPassed: a fetch wants rows that are not kept any more. The next attempt reads them again.
         """
         if isinstance(request, FetchRequest) and [topic.name for topic in request.topics] == [self._key[0]]:
             return await self._fetch(request)
         return await self._brokers.send(broker, request, channel=channel)
 
     def round_trip_s(self, broker: BrokerId) -> float | None:
-        """None: what is kept here is near, and one read after the other brings it."""
+        """Return None: the rows are in this process, so reading several ranges at once would gain nothing."""
         del broker
         return None
 
@@ -128,7 +128,7 @@ class FilteredSource:
             await pulling
 
     async def _take_next(self) -> None:
-        """Take the next rows; behind the last ones come batches without records, which reach up to the seam."""
+        """Take the next rows; after the last ones come batches without records, which reach up to the seam."""
         rows = await self._next_rows()
         if rows is None:
             self._is_over = True
@@ -141,14 +141,14 @@ class FilteredSource:
         self._kept_bytes += sum(len(one.data) for one in found)
 
     def _forget(self, *, before: int) -> None:
-        """Let go what was fetched, as far as it does not fit."""
+        """Drop fetched batches that do not fit into the window."""
         while self._kept_bytes > self._window_bytes and self._kept[0].next_offset <= before:
             gone = self._kept.popleft()
             self._begin = gone.next_offset
             self._kept_bytes -= len(gone.data)
 
     async def close(self) -> None:
-        """Wait no longer for rows."""
+        """Stop waiting for rows."""
         if self._pulling is not None:
             self._pulling.cancel()
             await asyncio.gather(self._pulling, return_exceptions=True)

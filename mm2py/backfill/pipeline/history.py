@@ -1,7 +1,7 @@
 """The data source that a filtered backfill reads: one task a partition, in the order of offsets.
 
-Only Spark imports this module. Unlike ``format("mm2py")`` it is given the exact ranges, and prunes nothing: the number
-of a task says which partition it has. Each task begins where the stored position of its partition stands, so a second
+Only Spark imports this module. Unlike ``format("mm2py")`` this source gets the exact ranges, and prunes nothing: the
+number of a task says which partition it has. Each task begins at the stored position of its partition, so a second
 attempt does not read months of history again.
 """
 
@@ -110,7 +110,7 @@ class _TaskReading:
         self._reader: RangeReader | None = None
 
     async def next(self) -> pa.RecordBatch | None:
-        """Return the next columns; None: that was all."""
+        """Return the next rows as columns; None: there are no more."""
         reader = self._reader or await self._begin()
         clock = asyncio.get_running_loop().time
         while self._chunk.size_bytes < CHUNK_BYTES:
@@ -132,7 +132,7 @@ class _TaskReading:
             )
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
         self._reader = RangeReader(self._cluster, wanted, read_committed=self._committed, rng=rng)
-        if stored is not None:  # the copier begins there, or behind it: positions only grow
+        if stored is not None:  # the copier begins there or later: positions only grow
             self._reader.offset = min(max(stored.next_source, wanted.start), wanted.end)
         return self._reader
 

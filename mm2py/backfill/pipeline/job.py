@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CopyRows = Callable[[TaskOrder, int, Iterator[Any]], Iterable[Mapping[str, Any]]]
-"""As ``copy_job.Copy``, with the rows of the task's only partition, as Arrow's record batches."""
+"""Like ``copy_job.Copy``, with the rows of the task's only partition, as Arrow's record batches."""
 
 
 def kept_of(
@@ -29,11 +29,11 @@ def kept_of(
     *,
     read_committed: bool,
 ) -> DataFrame:
-    """Return the frame of the records that are kept. Nothing is read before it is used.
+    """Return the frame of the records that are kept. Nothing is read before the frame is used.
 
     Args:
-        order: any of the job: they have file, flow and rate in common.
-        ranges: of each task, in order; none: the frame is only looked at.
+        order: any order of the job: all have the same file, flow and rate.
+        ranges: of each task, in order; empty if the frame is only checked.
     Raises: as ``applied``.
     """
     from mm2py.backfill.pipeline.history import FORMAT, HistorySource, options_of  # noqa: PLC0415  (an extra)
@@ -46,10 +46,10 @@ def kept_of(
 
 
 def filtered_results_of(kept: DataFrame, orders: Sequence[TaskOrder], copy: CopyRows) -> DataFrame:
-    """Return the frame of results. Nothing is copied before it is collected.
+    """Return the frame of results. Nothing is copied before the frame is collected.
 
     Args:
-        kept: of ``kept_of``; its tasks are those of ``orders``, in this order.
+        kept: from ``kept_of``; its tasks are those of ``orders``, in this order.
     """
     from pyspark.sql import DataFrame  # noqa: PLC0415  (an extra)
     from pyspark.sql.udf import UserDefinedFunction  # noqa: PLC0415
@@ -66,7 +66,7 @@ def filtered_results_of(kept: DataFrame, orders: Sequence[TaskOrder], copy: Copy
         deque(rows, maxlen=0)  # Spark starts another Python process where one leaves rows unread
         yield pa.RecordBatch.from_pylist([dict(row) for row in found], schema=arrow_schema())
 
-    # DataFrame.mapInArrow does just this, but wants pandas, which nothing here needs.
+    # DataFrame.mapInArrow does the same, but requires pandas, which nothing here needs.
     function = UserDefinedFunction(body, returnType=COLUMNS, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*[kept[name] for name in kept.columns])
     return DataFrame(kept._jdf.mapInArrow(column._jc, False, None), kept.sparkSession)

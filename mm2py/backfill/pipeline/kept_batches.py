@@ -1,7 +1,7 @@
-"""Rows that Spark has kept become record batches again, at their source offsets. Pure but for Arrow.
+"""Makes record batches of rows that Spark has kept, at their source offsets. Pure but for Arrow.
 
-The batches of a partition cover its range without a break. What was left out is a hole, as cleaning leaves it in a
-compacted log: offsets that are missing within a batch or before it, and batches without records at the end.
+The batches of a partition cover its range without a break. Records that were left out are holes, as in a compacted
+log: offsets that are missing within a batch or before it, and batches without records at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LENGTH_MOST: Final = (1 << 31) - 1
 
 
 class OutOfOrder(Mm2Error):
-    """Rows came in another order than that of their offsets, or of another partition."""
+    """Rows did not come in the order of their offsets, or are of another partition."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, remedy="This is a fault of mm2py or of Spark: abandon the backfill, and report it.")
@@ -40,10 +40,10 @@ def batches_of_rows(rows: pa.RecordBatch, topic: str, partition: int, behind: in
 
     Args:
         rows: with topic, partition, offset, timestamp, key, value and headers.
-        topic: of which all rows must be, see ``partition``.
-        behind: the offset behind the row before these; -1: they are the first.
+        topic: all rows must be of this topic and ``partition``.
+        behind: the offset after the last row before these; -1: these are the first rows.
     Raises:
-        OutOfOrder: they are not of this partition, or their offsets do not grow.
+        OutOfOrder: rows are not of this partition, or their offsets do not grow.
         BadRow: a header has no key.
     """
     if not len(rows):

@@ -1,1 +1,1 @@
-"""Proves that a copy is what its source is: both logs compared range by range, as a Spark job."""
+"""Proves that a copy equals its source: compares both logs range by range, as a Spark job."""

@@ -1,4 +1,4 @@
-"""Asks both clusters of a flow for what a verification is planned by. It asks no worker, and writes nothing."""
+"""Asks both clusters of a flow for the facts that a verification plan needs. Asks no worker, and writes nothing."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ LEDGER_LAG_S: Final = 2.0
 """How long to wait for the ledger to reach the end of the remote partitions, while workers copy."""
 AGAIN_S: Final = 0.5
 PROBED_OFFSETS: Final = 10_000
-"""Of longer partitions a few batches are read, to know how large the records are."""
+"""Of longer partitions a few batches are read, to find out how large the records are."""
 _CLEANUP: Final = "cleanup.policy"
 _TIMESTAMPS: Final = "message.timestamp.type"
 
 
 @dataclass(slots=True)
 class Surveyed:
-    """What was found out."""
+    """The result of a survey."""
 
     facts: list[VerifyFacts] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
     """Partitions that cannot be compared at all."""
     reasons: list[str] = field(default_factory=list)
-    """Why not, a sentence each."""
+    """For each of them one sentence that says why."""
 
 
 class VerifySurvey:
@@ -68,7 +68,7 @@ class VerifySurvey:
         """Ask both clusters.
 
         Args:
-            topics: as the source names them; none: all that the flow copies.
+            topics: as the source names them; empty: all topics that the flow copies.
             since_ms: only records of that time or later, in epoch milliseconds.
         Raises:
             ConfigError: a topic is not on the source.
@@ -167,7 +167,7 @@ class VerifySurvey:
             await asyncio.sleep(AGAIN_S)
 
     async def _configs(self, topics: Sequence[str]) -> dict[tuple[int, str], dict[str, str | None]]:
-        """Return what both sides say of cleaning and timestamps, by side and topic."""
+        """Return the settings for cleaning and timestamps on both sides, by side and topic."""
         found: dict[tuple[int, str], dict[str, str | None]] = {}
         if not topics:
             return found
@@ -182,7 +182,10 @@ class VerifySurvey:
         return found
 
     async def _filtered(self) -> dict[TopicPartition, list[Interval]]:
-        """Return what backfills with ``--where`` or ``--select`` have copied, or the workers behind their seams."""
+        """Return the ranges of backfills with ``--where`` or ``--select``.
+
+        If such a backfill was abandoned, workers copied the rest of its range.
+        """
         configs = ConfigTable(self._target, self._settings.configs_topic)
         await configs.read()
         found: dict[TopicPartition, list[Interval]] = {}
@@ -214,7 +217,7 @@ class VerifySurvey:
         return found
 
     async def _sizes(self, bounds: Mapping[TopicPartition, Interval]) -> dict[TopicPartition, float]:
-        """Return about how many bytes an offset of a partition takes, by a read in its middle."""
+        """Return about how many bytes an offset of a partition takes, measured by one read in its middle."""
         probes = [
             _Probe(key, self._topic_id(self._on_source, key), (start + end) // 2, self._clock)
             for key, (start, end) in bounds.items()
@@ -231,7 +234,7 @@ class VerifySurvey:
 
 
 class _Probe(LogStretch):
-    """Reads once, and tells how large an offset is."""
+    """Reads once, to find out how many bytes an offset takes."""
 
     def __init__(self, key: TopicPartition, topic_id: TopicId, offset: int, clock: Clock) -> None:
         super().__init__(key[0], topic_id, key[1], clock)
@@ -243,7 +246,7 @@ class _Probe(LogStretch):
         return self._offset
 
     def take(self, fetched: FetchedPartition) -> bool:
-        """Over with the first whole batch, or given up."""
+        """The read is over with the first whole batch, or when it is given up."""
         try:
             read = [read_header(batch) for batch in split(fetched.records)]
         except CorruptBatch:

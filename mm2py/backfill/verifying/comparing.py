@@ -1,8 +1,8 @@
 """Compares the two sides of a range, and makes a digest of each leaf and side. Pure.
 
-Where both sides have the same batch, its bytes are compared by their checksum: a batch that was passed is never taken
-apart. Else the sides are compared record by record, by fingerprints, whatever their batches and codecs are. A side
-whose leaf has another digest than the other side's has other records in it, fewer, or more.
+Where both sides have the same batch, its bytes are compared by their checksum: a batch that was passed is never
+decoded. Otherwise the sides are compared record by record, by fingerprints, whatever their batches and codecs are. If
+the two digests of a leaf differ, then its records differ, or one side has more of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mm2py.copying.planning.steps import Outgoing, Step
 from mm2py.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES
 
 PENDING_RECORDS: Final = 1 << 17
-"""When a side has more fingerprints than this, 3 MB, they are compared as far as both sides have them."""
+"""When a side has more fingerprints than this (3 MB), those that both sides have are compared."""
 _TIMES_AND_COUNT: Final = struct.Struct(">qq18xi")
 """From byte 27 of a batch: base and largest timestamp, record count."""
 _UNIT: Final = struct.Struct(">qiiqIB")
@@ -49,18 +49,18 @@ class _Side:
 
     @property
     def is_read(self) -> bool:
-        """Nothing is left to be read."""
+        """True when the whole range was read."""
         return self.next_offset >= self.end
 
 
 class RangeComparison:
-    """Compares what is read of both sides of one range, as it comes."""
+    """Compares both sides of one range while they are read."""
 
     def __init__(self, compared: ComparedRange) -> None:
         self.range = compared
         self.leaves: list[Leaf] = []
         self.passed_records = 0
-        """Records in batches with the same bytes on both sides; as ``passed_bytes``, of one side."""
+        """Records in batches with the same bytes on both sides. This and ``passed_bytes`` count one side."""
         self.passed_bytes = 0
         self.decoded_records = 0
         """Source records that were compared one by one."""
@@ -71,24 +71,24 @@ class RangeComparison:
         """Places whose timestamp the target's broker has set."""
 
     def next_offset(self, side: int) -> int:
-        """Return where a side is to be read next."""
+        """Return the next offset to read of a side."""
         return self._sides[side].next_offset
 
     def is_read(self, side: int) -> bool:
         return self._sides[side].is_read
 
     def take(self, side: int, steps: Iterable[Step], next_offset: int) -> None:
-        """Take what was read of a side.
+        """Add the steps that were read of a side.
 
         Args:
-            next_offset: behind what was read.
+            next_offset: the offset after them.
         """
         one = self._sides[side]
         one.steps.extend(step for step in steps if isinstance(step, Outgoing) and step.first_offset < one.end)
         one.next_offset = max(one.next_offset, next_offset)
 
     def wanted(self) -> list[int]:
-        """Compare what is here, and return the sides of which more has to be read; none if all was compared.
+        """Compare what was read so far, and return the sides to read further; none if all was compared.
 
         Raises:
             Mm2Error: a batch cannot be decoded.
@@ -142,7 +142,7 @@ class RangeComparison:
         return True
 
     def _decode_next(self) -> None:
-        """Decode the side that is behind up to where the other's next batch begins, and compare what both have."""
+        """Decode the side that lags up to the start of the other's next batch, and compare what both have decoded."""
         source, target = self._sides
         place_of_target = self.range.place_of_target
         side, stop = SOURCE, 0
@@ -165,7 +165,7 @@ class RangeComparison:
             self._compare(limit)
 
     def _decode(self, side: int, steps: Sequence[Outgoing]) -> None:
-        """Add the fingerprints of some batches. One call for many is cheaper: each costs as much as a record."""
+        """Add the fingerprints of some batches. Fewer calls are cheaper: a call costs as much as a record."""
         fingerprints = fingerprints_of(steps)
         kept, places = kept_places(self.range, side, steps)
         if len(kept) < len(fingerprints.contents):
@@ -178,7 +178,7 @@ class RangeComparison:
             self.decoded_bytes += sum([len(step.data) for step in steps])
 
     def _limit(self) -> int | None:
-        """Return the place before which both sides are decoded; None: all of both."""
+        """Return the place before which both sides are decoded; None: both are decoded to their ends."""
         source, target = self._sides
         ahead = []
         if source.steps:
@@ -195,7 +195,7 @@ class RangeComparison:
         return any(len(one.pending.places) > PENDING_RECORDS for one in self._sides)
 
     def _is_level(self, limit: int) -> bool:
-        """Tell whether all that was decoded can be compared, so that batches can be passed again."""
+        """Whether all decoded records can be compared. Then the next batches can be compared by their bytes again."""
         return all(not one.pending.places or one.pending.places[-1] < limit for one in self._sides)
 
     def _compare(self, limit: int | None) -> None:
@@ -217,7 +217,7 @@ class RangeComparison:
             target.parts.append(first if taken[SOURCE] == taken[TARGET] else b"differs" + taken[TARGET].digest())
 
     def _blank_timestamps(self, taken: Sequence[PendingFingerprints]) -> None:
-        """Do not compare the timestamps that the target's broker has set."""
+        """Zero on both sides the timestamps that the target's broker has set, so that they are not compared."""
         ignored = self._ignores_timestamps
         for one in taken:
             for at, place in enumerate(one.places):

@@ -1,4 +1,4 @@
-"""The first difference of a leaf: a record of the source beside what the target has in its place. Pure."""
+"""The first difference of a leaf: a source record, and the target record in its place. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mm2py.backfill.verifying.records import placed
 from mm2py.copying.planning.steps import Outgoing, Step
 
 SHOWN_BYTES: Final = 60
-"""Of a longer key or value its beginning is shown."""
+"""Of a longer key or value only a part of this size is shown."""
 SHOWN_HEADERS: Final = 5
 
 
 class DifferenceKind(StrEnum):
-    """What is wrong."""
+    """The kind of a difference."""
 
     DIFFERENT = "different"
     """The record and its copy differ."""
     MISSING_ON_TARGET = "missing on the target"
     MISSING_ON_SOURCE = "missing on the source"
-    """The ledger has it as copied."""
+    """A copy, according to the ledger, of a record that the source does not have."""
     NO_COPY = "not copied"
-    """A source record that no run of the ledger covers, and that nothing explains."""
+    """A source record that no run of the ledger covers, with no known reason."""
     FOREIGN = "foreign"
     """A target record that no run covers: another client wrote it, or it was copied twice."""
     LATEST_DIFFERS = "latest value differs"
@@ -57,9 +57,9 @@ class Difference:
     partition: int
     remote_topic: str
     source_offset: int
-    """Of the record; of a foreign one, where it stands among the copies."""
+    """Of the record; for a foreign record, the source offset that corresponds to its place among the copies."""
     target_offset: int
-    """Of the copy; of a missing one, where it should be."""
+    """Of the copy; for a missing copy, the offset where it should be."""
     source: ShownRecord | None
     target: ShownRecord | None
 
@@ -80,11 +80,11 @@ class Difference:
 
 
 class PlacedRecords(NamedTuple):
-    """The records of one side of a leaf, by place; several stand at one place if no run covers them."""
+    """The records of one side of a leaf, by place; several have the same place if no run covers them."""
 
     by_place: Mapping[int, list[ShownRecord]]
     own_timestamps: bool
-    """Its broker has set none of the timestamps."""
+    """True if the broker of this side has set none of the timestamps."""
 
 
 def placed_records(compared: ComparedRange, side: int, steps: Iterable[Step]) -> PlacedRecords:
@@ -134,7 +134,7 @@ def unmatched_copy(
     """Compare target records that the ledger does not have yet with the source records that come next, in order.
 
     Returns:
-        How many of them are copies; and the first that is none.
+        How many of them are copies; and the first record that is no copy.
     """
     left = [records[0] for _, records in sorted(source.by_place.items())]
     at = count = 0
@@ -152,7 +152,7 @@ def unmatched_copy(
 
 
 def side_by_side(found: Difference, names: tuple[str, str]) -> str:
-    """Return both records as text, a line for each of their parts; ``!`` marks those that differ.
+    """Return both records as text, a line for each of their parts; ``!`` marks parts that differ.
 
     Args:
         names: of the source and the target cluster.
@@ -176,7 +176,7 @@ PARTS: Final = ("timestamp", "key", "value", "headers")
 
 
 def shown(data: bytes | None, other: bytes | None = None) -> str:
-    """Return bytes as text where they are that, else as hex. Of long ones the part is shown where they first differ."""
+    """Return bytes as text if they are printable, else as hex; of long ones only the part that first differs."""
     if data is None:
         return "null"
     start = 0

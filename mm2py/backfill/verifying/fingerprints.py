@@ -1,8 +1,8 @@
-"""Fingerprints: two numbers for each record, so that two logs are compared without keeping what is in them. Pure.
+"""Fingerprints: two numbers for each record, so that two logs are compared without keeping their content. Pure.
 
-The first number is the timestamp. The second stands for the content: the length of key, value and headers in its upper
+The first number is the timestamp. The second represents the content: the length of key, value and headers in its upper
 half, their CRC-32C in the lower. Two different contents of the same length have the same fingerprint in one case in
-four billion. Kafka itself tells damaged batches by such a checksum.
+four billion. Kafka itself detects damaged batches by such a checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NULL: Final = _LENGTH.pack(-1)
 def fingerprint(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Return the fingerprint of a record's content.
 
-    It is of key, value, and of each header its name and value; each behind its length in 4 bytes, -1 for none.
+    It covers key and value, and the name and value of each header; each after its length in 4 bytes, -1 for null.
     """
     size, crc = 8, 0
     names = [(name.encode("utf-8", "surrogateescape"), one) for name, one in headers]
@@ -74,19 +74,19 @@ def fingerprints_of(steps: Sequence[Outgoing], core: Core | None = CORE) -> Fing
 
 @dataclass(slots=True)
 class PendingFingerprints:
-    """Records of one side that are still to be compared: where they stand, and their fingerprints."""
+    """Records of one side that are still to be compared: their places and their fingerprints."""
 
     places: array[int] = field(default_factory=lambda: array("q"))
     fingerprints: Fingerprints = field(default_factory=lambda: Fingerprints(array("q"), array("Q")))
 
     def extend(self, places: Sequence[int], fingerprints: Fingerprints) -> None:
-        """Add records that stand behind these."""
+        """Add records whose places come after these."""
         self.places.extend(places)
         self.fingerprints.timestamps.extend(fingerprints.timestamps)
         self.fingerprints.contents.extend(fingerprints.contents)
 
     def take_before(self, place: int) -> PendingFingerprints:
-        """Return the records before a place, and forget them."""
+        """Remove the records before a place, and return them."""
         count = bisect_left(self.places, place)
         taken = PendingFingerprints(self.places[:count], Fingerprints(*(one[:count] for one in self.fingerprints)))
         for one in (self.places, *self.fingerprints):
@@ -94,5 +94,5 @@ class PendingFingerprints:
         return taken
 
     def digest(self) -> bytes:
-        """Return a digest of all."""
+        """Return a digest of all places and fingerprints."""
         return digest(b"".join((self.places, *self.fingerprints)))

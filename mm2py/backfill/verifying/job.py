@@ -1,7 +1,7 @@
 """The Spark job of a verification: tasks read both sides of ranges, and return digests, no content of any record.
 
-A task gets the path of the settings file, which must be readable there on every executor; no address and no secret
-travels through Spark. The tasks together read no more than the rate that was asked for.
+A task gets the path of the settings file, which must be readable at that path on every executor. Spark sends no address
+and no secret. All tasks together read no faster than the rate that was asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SLICES_A_CORE: Final = 4
-"""How many tasks each core of Spark gets: with more, a slow one holds up the end of the job less."""
+"""How many tasks each core of Spark gets: with more tasks, a slow one delays the end of the job less."""
 KeyRow = tuple[str, int, bytearray, int, int, bytearray | None]
 """Topic, partition, digest of the key, side, place, digest of the record."""
 T = TypeVar("T")
@@ -44,13 +44,13 @@ class DifferingKeys(NamedTuple):
 
     key_count: int
     source_place: int | None
-    """Where the latest record of the first such key stands; None if there is none, as ``target_place``."""
+    """Place of the latest record of the first such key; None if there is none. ``target_place`` likewise."""
     target_place: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """What a task needs to know."""
+    """The work of one task, without its ranges."""
 
     file: str
     """Path of the settings file."""
@@ -63,7 +63,7 @@ class RangeTask:
         return (result for result, _ in self._each(plans))
 
     def latest(self, plans: Iterator[bytes]) -> Iterator[tuple[RangeResult | None, KeyRow | None]]:
-        """Find the latest records of encoded, compacted ranges: the result of each, then the keys it has."""
+        """Find the latest records of encoded, compacted ranges: the result of each range, then its keys."""
         for result, found in self._each(plans):
             yield result, None
             if isinstance(found, LatestRecords):
@@ -146,7 +146,7 @@ def compare_keys(
 
 
 def counted(work: Callable[[Iterator[bytes]], Iterator[T]], done: Any) -> Callable[[Iterator[bytes]], Iterator[T]]:
-    """Return the work of a task, which then counts the ranges that it takes."""
+    """Return the work of a task, extended so that it counts the ranges that were compared."""
 
     def counting(plans: Iterator[bytes]) -> Iterator[bytes]:
         for plan in plans:
@@ -157,7 +157,7 @@ def counted(work: Callable[[Iterator[bytes]], Iterator[T]], done: Any) -> Callab
 
 
 def _plans(session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask) -> tuple[Any, RangeTask]:
-    """Return the ranges for Spark, and the task with its part of the rate."""
+    """Return the ranges as a data set of Spark, and the task with its part of the rate."""
     context = session.sparkContext
     cores = max(context.defaultParallelism, 1)
     slices = min(len(ranges), cores * SLICES_A_CORE)
@@ -185,7 +185,7 @@ def _second(one: tuple[RangeResult | None, KeyRow | None]) -> KeyRow | None:
 
 
 def _binary(data: bytes | None) -> bytearray | None:
-    """Return bytes as Spark takes them."""
+    """Return bytes in the type that Spark accepts."""
     return None if data is None else bytearray(data)
 
 

@@ -1,8 +1,8 @@
 """Compacted topics: the latest record of each key on both sides. Pure.
 
-Compaction removes records on one side and not on the other. What it may not remove is the latest record of a key. So
-only this counts. A key without a record, and one whose latest record is a tombstone, are the same: tombstones are
-removed after a while.
+Compaction removes records on one side and not on the other, but never the latest record of a key. So only that record
+is compared. A key without a record, and a key whose latest record is a tombstone, are the same: tombstones are removed
+after a while.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mm2py.backfill.verifying.records import ComparedRecord, placed
 from mm2py.copying.planning.steps import Outgoing, Step
 
 LATER: Final = b"later"
-"""Instead of a digest, of a key that stands behind the compared ranges: it is not judged."""
+"""Instead of the digest of a key that also occurs after the compared ranges: such a key is not compared."""
 LATER_PLACE: Final = 1 << 62
 
 
@@ -31,7 +31,7 @@ class LatestRecord(NamedTuple):
 
 
 class LatestRecords:
-    """The latest records of one range, on both sides, as they are read."""
+    """Collects the latest records of one range on both sides while they are read."""
 
     def __init__(self, compared: ComparedRange) -> None:
         self.range = compared
@@ -47,18 +47,18 @@ class LatestRecords:
         self._next = [compared.source[0], compared.target[0]]
 
     def next_offset(self, side: int) -> int:
-        """Return where a side is to be read next."""
+        """Return the next offset to read of a side."""
         return self._next[side]
 
     def is_read(self, side: int) -> bool:
         return self._next[side] >= (self.range.source, self.range.target)[side][1]
 
     def wanted(self) -> list[int]:
-        """Return the sides of which more has to be read. They need not be read alike."""
+        """Return the sides to read further. One side may be read faster than the other."""
         return [side for side in (SOURCE, TARGET) if not self.is_read(side)]
 
     def take(self, side: int, steps: Iterable[Step], next_offset: int) -> None:
-        """Take what was read of a side.
+        """Add the records that were read of a side.
 
         Raises:
             Mm2Error: a batch cannot be decoded.
@@ -81,7 +81,7 @@ class LatestRecords:
                     self.first_foreign = place
                 continue
             if key is None:
-                continue  # of a time when the topic was not compacted: the cleaner removes it
+                continue  # from a time when the topic was not compacted: the cleaner removes it
             content: bytes | None = None
             if value is not None:
                 timestamp = timestamp_ms if self.range.own_timestamps else 0

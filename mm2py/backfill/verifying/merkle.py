@@ -1,4 +1,4 @@
-"""A tree of digests: two lists are equal if their roots are, and the first difference is found by halves. Pure."""
+"""A tree of digests: two lists are equal if their roots are, and a binary search finds the first difference. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
 
 
 def root(leaves: Sequence[bytes]) -> bytes:
-    """Return the digest of all."""
+    """Return the digest of all leaves."""
     return levels(leaves)[-1][0]
 
 

@@ -1,7 +1,7 @@
-"""Places: where a record of either log stands in a comparison. A record and its copy have the same one. Pure.
+"""Places: the position of a record of either log in a comparison. A record and its copy have the same place. Pure.
 
-The place of a source record is twice its offset, that of a copy the same. A target record that no run of the ledger
-covers has an odd place, between those of the copies beside it.
+The place of a source record is twice its offset; its copy has the same place. A target record that no run of the ledger
+covers has an odd place, between the places of the copies around it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ TARGET: Final = 1
 
 
 def kept_places(compared: ComparedRange, side: int, steps: Sequence[Outgoing]) -> tuple[Sequence[int], Sequence[int]]:
-    """Return which records of some batches are to be compared, by their number among them, and the places of these."""
+    """Return which records of some batches are to be compared, and their places.
+
+    Returns:
+        The numbers of these records, counted over all the batches; then the place of each.
+    """
     count = sum([step.record_count for step in steps])
     places = _places_in_one_run(compared, side, steps, count)
     if places is not None:
@@ -31,7 +35,7 @@ def kept_places(compared: ComparedRange, side: int, steps: Sequence[Outgoing]) -
 
 
 def _places_in_one_run(compared: ComparedRange, side: int, steps: Sequence[Outgoing], count: int) -> range | None:
-    """None: they are not all in one run and in the range, or offsets are missing."""
+    """Return the places of batches that lie in one run and in the range, with no offset missing; else None."""
     first, end = steps[0].first_offset, steps[-1].next_offset
     if end - first != count:
         return None

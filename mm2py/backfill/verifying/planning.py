@@ -1,7 +1,7 @@
-"""Which ranges of a partition are compared, and what is not compared, and why. Pure.
+"""Plans which ranges of a partition are compared, and notes what is not compared, and why. Pure.
 
-The ledger pairs the offsets. What it does not cover must be explained: expired, lost in a gap, in quarantine, or
-dropped as markers and aborted records are. Other target records, and other source records, are differences.
+The ledger pairs the offsets. Offsets that it does not cover need a reason: expired, lost in a gap, in quarantine, or
+dropped like markers and aborted records. All other records that it does not cover, on either side, are differences.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Why(StrEnum):
     """Why something was not compared. None of these is a difference."""
 
     SAMPLE = "sample"
-    """The sample does not have it."""
+    """Not in the sample."""
     SINCE = "older than --since"
     EXPIRED = "expired"
-    """A log has deleted it."""
+    """A log has deleted the records."""
     GAP = "gap"
     """Lost in a gap that ``mm2py gaps --all`` lists."""
     QUARANTINE = "quarantine"
@@ -44,11 +44,11 @@ class Why(StrEnum):
     BEHIND_LEDGER = "behind the ledger"
     """Target records that the ledger does not have yet."""
     FILTERED = "filtered"
-    """Copied by a backfill with ``--where`` or ``--select``: the copies may be others, and fewer."""
+    """Copied by a backfill with ``--where`` or ``--select``: the copies may differ, and be fewer."""
     FOREIGN_FLOWS = "other flows"
     """Several flows write to the remote partition."""
     UNREADABLE = "no answer"
-    """A partition whose leaders, or topics, do not answer, or copies behind the ledger that could not be read."""
+    """A leader does not answer, a remote partition does not exist, or copies after the ledger's end are unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class NotCompared:
     topic: str
     partition: int
     start: int
-    """Source offset, as ``end``; target offsets if ``is_target``."""
+    """A source offset, like ``end``; both are target offsets if ``is_target``."""
     end: int
     count: int
     """How many offsets."""
@@ -68,7 +68,7 @@ class NotCompared:
 
 @dataclass(frozen=True)
 class VerifyFacts:
-    """What is known of one partition before anything is compared."""
+    """The facts about one partition that are known before anything is compared."""
 
     topic: str
     partition: int
@@ -76,7 +76,7 @@ class VerifyFacts:
     ledgers: Sequence[NumberedLedger]
     """Those of the present topics, oldest first."""
     source_bounds: Interval
-    """First offset of the log, and the one behind its last record."""
+    """First offset of the log, and the offset after its last record."""
     target_bounds: Interval
     log_ends: Interval | None = None
     """Where source and target ended after the ledger was read, if that is known."""
@@ -90,7 +90,7 @@ class VerifyFacts:
     is_shared: bool = False
     read_committed: bool = False
     own_timestamps: bool = True
-    """As of ``ComparedRange``."""
+    """See ``ComparedRange``."""
     bytes_per_offset: float = 1000.0
     filtered: Sequence[Interval] = ()
     """Source offsets of backfills with ``--where`` or ``--select``."""
@@ -124,21 +124,21 @@ class PartitionPlan:
     ranges: list[ComparedRange] = field(default_factory=list)
     not_compared: list[NotCompared] = field(default_factory=list)
     tail: Interval | None = None
-    """Target offsets behind the ledger; and the source offset from which on they must be copies."""
+    """Target offsets after the end of the ledger. They must be copies of source records from ``tail_source`` on."""
     tail_source: int = 0
 
     @property
     def is_unknown(self) -> bool:
-        """There are records of which no ledger tells which are copies, or that could not be read."""
+        """True if there are records without a ledger, or records that could not be read."""
         return self.has_no_ledger or any(one.why is Why.UNREADABLE for one in self.not_compared)
 
     @property
     def has_no_ledger(self) -> bool:
-        """There are records, and no ledger of them."""
+        """True if there are records, and no ledger of them."""
         return not self.facts.ledgers and bool(self.not_compared)
 
     def note(self, why: Why, interval: Interval, *, count: int | None = None, is_target: bool = False) -> None:
-        """Note what is not compared; nothing, if the interval is empty."""
+        """Note offsets that are not compared. An empty interval is not noted."""
         start, end = interval
         count = end - start if count is None else count
         if count > 0:
@@ -179,7 +179,7 @@ def plan_partition(facts: VerifyFacts, *, range_bytes: int = RANGE_BYTES) -> Par
 
 
 def _within_ends(plan: PartitionPlan, one: ComparedRange) -> ComparedRange | None:
-    """Return what both logs still have. Copies that the target has lost at its end are differences."""
+    """Return the part that both logs still have. Copies that the target has lost at its end are differences."""
     if plan.facts.log_ends is None:
         return one
     source_end, target_end = plan.facts.log_ends
@@ -257,7 +257,7 @@ def _why(hole: Hole) -> Why:
 
 
 def _unfiltered(plan: PartitionPlan, whole: ComparedRange) -> list[ComparedRange]:
-    """Return what no filtered backfill has copied. A compacted partition can only be compared as a whole."""
+    """Return the parts that no filtered backfill has copied. A compacted partition can only be compared as a whole."""
     filtered = joined(overlaps(plan.facts.filtered, whole.source))
     if not filtered:
         return [whole]
@@ -271,7 +271,7 @@ def _unfiltered(plan: PartitionPlan, whole: ComparedRange) -> list[ComparedRange
 
 
 def _explained(plan: PartitionPlan, whole: ComparedRange) -> ComparedRange:
-    """Return a range with the gaps and the quarantined records left out that the ledger does not note as holes."""
+    """Return a range without the gaps and the quarantined records that the ledger does not have as holes."""
     facts = plan.facts
     added: list[Interval] = []
     for gap in facts.gaps:
@@ -290,7 +290,7 @@ def _explained(plan: PartitionPlan, whole: ComparedRange) -> ComparedRange:
 
 
 def uncovered(whole: ComparedRange, interval: Interval) -> list[Interval]:
-    """Return what of an interval of source offsets neither a run nor something that is left out covers."""
+    """Return the parts of an interval of source offsets that neither a run nor a left-out interval covers."""
     left = list(overlaps([interval], whole.source))
     if not left:
         return []
@@ -302,7 +302,7 @@ def uncovered(whole: ComparedRange, interval: Interval) -> list[Interval]:
 
 
 def joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Return intervals in order, without overlaps."""
+    """Return intervals in order, with overlapping ones joined."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
@@ -334,7 +334,7 @@ def _pieces(whole: ComparedRange, facts: VerifyFacts, range_bytes: int) -> list[
 def sampled(plans: Sequence[PartitionPlan], percent: float, seed: int) -> None:
     """Keep this many percent of the ranges of all partitions, at least one, and note the others.
 
-    A compacted partition is kept as a whole: which value is the latest shows only in all of it.
+    A compacted partition is kept as a whole: only the whole of it shows which value is the latest.
     """
     places = [(plan, one) for plan in plans if not plan.facts.is_compacted for one in plan.ranges]
     keep = min(len(places), max(1, round(len(places) * percent / 100)))
@@ -350,7 +350,7 @@ def sampled(plans: Sequence[PartitionPlan], percent: float, seed: int) -> None:
 
 
 def numbered(plans: Sequence[PartitionPlan]) -> list[ComparedRange]:
-    """Give each range a number, in order, and return all."""
+    """Number all ranges in order, and return them."""
     number = 0
     for plan in plans:
         for at, one in enumerate(plan.ranges):

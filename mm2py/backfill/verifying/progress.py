@@ -1,4 +1,4 @@
-"""What a long job says while it runs: every few seconds, what it is doing."""
+"""Reports every few seconds what a long job is doing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRESS_EVERY_S: Final = 3.0
 
 @asynccontextmanager
 async def told_of(doing: Callable[[], str], tell: Callable[[str], object], clock: Clock) -> AsyncIterator[None]:
-    """While the block runs, tell every ``PROGRESS_EVERY_S`` what ``doing`` returns then, and for how long it runs."""
+    """While the block runs, pass ``tell`` every ``PROGRESS_EVERY_S`` a line: ``doing()``, and how long it has run."""
     started_s = clock.monotonic()
 
     async def tell_on() -> None:

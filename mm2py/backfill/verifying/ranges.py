@@ -1,10 +1,10 @@
-"""Ranges of two logs that belong together, as the ledger pairs them. Pure.
+"""Ranges of a source partition and of its remote partition that the ledger pairs. Pure.
 
-A *place* is where a record stands in the order of both logs. Record and copy have the same place: twice the source
-offset. A target record that no run covers stands behind the run before it, at an odd place. So two lists of places,
-one a log, are equal if and only if each record has its copy.
+A *place* is the position of a record in the common order of both logs. Record and copy have the same place: twice the
+source offset. A target record that no run covers gets an odd place, after the run before it. So the lists of places of
+both logs are equal if and only if each record has its copy.
 
-MirrorMaker 2 has no ledger, and so nothing that could be compared in this way.
+MirrorMaker 2 has no ledger, so its copies cannot be compared in this way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mm2py.offsets.runs import Run
 LEAF_OFFSETS: Final = 4096
 """How many source offsets share one digest."""
 Interval = tuple[int, int]
-"""First offset, and the one behind the last."""
+"""First offset, and the offset after the last one."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class ComparedRange:
     source: Interval
     target: Interval
     runs: tuple[Run, ...]
-    """What was copied, ascending on both sides, inside both stretches."""
+    """The copied records, ascending on both sides, inside both stretches."""
     source_left_out: tuple[Interval, ...] = ()
-    """Source offsets outside of runs of which nothing is to be said: gaps, records in quarantine. Ascending."""
+    """Source offsets outside of runs that are not compared: gaps, records in quarantine. Ascending."""
     target_left_out: tuple[Interval, ...] = ()
     is_compacted: bool = False
     """Only the latest record of each key counts."""
     is_later: bool = False
-    """Of a compacted partition, what stands behind the compared ranges: a key in it is not judged."""
+    """The part of a compacted partition after the compared ranges: keys that occur in it are not compared."""
     is_shared: bool = False
     """Several flows write to the remote partition: target records that no run covers may be theirs."""
     read_committed: bool = False
     own_timestamps: bool = True
-    """The target's broker does not set the timestamps. Of other topics than compacted ones, each batch tells."""
+    """The target's broker does not set the timestamps. Used for compacted topics; for others each batch says it."""
     source_topic_id: uuid.UUID | None = None
     target_topic_id: uuid.UUID | None = None
 
@@ -93,7 +93,7 @@ class ComparedRange:
         )
 
     def target_position(self, source_offset: int) -> int:
-        """Return the target offset before which everything has a lower place than a source offset has."""
+        """Return the target offset before which all records have a lower place than a source offset."""
         if source_offset <= self.source[0]:
             return self.target[0]
         at = bisect_right(self.source_starts, source_offset) - 1
@@ -102,14 +102,15 @@ class ComparedRange:
         return self.runs[at + 1].target_offset if at + 1 < len(self.runs) else self.target[1]
 
     def source_position(self, target_offset: int) -> int:
-        """Return the source offset before which everything has a lower place than a target offset has."""
+        """Return the source offset before which all records have a lower place than a target offset."""
         place = self.place_of_target(target_offset)
         return (place + 1) // 2
 
     def cut(self, start: int, end: int, number: int | None = None) -> ComparedRange:
         """Return the part between two source offsets.
 
-        What no run covers on the target goes with the run before it; before the first one, with the start.
+        Target records that no run covers belong to the part with the run before them; those before the first run, to
+        the part with the start.
         """
         start, end = max(start, self.source[0]), min(end, self.source[1])
         target_end = self.target[1] if end == self.source[1] else self.target_position(end)
@@ -120,7 +121,7 @@ class ComparedRange:
             low, high = max(run.source_offset, start), min(run.source_end, end)
             if low < high:
                 runs.append(Run(low, run.target_offset + low - run.source_offset, high - low))
-        last_target = self.target[1]  # lower than where its runs end, if the log has lost its end
+        last_target = self.target[1]  # lower than the end of its runs, if the log has lost its end
         target = (min(self.target_position(start), last_target), min(target_end, last_target))
         return replace(
             self,
@@ -133,7 +134,7 @@ class ComparedRange:
         )
 
     def without_expired(self, source_start: int, target_start: int) -> ComparedRange | None:
-        """Return what is left where both logs begin later now; None if nothing is."""
+        """Return the rest of the range if both logs begin at these offsets now; None if nothing is left."""
         start = max(self.source[0], source_start)
         if target_start > self.target[0]:
             start = max(start, self.source_position(target_start))
@@ -143,7 +144,7 @@ class ComparedRange:
         return replace(part, target=(max(part.target[0], target_start), part.target[1]))
 
     def encoded(self) -> bytes:
-        """Return it as bytes, for a task."""
+        """Return the range as bytes, to send it to a task."""
         fields = asdict(self)
         fields["runs"] = [number for run in self.runs for number in run]
         for name in ("source_topic_id", "target_topic_id"):
@@ -152,7 +153,7 @@ class ComparedRange:
 
 
 def decoded(data: bytes) -> ComparedRange:
-    """Return what ``ComparedRange.encoded`` made."""
+    """Return the range from the bytes of ``ComparedRange.encoded``."""
     fields = json.loads(data)
     numbers = fields["runs"]
     fields["runs"] = tuple(Run(*numbers[at : at + 3]) for at in range(0, len(numbers), 3))
@@ -172,6 +173,6 @@ def overlaps(intervals: Sequence[Interval], of: Interval) -> tuple[Interval, ...
 
 
 def holds(intervals: Sequence[Interval], offset: int) -> bool:
-    """Tell whether one of the ascending intervals has an offset."""
+    """Whether one of the ascending intervals contains an offset."""
     at = bisect_right(intervals, (offset, 1 << 63)) - 1
     return at >= 0 and offset < intervals[at][1]

@@ -1,4 +1,4 @@
-"""Reads both sides of a range from their clusters, for a task of the job and for the command. It writes nothing."""
+"""Reads both sides of a range from their clusters, for a task of the job and for the command. Writes nothing."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from mm2py.kafka.port import Brokers, FetchedPartition
 CHANNEL: Final = "verify"
 READ_BYTES: Final = 4 << 20
 MERGE_SINGLES: Final = PASS_ALL if CORE is None else MergeRule(SMALL_BYTES, 0, "small batches of one record", 1)
-"""With the core, neighbouring small batches of one record are merged before they are compared: that costs less than
-comparing each."""
+"""With the compiled core, neighbouring small batches of one record are merged before they are compared: merging costs
+less than comparing each."""
 EMPTY_READS_MAX: Final = 3
-"""After this many empty answers below the end of a log the offsets are taken for cleaned away."""
+"""After more empty answers than this below the end of a log, its last offsets count as removed by cleaning."""
 PATIENCE_S: Final = 10.0
 """How long a log may seem shorter than it must be."""
 DEADLINE_S: Final = 60.0
@@ -38,7 +38,7 @@ DEADLINE_S: Final = 60.0
 
 
 class Expired(Exception):
-    """A log has deleted what was to be read. ``log_start`` is where it begins now."""
+    """A log has deleted records that were to be read. ``log_start`` is where it begins now."""
 
     def __init__(self, side: int, log_start: int) -> None:
         super().__init__(f"side {side} begins at {log_start}")
@@ -57,7 +57,7 @@ class NotReadable(Mm2Error):
 
 
 class Compared(Protocol):
-    """What takes both sides of a range: ``RangeComparison``, ``LatestRecords``, or a leaf that is shown."""
+    """Gets the steps of both sides of a range: ``RangeComparison``, ``LatestRecords``, or ``_Whole``."""
 
     range: ComparedRange
 
@@ -75,7 +75,7 @@ class Sides:
 
 
 class ComparedRangeReader:
-    """Reads ranges one after another, both sides of one at a time."""
+    """Reads one range after another, both sides of a range at the same time."""
 
     def __init__(self, sides: Sides, *, clock: Clock, rng: random.Random, bytes_per_second: int | None) -> None:
         """``bytes_per_second`` limits what is read of both sides together."""
@@ -85,7 +85,7 @@ class ComparedRangeReader:
         self._rate = RateLimit(bytes_per_second)
 
     async def compare(self, compared: ComparedRange) -> RangeComparison | LatestRecords | None:
-        """Compare what both logs still have of a range; None if that is nothing.
+        """Compare the part of a range that both logs still have; return None if nothing is left.
 
         Raises:
             NotReadable: a batch is damaged, or a log is shorter than it was.
@@ -137,7 +137,7 @@ class ComparedRangeReader:
             for side in sides:
                 stretch = stretches[side]
                 found.take(side, stretch.steps, stretch.offset)
-        await self._keep_to_rate()  # the next range may be read by another task, which knows nothing of this one
+        await self._keep_to_rate()  # the next range may be read by another task, which knows nothing of these bytes
 
     async def _read(self, stretch: _Stretch, side: int) -> None:
         await self._keep_to_rate()
@@ -161,7 +161,7 @@ class ComparedRangeReader:
             raise NotReadable(log, stretch.offset, stretch.why)
 
     async def _keep_to_rate(self) -> None:
-        """Wait as long as what was read should have taken."""
+        """Wait until the bytes read so far fit the rate limit."""
         await asyncio.sleep(self._rate.wait_s(self._clock.monotonic()))
 
     async def _bounds(self, side: int, stretch: _Stretch) -> tuple[int, int]:
@@ -192,7 +192,7 @@ class _Whole:
 
 
 class _Stretch(PlannedStretch):
-    """One side of a range, of which each read brings the next part."""
+    """One side of a range. Each read returns the next part of it."""
 
     def __init__(self, topic: str, compared: ComparedRange, side: int, *, read_committed: bool, clock: Clock) -> None:
         start, self._end = (compared.source, compared.target)[side]
@@ -207,16 +207,16 @@ class _Stretch(PlannedStretch):
         )
         self.read_bytes = READ_BYTES
         self.steps: list[Step] = []
-        """What the last read has brought."""
+        """The steps of the last read."""
         self.fetched_bytes = 0
         self.why = ""
-        """Why it has brought nothing; empty if it has."""
+        """Why the last read has brought no steps; empty if it has."""
         self.is_out_of_range = False
         self._damaged_reads = 0
         self._empty_reads = 0
 
     def take(self, fetched: FetchedPartition) -> bool:
-        """Over with the first steps, or given up."""
+        """The read is over with the first steps, or when it is given up."""
         self.fetched_bytes += len(fetched.records)
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             self.is_out_of_range = True

@@ -1,4 +1,4 @@
-"""Batches taken apart into their records, for where a record's content is shown, or its key counts. Pure."""
+"""Decodes batches into records, where a record's content is shown or its key is needed. Pure."""
 
 from __future__ import annotations
 

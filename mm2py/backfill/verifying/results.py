@@ -1,4 +1,4 @@
-"""What a verification has found: of each range, of each partition, and as table, certificate and JSON. Pure."""
+"""The results of a verification: for each range and partition, and as table, certificate and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange, Interva
 from mm2py.text_table import text_table
 
 FORMAT: Final = 1
-"""The version of the object for programs. Within one version fields may be added; none changes its meaning."""
+"""The version of the JSON object. Within one version fields may be added; no field changes its meaning."""
 
 
 class RangeResult(NamedTuple):
-    """What a task has found out of a range. It holds digests, and no content of any record."""
+    """The result of a task for one range. It has digests, and no content of any record."""
 
     number: int
     source_start: int
@@ -32,20 +32,20 @@ class RangeResult(NamedTuple):
     records: int
     """Source records."""
     passed_records: int
-    """Those of them that were compared as bytes of whole batches."""
+    """Source records that were compared as bytes of whole batches."""
     batch_bytes: int
     """Of the source's batches."""
     source_root: bytes
     target_root: bytes
     leaves: bytes
-    """Only if the roots differ: the number of each leaf, 8 bytes each; then of each the digests of both sides, as
-    ``source_leaves`` and ``target_leaves``."""
+    """Only if the roots differ: the number of each leaf, 8 bytes each. ``source_leaves`` and ``target_leaves`` are then
+    the digests of these leaves on both sides."""
     source_leaves: bytes
     target_leaves: bytes
     foreign_place: int
     """Of a compacted range: the place of the first target record that no run covers; -1 if there is none."""
     problem: str
-    """Why it was not compared; empty if it was."""
+    """Why the range was not compared; empty if it was."""
 
     @property
     def is_equal(self) -> bool:
@@ -63,7 +63,7 @@ class RangeResult(NamedTuple):
 
 
 def result_of(compared: ComparedRange, found: RangeComparison | LatestRecords | None) -> RangeResult:
-    """Return the result of a range; nothing is left of it if ``found`` is None."""
+    """Return the result of a range. ``found`` is None if both logs have deleted it."""
     if found is None:
         return failed(compared, "both logs have deleted it meanwhile")
     place, source_start, target_start = -1, found.range.source[0], found.range.target[0]
@@ -97,7 +97,7 @@ def failed(compared: ComparedRange, problem: str) -> RangeResult:
 
 @dataclass(slots=True)
 class PartitionResult:
-    """What was found of one partition."""
+    """The result of one partition."""
 
     plan: PartitionPlan
     results: list[RangeResult]
@@ -110,7 +110,7 @@ class PartitionResult:
     """Copies that the ledger does not have yet."""
 
     def first_differing(self) -> ComparedRange | None:
-        """Return the first leaf that differs, found by halves: among ranges first, then among the leaves of one."""
+        """Return the first leaf that differs, by binary search: among the ranges first, then among one's leaves."""
         pairs = [
             (one, result) for one, result in zip(self.plan.ranges, self.results, strict=True) if not result.problem
         ]
@@ -126,7 +126,7 @@ class PartitionResult:
 
     @property
     def roots(self) -> tuple[bytes, bytes]:
-        """The digest of all that was compared, of both sides."""
+        """The digests of all compared ranges: of the source side, and of the target side."""
         return merkle.root([one.source_root for one in self.results]), merkle.root(
             [one.target_root for one in self.results]
         )
@@ -139,7 +139,7 @@ class PartitionResult:
 
     @property
     def has_problems(self) -> bool:
-        """Some of it could not be compared that should have been."""
+        """True if a part that should have been compared could not be."""
         return bool(self.problems) or self.plan.is_unknown
 
     @property
@@ -162,11 +162,11 @@ class ResultStretch:
     target: Interval
     records: int
     result: str
-    """``equal``, ``different``, or why it was not compared."""
+    """``equal``, ``different``, or why the stretch was not compared."""
 
 
 def stretches(found: PartitionResult) -> list[ResultStretch]:
-    """Return the compared stretches of a partition. Later keys of a compacted one are none."""
+    """Return the compared stretches of a partition, without a compacted partition's part after the compared ranges."""
     merged: list[ResultStretch] = []
     facts = found.plan.facts
     for one, result in zip(found.plan.ranges, found.results, strict=True):
@@ -187,7 +187,7 @@ def stretches(found: PartitionResult) -> list[ResultStretch]:
 
 @dataclass(frozen=True)
 class Verification:
-    """All that was found of a flow."""
+    """The result of one flow."""
 
     flow: tuple[str, str]
     """The aliases of source and target."""
@@ -207,7 +207,7 @@ class Verification:
 
     @property
     def has_problems(self) -> bool:
-        """Something could not be compared that should have been."""
+        """True if something that should have been compared could not be."""
         return bool(self.left_out) or any(one.has_problems for one in self.partitions)
 
     @property
@@ -216,7 +216,7 @@ class Verification:
 
 
 def table(found: Verification) -> str:
-    """Return a table with a line for each stretch, then what differs and what was not compared."""
+    """Return a table with a line for each stretch, then the differences, then what was not compared."""
     head = ("TOPIC", "PARTITION", "SOURCE", "TARGET", "RECORDS", "RESULT")
     rows = [
         (one.topic, str(one.partition), _interval(one.source), _interval(one.target), f"{one.records:,}", one.result)
@@ -227,7 +227,7 @@ def table(found: Verification) -> str:
 
 
 def certificate(found: Verification) -> str:
-    """Return the text that is kept: what was equal when, and what was not compared."""
+    """Return the certificate as text: what was equal at which time, and what was not compared."""
     source, target = found.flow
     at = datetime.fromtimestamp(found.at_ms / 1000, UTC)
     asked = ", ".join(f"{name} {value}" for name, value in found.settings.items())
@@ -254,7 +254,7 @@ def certificate(found: Verification) -> str:
 
 
 def body(found: Verification, exit_code: int) -> dict[str, Any]:
-    """Return the same as an object for programs."""
+    """Return the result as an object for programs."""
     return {
         "format": FORMAT,
         "exit_code": exit_code,
@@ -349,7 +349,7 @@ def _base64(data: bytes | None) -> str | None:
 
 
 def _findings(found: Verification) -> list[str]:
-    """Return the lines of what differs and of what was not compared."""
+    """Return the lines that say what differs and what was not compared."""
     source, target = found.flow
     lines = []
     for one in found.partitions:

@@ -25,10 +25,10 @@ from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import TopicPartition
 
 TAIL_MOST: Final = 100_000
-"""Of a longer stretch behind the ledger nothing is compared."""
+"""If more target offsets follow the end of the ledger, none of them is compared."""
 
 SKIPPED_MOST: Final = 10_000
-"""How many source offsets behind the ledger may be uncopied."""
+"""How many source offsets after the end of the ledger may be without a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,21 @@ class WantedRanges:
     """What is to be verified."""
 
     topics: Collection[str] = ()
-    """As the source names them; none: all that the flow copies."""
+    """As the source names them; empty: all topics that the flow copies."""
     since_ms: int | None = None
     sample_percent: float | None = None
     """None: everything."""
     seed: int = 0
     bytes_per_second: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """What the result repeats."""
+    """What was asked for, for ``Verification.settings``."""
 
 
 class CompareJob(Protocol):
-    """Compares ranges; Spark in the command, and the same code without Spark in some tests."""
+    """Compares ranges: with Spark in the command; some tests run the same code without Spark."""
 
     def ranges_done(self) -> int:
-        """Return how many ranges are compared; it is called in another thread than the others."""
+        """Return how many ranges are compared. Called in another thread than the other methods."""
         ...
 
     def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]: ...
@@ -77,11 +77,11 @@ class Verifier:
 
         Args:
             job: is called in a thread.
-            tell: gets a line for people every few seconds: what is being done.
+            tell: gets a line for people every few seconds that says what is being done.
         Raises:
             ConfigError: a topic is not on the source.
-            Mm2Error: a cluster does not tell what there is; or the job has failed.
-        Cancelling is safe; the Spark job may go on until its session is stopped.
+            Mm2Error: a cluster does not answer, or refuses; or the job has failed.
+        Cancelling is safe; the Spark job may run on until its session is stopped.
         """
         async with told_of(self._what, tell, self._clock):
             return await self._verify(wanted, job, tell)
@@ -123,7 +123,7 @@ class Verifier:
         )
 
     async def _finish(self, result: PartitionResult, keys: DifferingKeys | None, wanted: WantedRanges) -> None:
-        """Find the first difference of a partition, and look at what stands behind its ledger."""
+        """Find the first difference of a partition. Without one, compare the copies after the end of its ledger."""
         reader = ComparedRangeReader(
             self._sides, clock=self._clock, rng=self._rng, bytes_per_second=wanted.bytes_per_second
         )

@@ -1,8 +1,8 @@
 """``sasl.jaas.config``: one login module with its options, as Java writes it. Pure; no class is ever loaded.
 
-Only the modules of Kafka's own mechanisms are known; every other one is refused, by its name if that is one of a known
-package. No message repeats anything that may be part of a value: a quote in the wrong place makes the rest of a
-password a name.
+Only the modules of Kafka's own mechanisms are known; every other one is refused. The message names a refused module
+only if it is of a known package. No message repeats anything that may be part of a value: a quote in the wrong place
+makes the rest of a password a name.
 
 Counterpart: JaasConfig of Apache Kafka's clients.
 """
@@ -29,7 +29,7 @@ _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     SCRAM: _PASSWORD,
     OAUTHBEARER: frozenset({"clientId", "clientSecret", "scope", "extension_auth", *SECURITY}),
 }
-"""What messages may name, by module."""
+"""The options that messages may name, by module."""
 _OPTION_FAMILIES: Final = ("user_", "extension_", "unsecuredLogin")
 _PACKAGES: Final = (
     "org.apache.kafka.",
@@ -40,12 +40,12 @@ _PACKAGES: Final = (
     "io.strimzi.",
     "software.amazon.msk.",
 )
-"""Whose login modules messages may name."""
+"""Packages whose login modules messages may name."""
 TEXT_MAX_CHARS: Final = 256 * 1024
 
 _SKIPPED: Final = re.compile(r"(?:[\x00-\x20]+|//[^\r\n]*|/\*.*?\*/)+", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z_$\u00a0-\U0010ffff][A-Za-z0-9_.$\-\u00a0-\U0010ffff]*")
-"""What begins like a number is one for Java, and then no value."""
+"""Java takes a word that begins like a number for a number, which is no value."""
 _CLASS: Final = re.compile(r"(?:[A-Za-z_$][A-Za-z0-9_$]{0,60}\.){1,12}[A-Za-z_$][A-Za-z0-9_$]{0,60}")
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b", "a": "\a", "v": "\v"}
 
@@ -60,7 +60,7 @@ class LoginModule:
     options: Mapping[str, Secret] = field(repr=False)
 
     def shown(self, option: str) -> str:
-        """Return one of the options as messages name it: by its name if such a module has it, else by its place."""
+        """Return how messages name an option: by its name if such a module has it, else by its place."""
         return _shown(self.name, option, list(self.options).index(option) + 1)
 
 
@@ -75,7 +75,7 @@ def parse_jaas(text: Secret) -> LoginModule:
     """Return the one login module of a text.
 
     Raises:
-        BadJaas: there is none, more than one, one that is not known, or something is not as it should be written.
+        BadJaas: there is no module, more than one, an unknown one, or the text has a syntax error.
     """
     tokens = _tokens(text.reveal())
     first = next(tokens, None)

@@ -1,7 +1,7 @@
 """The settings of secured connections, ``security.protocol``, ``ssl.*`` and ``sasl.*``, and what each does here.
 
-Every name that Kafka's clients have stands here with an honest standing; a test holds the table to Kafka's own. Values
-that do not go together are judged in ``sasl.py``.
+Every name that Kafka's clients have is listed here with its true status; a test compares the table with Kafka's own.
+``sasl.py`` judges values that do not fit together.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ OAUTH_ALLOW_HTTP = SECURED_CONNECTIONS.row(
 )
 
 OWN: tuple[Key[bool], ...] = (SASL_REQUIRE_TLS, OAUTH_ALLOW_HTTP)
-"""Only mm2py has them: at the top, for a cluster, for a flow."""
+"""Settings that only mm2py has: at the top, for a cluster, for a flow."""
 
 _BROKER_CHECKS = "brokers check tokens, mm2py only brings them"
 
@@ -389,4 +389,4 @@ SECURITY: Table = table_of(
         " sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor"
     ),
 )
-"""What the clients of both sides have in common; ``bootstrap.servers`` apart, all that a cluster hands on to them."""
+"""Settings that the clients of both sides share: all that a cluster passes on to them, but ``bootstrap.servers``."""

@@ -1,7 +1,7 @@
-"""The security of one client, out of its settings: typed where it can be used, and why not where it cannot.
+"""The security of one client from its settings: typed settings if they can be used, else the reasons why not.
 
-``keys.py`` judges the text of each setting; here it is what goes together. Settings that ask for more than mm2py has
-refuse their flow: a connection that is less secure than the file asks for is never made.
+``keys.py`` judges the text of each setting; this module judges whether they fit together. If settings ask for more than
+mm2py has, their flow is refused: a connection that is less secure than the file asks for is never made.
 
 Counterpart: what Kafka's clients check when they are made (SslFactory, LoginManager, SaslClientAuthenticator).
 """
@@ -215,7 +215,7 @@ def _endpoint(
 
 
 def _endpoint_tls(found: Findings, options: Mapping[str, Secret]) -> TlsSettings:
-    """As in Kafka, the TLS of the token server is set by options of the login module."""
+    """Read the TLS of the token server. As in Kafka, options of the login module set it."""
     base = found.layer.get(keys.JAAS_CONFIG.name)
     line = base.line if base is not None else None
     layer = {
@@ -268,10 +268,10 @@ def read_security(layer: Layer, own: Layer) -> SecurityReading:
 
 
 def unused_told(alias: str, role: str, used: Layer, other: Layer) -> list[str]:
-    """Name the settings that another client of a cluster has otherwise than the one whose settings count.
+    """Name the settings that differ between another client of a cluster and the client whose settings count.
 
     Args:
-        role: ``consumer`` or ``producer``: whose settings count.
+        role: ``consumer`` or ``producer``: the client whose settings count.
         used: its settings.
         other: those of the admin client, or of the worker.
     """
@@ -301,7 +301,7 @@ class SidesReading:
 
 
 def read_sides(flow: Flow, layers: FlowLayers, source_own: Layer, target_own: Layer) -> SidesReading:
-    """Read the security of the client that reads records and of the one that writes them: they stand for their side."""
+    """Read the security of both sides: that of the client that reads records, and of the client that writes them."""
     source, target = read_security(layers.consumer, source_own), read_security(layers.producer, target_own)
     unused = [
         *unused_told(flow.source, "consumer", layers.consumer, layers.source_admin),
@@ -317,7 +317,7 @@ def read_sides(flow: Flow, layers: FlowLayers, source_own: Layer, target_own: La
 
 
 def _warn_of_idle(found: Findings, security: Security) -> None:
-    """Name what was set for this cluster and counts for nothing; what stands at the top may count elsewhere."""
+    """Name settings of this cluster that have no effect. Those at the top of the file may have an effect elsewhere."""
     idle = [
         found.layer[key.name]
         for key in keys.SECURITY.values()

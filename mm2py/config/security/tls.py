@@ -1,4 +1,4 @@
-"""The TLS of a client, out of its settings: trust, own certificate, versions, suites, host names.
+"""The TLS of a client from its settings: trust, own certificate, versions, suites, host names.
 
 Counterpart: what DefaultSslEngineFactory of Apache Kafka's clients checks when it is configured.
 """
@@ -27,7 +27,7 @@ def read_tls(found: Findings, layer: Layer, *, may_skip_host_names: bool = True)
     """Read the settings of one TLS client.
 
     Args:
-        found: gets the reasons against them, and warnings.
+        found: reasons against the settings, and warnings, are added to it.
         layer: the client's settings, or the ``ssl`` options of a login module.
         may_skip_host_names: whether the operator may turn the check of host names off.
     """
@@ -128,6 +128,6 @@ def _path(found: Findings, key: Key[str | None], location: str, layer: Layer) ->
                         f"{found.at(key, layer=layer)} names a file in Java's own old format, JKS"
                         f" ({convert_advice(location).rstrip('.')})"
                     )
-    except (OSError, ValueError):  # reported when the file is needed, as long as it lasts
+    except (OSError, ValueError):  # reported when the file is needed, if the error lasts until then
         pass
     return path

@@ -1,4 +1,4 @@
-"""Several batches become one: by the compiled core, or record by record. Pure."""
+"""Merges several batches into one: by the compiled core, or record by record. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from mm2py.records.compression import Codec, CompressedDataCorrupt, Decompressio
 def merge(
     batches: Sequence[memoryview | bytearray], codec: int, *, as_codec: int, max_bytes: int, core: Core | None = None
 ) -> Merged:
-    """Make one batch of the records of ``batches``, in order: of the first two at least, and of as many as fit.
+    """Merge the first of ``batches``, in order, into one batch: at least two, and as many as fit.
 
-    It ends before a batch that cannot be taken apart: such a one is better passed as it is, for the target's broker to
-    judge. What aiokafka's classes would not give back as it was counts as such: header keys that are not UTF-8, and a
-    first timestamp below 0, which its builder takes for none.
+    The new batch ends before a batch that cannot be taken apart. Such a batch is better passed unchanged, and the
+    target's broker judges it. A batch that aiokafka's classes would change counts as such, too: one with header keys
+    that are not UTF-8, or with a first timestamp below 0, which aiokafka's builder takes for no timestamp.
 
     Args:
         batches: whole batches of magic 2, of data, with create times, checked, all compressed with ``codec``.
-        as_codec: how the new one is compressed.
-        max_bytes: the most that it may hold before that, if they are compressed. The size of others is known before.
+        as_codec: how the new batch is compressed.
+        max_bytes: if ``batches`` are compressed, the most that the new batch may hold before compression. If they are
+            not, the caller knows their size before.
         core: merges them if it can. The result is the same.
     """
     if core is not None:
@@ -35,7 +36,7 @@ def merge(
 
 
 def _merged_by_core(core: Core, batches: Sequence[memoryview | bytearray], codec: int, max_bytes: int) -> Merged | None:
-    """Make one plain batch as ``merge`` does, or return None if that must do it."""
+    """Make one plain batch as ``merge`` does, or return None if it must be done record by record."""
     if codec == Codec.NONE:
         data = core.merge_batches(batches)
         return None if data is None else Merged(data, len(batches), sum(map(len, batches)))

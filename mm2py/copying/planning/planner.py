@@ -1,7 +1,7 @@
 """What becomes of each fetched batch: passed as bytes, repacked with others, rebuilt record by record, or dropped.
 
-MM2 decodes every record and encodes it again. Here a batch is passed as it is wherever the target's broker takes it so,
-repacked where many small ones wait (``repack``), and decoded only where it must be (``rebuild``). Pure.
+MM2 decodes every record and encodes it again. Here a batch passes unchanged wherever the target's broker accepts it,
+is repacked where many small ones wait (``merge``), and is decoded only where it must be (``rebuild``). Pure.
 
 Counterpart: the copying in MM2's ``MirrorSourceTask``.
 """
@@ -81,14 +81,14 @@ def plan(  # noqa: PLR0913  (tests alone name the core)
         rules: what the target asks for.
         merging: which batches are made one with their neighbours.
         sent_before: (first, next) source offset of each batch that was sent and not acknowledged, in order. They are
-            cut in the same way again, whatever ``merging`` says: only then does the target recognise a repeat. One that
-            is not here whole is left for a larger read.
+            cut in the same way again, whatever ``merging`` says: only then does the target recognise a repeat. A batch
+            that ``records`` do not have as a whole is left for a larger read.
         cut_until: batches that begin below this source offset are cut into smaller ones, down to single records: the
             target refused one of them.
-        light: decode no more than one step of the event loop may. If that does not suffice, the plan ``is_heavy``.
-        core: looks at batches first and does what it can; None: all is done here. The plan is the same.
+        light: decode no more than one step of the event loop may. If that is not enough, the plan ``is_heavy``.
+        core: plans the batches that it can; None: Python plans all of them. The plan is the same.
     Returns:
-        The steps, in order and without holes: the first begins at ``wanted_offset``, each where the last one ended.
+        The steps, in order and without holes: the first begins at ``wanted_offset``, each other where one ended.
         It never raises for ``records``: what is wrong there is the plan's ``fault``.
     """
     planner = _Planner(
@@ -144,7 +144,7 @@ class _Planner:
         self.sent_before = deque(sent_before)
         self.core = core
         self.walks_by_core = core is not None and not sent_before and not (read_committed and aborted)
-        """The core decides first. It knows nothing of aborted transactions, and of batches to be cut as before."""
+        """The core plans first. It cannot leave out aborted transactions, or cut batches as they were cut before."""
         self.together: list[memoryview] = []
         """Batches that may be merged with those that follow, all of one codec and one leader epoch."""
         self.group: WalkedGroup | None = None
@@ -158,14 +158,14 @@ class _Planner:
         self.plan = Plan(next_offset=wanted_offset)
         self.rebuilder = Rebuilder(rules, wanted_offset, self.plan.steps, sent_before, core)
         self.log_offset = 0
-        """Where the last batch seen ended: offsets never fall within a log."""
+        """Where the last batch seen ended: within a log, offsets never become smaller."""
 
     def run(self) -> Plan:
         plan = self.plan
         try:
             self._walk()
         except Stop as stop:
-            if not self.together:  # else what stands before it comes first
+            if not self.together:  # else the batches before it are planned first
                 plan.fault = stop.fault
         except Heavy:
             return Plan(next_offset=self.wanted_offset, is_heavy=True)
@@ -211,7 +211,7 @@ class _Planner:
                     return
                 if position + MAGIC_AT >= end:
                     break
-                before_codec = -1  # nothing joins what the core found together
+                before_codec = -1  # no batch joins a group that the core found
             magic = records[position + MAGIC_AT]
             if magic != MAGIC:
                 if together and not self._make_one():
@@ -317,7 +317,7 @@ class _Planner:
             self._note_cut()
 
     def _walk_by_core(self, core: Core, position: int, rules: WalkRules) -> int:
-        """Plan what the core can decide from ``position`` on, and return the position of the batch that it cannot."""
+        """Plan the batches that the core can from ``position`` on, and return the position of the first other one."""
         records, append, wanted_offset = self.records, self.plan.steps.append, self.wanted_offset
         while True:
             position, self.log_offset, transactional, is_closed, rows, group = core.walk(
@@ -337,7 +337,7 @@ class _Planner:
                 return position
 
     def _merge_by_core(self, group: WalkedGroup, stretch: memoryview) -> bool:
-        """Plan a group of plain batches as one, if the core can make it."""
+        """Plan a group of plain batches as one, if the core can merge them."""
         if self.core is None or group.batch_count < 2 or self.rules.compression not in (None, Codec.NONE):
             return False
         merged = self.core.merge_batches((stretch,))
@@ -361,7 +361,7 @@ class _Planner:
         return True
 
     def _is_as_before(self, batch: memoryview, base_offset: int, next_offset: int) -> bool:
-        """Plan a batch that may be part of one that was sent before, and that must end where it ended then.
+        """Plan a batch that may be part of a batch that was sent before, which must end where it ended then.
 
         Returns:
             False if no batch that was sent reaches so far. Then nothing is planned.
@@ -383,12 +383,12 @@ class _Planner:
         return True
 
     def _make_one(self, max_bytes: int | None = None) -> bool:
-        """Plan the batches that stand together as one, or as few as possible.
+        """Plan the batches in ``together`` as one batch, or as few as possible.
 
         Args:
             max_bytes: another limit of a merged batch than that of the rules.
         Returns:
-            Whether planning may continue. If not, those that are not planned yet still stand together.
+            Whether planning may continue. If not, the batches that are not planned yet stay in ``together``.
         """
         rules, together = self.rules, self.together
         group, self.group = self.group, None
@@ -399,7 +399,7 @@ class _Planner:
             return not self.rebuilder.is_spent
         else:
             waiting = deque(split(together[0]))
-        together.clear()  # planning a batch that stands alone may end in a fault, behind which nothing comes
+        together.clear()  # planning a single batch may end in a fault, after which nothing is planned
         while waiting:
             if not self._make_one_of(waiting, min(max_bytes or rules.merged_max_bytes, rules.max_message_bytes)):
                 self._plan_alone(waiting.popleft())
@@ -474,10 +474,10 @@ class _Planner:
             raise self._stop(kind_of(error), base_offset, next_offset, f"A control batch: {error.what}") from error
 
     def _old_formats(self, position: int, magic: int) -> int:
-        """Plan what stands at ``position``, of another magic than 2, and return the position after it.
+        """Plan the messages at ``position``, whose magic is not 2, and return the position after them.
 
-        A cut message is left where it stands. Messages that are not compressed stand one by one in the log; neighbours
-        become one batch, which ends where it ended if it was sent before.
+        A cut message is left for the next read. Messages that are not compressed are stored one by one in the log.
+        Neighbours become one batch; a batch that was sent before ends where it ended then.
         """
         records, end = self.records, len(self.records)
         offset, length = OFFSET_AND_LENGTH.unpack_from(records, position)
@@ -570,7 +570,7 @@ class _Planner:
         self.rebuilder.rebuild(body, "old format", None, NO_TIMESTAMP)
 
     def _stop(self, kind: FaultKind, offset: int, next_offset: int | None, text: str) -> Stop:
-        """Return a fault to be raised. ``offset`` may be damaged itself, so it is kept behind what is planned."""
+        """Return a fault to be raised. ``offset`` may be damaged itself; it is raised to the end of what is planned."""
         if self.together and not self.sent_before:
             self._make_one()
         return stopped(Fault(kind, offset, next_offset, text), self.plan.steps, self.wanted_offset)

@@ -1,6 +1,8 @@
-"""Rebuilding: batches that cannot pass are decoded, and their records put into new ones. Pure.
+"""Rebuilding: batches that cannot pass are decoded, and their records are put into new batches. Pure.
 
-* offsets are missing in a batch (brokers refuse one whose last offset delta does not fit its record count),
+A batch is rebuilt only if
+
+* offsets are missing in it (brokers refuse a batch whose last offset delta does not fit its record count),
 * its timestamps are the source's log append times, or the copy starts inside it,
 * it is too large for the target, of an old format, or compressed with another codec than is wanted.
 
@@ -8,7 +10,7 @@ If the target refuses a record of a batch, the batch is cut into batches of 1, 2
 refused record are stored, and the next read starts closer to it, so after a few reads it is alone. Keys, values and
 headers are copied as bytes. The compiled core walks and copies records that are laid out as every writer does it.
 
-Counterpart: the consumer and the producer inside MM2, which do so with every batch. Here it is done only if
+Counterpart: the consumer and the producer inside MM2, which do so with every batch.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Heavy(Exception):
 
 
 def stopped(fault: Fault, steps: list[Step], wanted_offset: int) -> Stop:
-    """Return a fault to be raised. Its offset may be damaged itself, so it is kept behind what is planned."""
+    """Return a fault to be raised. Its offset may be damaged itself; it is raised to the end of what is planned."""
     offset = max(fault.offset, steps[-1].next_offset if steps else wanted_offset)
     next_offset = fault.next_offset
     if next_offset is not None and not offset < next_offset <= INT64_MAX:
@@ -128,7 +130,7 @@ class Rebuilder:
 
     @property
     def budget(self) -> DecodeBudget:
-        """Of the next batch."""
+        """What decoding the next batch may take."""
         return self._rules.budget.within(self.left_bytes) if self.is_light else self._rules.budget
 
     def room(self, max_bytes: int) -> int:
@@ -142,7 +144,7 @@ class Rebuilder:
             raise Heavy
 
     def over_budget(self, error: Exception) -> None:
-        """Take in that a batch exceeds ``budget``. Raises: Heavy, it may be that of a light plan."""
+        """Handle a batch that exceeds ``budget``. Raises: Heavy, in a light plan: a full plan has a larger budget."""
         if self.is_light and isinstance(error, BatchOverBudget):
             raise Heavy from error
 
@@ -151,7 +153,7 @@ class Rebuilder:
 
         Raises:
             Stop: it cannot be copied.
-            Heavy: that is not for a light plan.
+            Heavy: decoding it takes too much for a light plan.
         """
         rules, codec = self._rules, header.codec
         try:
@@ -207,7 +209,9 @@ class Rebuilder:
     def rebuild(
         self, body: RecordBody, reason: RebuildReason | None, batch: memoryview | None, max_timestamp_ms: int
     ) -> None:
-        """Plan the records of ``body`` from the wanted offset on; without a reason ``batch`` passes if all are fine.
+        """Plan the records of ``body`` from the wanted offset on.
+
+        Without a ``reason``, ``batch`` passes unchanged if the target accepts all of its records.
 
         Raises:
             Stop: one of them cannot be copied; those before it are planned.
@@ -256,7 +260,7 @@ class Rebuilder:
         return renumber(body, position, record_count)
 
     def _emit_parts(self, body: RecordBody, position: int, record_count: int, next_offset: int) -> None:
-        """Plan records in batches of 1, 2, 4, ... records; what was sent before ends where it ended then."""
+        """Plan records in batches of 1, 2, 4, ... records. A batch that was sent before ends where it ended then."""
         offsets = offsets_of(body, position, record_count)
         at = 0
         while at < record_count:

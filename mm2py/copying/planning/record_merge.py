@@ -1,7 +1,7 @@
-"""Several batches become one, record by record, where the compiled core does not do it. Pure.
+"""Merges several batches into one, record by record, where the compiled core does not do it. Pure.
 
-The compiled classes of aiokafka take about a microsecond a record. They bring all of aiokafka with them, which takes a
-worker a while to load: so it is loaded when there is something to merge.
+The compiled classes of aiokafka take about a microsecond a record. Importing them imports all of aiokafka, which takes
+a while. So a worker imports this module only when there is something to merge.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mm2py.records.batch import HEADER_BYTES, MAGIC
 from mm2py.records.compression import Codec, CompressedDataCorrupt, DecompressionBomb
 
 NOT_TAKEN_APART: Final = (CorruptRecordException, CompressedDataCorrupt, UnicodeError, OverflowError, MemoryError)
-"""What reading a batch with aiokafka raises. The last two if a length in a record is near 2^63: its reader adds to it,
-which wraps around, and then it asks for this many bytes."""
+"""What reading a batch with aiokafka raises. The last two come if a length in a record is near 2^63: the reader adds to
+the length, which wraps around, and asks for this many bytes."""
 
 
 def merge_records(batches: Sequence[memoryview | bytearray], codec: int, *, max_bytes: int) -> Merged:

@@ -1,11 +1,11 @@
 """The steps of a plan: what is done with fetched batches, what the target asks of them, how batches are merged. Pure.
 
-Small batches cost a broker, and us, nearly as much each as large ones. So several small batches of one read are merged
+A small batch costs a broker, and us, nearly as much as a large one. So several small batches of one read are merged
 into one (*repacking*); none waits for others. ``copy.mode``, the codec, the number of records and the speed of the
 target decide which batches are small enough. Keys, values, headers and timestamps stay as they are; offsets follow from
-the order. ``record_merge`` does it where the compiled core is not there, or says no.
+the order. ``record_merge`` merges where the compiled core is not installed, or declines.
 
-Counterpart: the batching of MM2's producer; of the tally, record-count and byte-count of MirrorSourceMetrics.
+Counterpart: the batching of MM2's producer; for the tally, record-count and byte-count of MirrorSourceMetrics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mm2py.topics.filters import CopyMode
 MERGED_MAX_BYTES: Final = 1_000_000
 """A merged batch is no larger, so that it fits into the ``max.message.bytes`` that brokers have by default."""
 MERGED_PLAIN_MAX_BYTES: Final = 8 << 20
-"""A compressed one holds no more than this, as consumers decompress it as a whole."""
+"""A compressed merged batch holds no more than this, as consumers decompress it as a whole."""
 GROWTH_BYTES: Final = 14
 """The most by which the encoding of a record may grow: three varints, of its length, timestamp and offset delta."""
 SMALL_BYTES: Final = 4 << 10
@@ -50,8 +50,8 @@ MIDDLE_BYTES: Final = 64 << 10
 TINY_COMPRESSED_BYTES: Final = 1 << 10
 """Compressed batches up to this size are merged. Decompressing larger ones would cost more than merging saves."""
 MERGED_RATIO_MAX: Final = 64
-"""A compressed batch that holds more than this times its size, and more than 64 KB, is not merged. A damaged one may
-claim to, and each attempt takes the time of so much."""
+"""A compressed batch that holds more than this times its size, and more than 64 KB, is not merged. A damaged batch may
+claim to hold that much, and each attempt to merge it takes the time to decompress that much."""
 SMALL_RECORDS: Final = 40
 """Batches of more records are not small: merging costs 0.3 us a record, passing 22 us a batch."""
 MIDDLE_RECORDS: Final = 400
@@ -109,18 +109,18 @@ def merge_rule(mode: CopyMode, *, read_bytes: int, target_is_behind: bool) -> Me
 
 
 def bytes_of_one(rules: TargetRules, bytes_per_offset: float, first_bytes: int = 0) -> int:
-    """Return how many bytes of plain batches become one merged batch, if they take this many for each offset.
+    """Return how many bytes of plain batches become one merged batch, if they take ``bytes_per_offset``.
 
     Args:
-        first_bytes: how many became the first merged batch of a read, if there were more. It counts if that batch was
-            full: then less than one more batch of the source would have fitted in.
+        first_bytes: how many bytes became the first merged batch of a read, if that had further batches. It counts if
+            the merged batch was full: then one more batch of the source would not have fitted in.
     """
     most = int(min(rules.merged_max_bytes, rules.max_message_bytes) / (1 + GROWTH_BYTES / bytes_per_offset))
     return first_bytes if max(0, most - MIDDLE_BYTES) < first_bytes < most else most
 
 
 class Merged(NamedTuple):
-    """Several merged batches, or the attempt."""
+    """The result of merging batches."""
 
     data: bytearray | None
     """The batch, not yet stamped; None if the first two batches cannot be made one."""
@@ -131,13 +131,13 @@ class Merged(NamedTuple):
 
 
 def are_alike(one: memoryview, other: memoryview) -> bool:
-    """Tell whether two batches may become one: of one codec and one leader epoch."""
+    """Return whether two batches may become one: they have the same codec and the same leader epoch."""
     first, second = read_header(one), read_header(other)
     return (first.codec, first.partition_leader_epoch) == (second.codec, second.partition_leader_epoch)
 
 
 def jumps_of(batches: Sequence[memoryview]) -> Sequence[int]:
-    """Return where a record's source offset leaves some out, see ``Outgoing``: between whole batches."""
+    """Return where source offsets are missing between these batches, see ``Outgoing.jumps``."""
     jumps = array("q")
     index, expected = 0, read_header(batches[0]).base_offset
     for batch in batches:
@@ -151,7 +151,7 @@ def jumps_of(batches: Sequence[memoryview]) -> Sequence[int]:
 
 
 def most_merged_bytes(batch: memoryview | bytearray, room: int) -> int:
-    """Return how much a compressed batch may hold to be merged where so much room is left."""
+    """Return how many bytes a compressed batch may hold to be merged where ``room`` bytes are left."""
     return min(room, max(MIDDLE_BYTES, MERGED_RATIO_MAX * len(batch)))
 
 
@@ -216,17 +216,17 @@ class TargetRules:
     merged_max_bytes: int = MERGED_MAX_BYTES
     """A merged batch is no larger. This shrinks when the target has refused one for its size."""
     decode_budget_bytes: int = 8 * 1024 * 1024
-    """Planning ends after this many decoded bytes and goes on at the plan's ``next_offset``. It bounds the time of one
-    call (2 to 3 us a record) and the memory of its result."""
+    """Planning ends after this many decoded bytes. The next read continues at the plan's ``next_offset``. This bounds
+    the time of one call (2 to 3 us a record) and the memory of its result."""
 
 
 class Outgoing(NamedTuple):
-    """One batch for the target. A tuple, as all steps are: one is made for every batch that passes."""
+    """One batch for the target. Steps are tuples, because one is made for every batch that passes."""
 
     first_offset: int
     """Source offset of its first record."""
     next_offset: int
-    """Source offset where copying continues behind this batch."""
+    """Source offset where copying continues after this batch."""
     record_count: int
     max_timestamp_ms: int
     leader_epoch: int
@@ -265,7 +265,7 @@ class Dropped(NamedTuple):
     record_count: int
     reason: DropReason
     leader_epoch: int = -1
-    """As of ``Outgoing``. A read behind this batch must name it, or the source seems to be cut back."""
+    """See ``Outgoing.leader_epoch``. A read after this batch must send it, or the source seems to be cut back."""
 
 
 Step = Outgoing | Dropped
@@ -282,7 +282,7 @@ class Fault(NamedTuple):
     text: str
     """One sentence for the operator, without the partition."""
     leader_epoch: int = -1
-    """As of ``Outgoing``, if one record is at fault; else -1."""
+    """See ``Outgoing.leader_epoch``; -1 if not a single record is at fault."""
 
     @property
     def is_damage(self) -> bool:
@@ -300,16 +300,16 @@ class Plan:
     """Where fetching continues: the end of the last step, or the wanted offset if there is none."""
     fault: Fault | None = None
     is_heavy: bool = False
-    """More is decoded for it than one step of the event loop may. A light plan has nothing then."""
+    """It takes more decoding than one step of the event loop may do. A light plan is empty then."""
     transactional: bool = False
     """A transactional batch of data was seen. Under ``read_uncommitted`` its copy may be of an aborted transaction."""
     cut_batch_bytes: int = 0
-    """Size of the first batch if it did not come whole: a fetch must allow at least so much. Else 0."""
+    """Size of the first batch if it did not come whole: a fetch must allow at least this much. Else 0."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was done. Bytes are those of batches as sent."""
+    """Counts of what was copied and dropped. Bytes are those of batches as sent."""
 
     records: int = 0
     bytes: int = 0
@@ -319,7 +319,7 @@ class Tally:
     last_timestamp_ms: int = -1
 
     def begin(self, source_offset: int, target_offset: int | None) -> None:
-        """Copying begins here, or goes on."""
+        """Note that copying begins or continues here."""
 
     def count(self, batch: Outgoing) -> None:
         """Count a batch that is stored."""
@@ -343,7 +343,7 @@ class Tally:
 
 @dataclass(slots=True)
 class DigestTally(Tally):
-    """That of a backfill, which also tells a digest of what was stored."""
+    """The tally of a backfill, with a digest of what was stored."""
 
     digest: int = 0
     """CRC-32C over the records as they were sent, without the headers of their batches."""
@@ -361,13 +361,13 @@ class DigestTally(Tally):
 def before_seam(records: memoryview, seam: int, fetch_offset: int) -> tuple[memoryview, int | None]:
     """Return the batches that lie before a seam, and where copying ends if a later one follows them.
 
-    A batch that reaches beyond the seam is left, as a whole, to the owner that goes on there: it may be compressed.
+    A batch that reaches beyond the seam is left as a whole to the owner that continues there: it may be compressed.
 
     Args:
         records: one partition's part of a fetch reply.
         fetch_offset: the source offset that was asked for.
     Returns:
-        The part of ``records``, and the source offset behind its last batch; None: no batch at the seam is here.
+        The part of ``records``, and the source offset after its last batch; None: ``records`` do not reach the seam.
     """
     position, end, behind = 0, len(records), fetch_offset
     while position + HEADER_BYTES <= end:
@@ -377,7 +377,7 @@ def before_seam(records: memoryview, seam: int, fetch_offset: int) -> tuple[memo
         if next_offset > seam:
             return records[:position], behind
         if length <= 0:
-            break  # it is damaged: planning says so
+            break  # it is damaged: planning reports it
         behind = max(behind, next_offset)
         position += length + LOG_OVERHEAD_BYTES
     return records, None

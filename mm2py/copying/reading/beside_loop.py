@@ -2,10 +2,10 @@
 
 A batch may hold a thousand times its bytes, and a million records. On the event loop, decoding it would hold up
 heartbeats, and the worker would be evicted for what one producer has sent. So ``plan`` first decodes no more than one
-step of the loop may (``LIGHT_WORK_BYTES``). Where that does not suffice, it is called again here. The codecs and the
-compiled core let the loop run meanwhile, and Python's own code lets it every 5 ms.
+step of the loop may (``LIGHT_WORK_BYTES``). Where that is not enough, it is called again here. The codecs and the
+compiled core let the loop run meanwhile, and Python's own code lets the loop run every 5 ms.
 
-There is one thread: so at most one batch is taken apart at a time, as before, and its memory is that of one batch.
+There is one thread, so at most one batch is decoded at a time, and the memory is that of one batch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _THREAD: Final = ThreadPoolExecutor(1, "mm2py decoding")
 async def beside_loop(
     function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result:
-    """Call a function in the thread. Cancelled, it goes on to its end, and its result is dropped."""
+    """Call a function in the thread. If the call is cancelled, the function still ends, and its result is dropped."""
     return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(function, *args, **kwargs))
 
 
 def is_light(records: memoryview) -> bool:
-    """Tell whether all of a read may be decoded on the loop: it is small, has few records, and none is compressed."""
+    """Return whether all of a read may be decoded on the loop: it is small, has few records, and is not compressed."""
     work = len(records)
     try:
         for batch in split(records):
@@ -49,7 +49,7 @@ def is_light(records: memoryview) -> bool:
 
 
 async def planned_by(make: Callable[..., Plan]) -> Plan:
-    """Return a plan that is made on the loop if that is quick, and beside it otherwise.
+    """Return a plan that is made on the loop if that is quick, and in the thread otherwise.
 
     Args:
         make: ``plan`` with all its arguments but ``light``.

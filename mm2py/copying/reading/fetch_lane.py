@@ -32,18 +32,18 @@ from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 
 IDLE_AFTER_S: Final = 10.0
-"""A partition at the end of its log that got nothing for so long is idle. Idle partitions are read together: requests
-for busy ones then stay small."""
+"""A partition at the end of its log that got nothing for this long is idle. Idle partitions are read together, so that
+requests for busy partitions stay small."""
 RATE_LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 LAST_WAIT_MS: Final = 50
-"""How long a read on the last free channel may wait at the broker, a *brief* read."""
+"""How long a *brief* read may wait at the broker: a read on the last free channel."""
 LITTLE_BYTES: Final = 4 << 10
-"""A read whose partitions bring no more needs no connection that carried more: a kernel sends so much at once."""
+"""A read that brings no more than this may use a connection that never carried more: kernels send this much at once."""
 READS_APART_S: Final = 0.002
-"""At the end of a log, reads that bring records start so far apart. Otherwise each record of a stream of 1,000 a second
-would be read and sent alone. A single record never waits. ``docs/decisions/0007-reads-two-milliseconds-apart.md`` has
-the costs."""
+"""At the end of a log, reads that bring records start this far apart. Otherwise each record of a stream of 1,000 a
+second would be read and sent alone. A single record never waits.
+``docs/decisions/0007-reads-two-milliseconds-apart.md`` has the costs."""
 _Queue = tuple[BrokerId, Kind]
 """The reads that a partition may join: by target broker, and by whether they wait for new records."""
 
@@ -68,7 +68,7 @@ class FetchLane:
         self.problem = problem
         self._brokers = brokers
         self.settings = settings
-        """Of the next read."""
+        """The settings of the next read."""
         self._read_bytes = 0
         self._account = limits.account
         self._rate = limits.rate
@@ -85,11 +85,11 @@ class FetchLane:
         self._queues: dict[_Queue, dict[tuple[str, int], CopiedPartition]] = {}
         """Partitions that may be read, in the order of the next request."""
         self._backlog_seen = asyncio.Event()
-        """Some partition has a backlog, or had one a while ago."""
+        """Set while some partition has a backlog, and after that until all but one connection are closed."""
         self.pool = ReadPool(broker, brokers, limits, self, clock=clock, rng=rng, problem=problem)
 
     def offer(self, partition: CopiedPartition, /) -> None:
-        """``partition`` may be ready to be read."""
+        """Note that ``partition`` may be ready to be read."""
         is_pooled = self.pool.has(partition)
         if partition.reading.current is not None and not is_pooled:
             return
@@ -141,7 +141,7 @@ class FetchLane:
                 self._wake.clear()
 
     async def _tune(self) -> None:
-        """Look at the connections while there is a backlog, until all but one are closed again."""
+        """Tune the number of connections while there is a backlog, until all but one are closed again."""
         while True:
             await self._backlog_seen.wait()
             await asyncio.sleep(LOOK_S)
@@ -153,7 +153,7 @@ class FetchLane:
                 self._backlog_seen.clear()
 
     def is_read_here(self, part: CopiedPartition) -> bool:
-        """Whether a partition is in this lane: it may have moved to another broker, or have been started anew."""
+        """Whether a partition is in this lane: it may have moved to another broker, or have been restarted."""
         return self.partitions.get(part.key) is part
 
     def _free(self, queue: _Queue) -> int:
@@ -161,12 +161,13 @@ class FetchLane:
         return reads_at_once(queue[1], is_far=self.pool.is_far()) - self._under_way[queue]
 
     def _take_channel(self, queue: _Queue, partitions: Iterable[CopiedPartition]) -> str:
-        """Return the first free channel; ``_give_back`` takes it. Target brokers share none.
+        """Return the first free channel; ``_give_back`` takes it back. Different target brokers share no channel.
 
-        Reads from a far broker share theirs, but for those that bring little. The story: reads at the end of logs had
-        connections of their own. Each had only carried small answers, so the congestion control of the source's kernel
-        (bbr) took 20 ms to send one of 11 KB. Over connections that a backlog came over it takes 5. A partition with a
-        record a second needs none of these, and would keep it all the time.
+        Reads of different kinds from a far broker share channels, except reads that bring little. The story: reads at
+        the end of logs had connections of their own. Each had only carried small answers, so the congestion control of
+        the source's kernel (bbr) took 20 ms to send an answer of 11 KB. Over a connection that has carried a backlog it
+        takes 5 ms. A partition with a record a second does not need such a connection, and would occupy it all the
+        time.
         """
         target, kind = queue
         brings_much = kind == "backlog" or sum(part.reading.usual_bytes for part in partitions) > LITTLE_BYTES
@@ -184,9 +185,9 @@ class FetchLane:
     def _start_reads(self, reads: asyncio.TaskGroup) -> None:
         """Read each queue as a whole, as soon as it has a free channel.
 
-        Idle partitions wait for the end of a brief read, to go on together with those in it. Otherwise both idle reads
-        stay brief: each ends while the other is under way, so partitions that never get a record are read forty times
-        a second instead of twice.
+        Idle partitions wait for the end of a brief read, and are then read together with its partitions. Otherwise both
+        idle reads stay brief: each ends while the other is under way, so partitions that never get a record are read
+        forty times a second instead of twice.
         """
         for queue, waiting in self._queues.items():
             if not waiting or self._free(queue) <= 0 or queue in self._brief:
@@ -299,7 +300,7 @@ class FetchLane:
         """Read once; ``wait_ms``: see ``_wait_ms``.
 
         Args:
-            heavy: gets what is to be planned beside the loop, with its hold of the frame.
+            heavy: gets the reads that must be planned beside the loop, each with its lease of the frame.
         Returns:
             The partitions that got whole batches.
         """
@@ -329,7 +330,7 @@ class FetchLane:
                 part.reading.answered_at_s = now_s
                 if (
                     not reply.error_code and part.copier.end_offset is not None
-                ):  # what is not in the answer is as before
+                ):  # a partition that is not in the answer has not changed
                     part.reading.end_told_at_s = now_s
             try:
                 for fetched in reply.partitions:
@@ -356,13 +357,13 @@ class FetchLane:
             part.reading.usual_bytes = max(got.get(part.key, 0), part.reading.usual_bytes // 2)
         return {
             part.key for part in wanted if got.get(part.key) and not part.reading.fetch_bytes
-        }  # not whose batch was cut
+        }  # without partitions whose batch was cut
 
     def _wait_ms(self, queue: _Queue) -> int | None:
         """Return how long a read that has just got its channel may wait at the broker; None for a backlog.
 
         The story: partitions reach the end of their logs one after the other, and their reads block all channels but
-        one for half a second each. If the last channel were blocked as well, the next partition would wait so long.
+        one for half a second each. If the last channel were blocked as well, the next partition would wait as long.
         """
         if queue[1] == "backlog":
             return None
@@ -393,14 +394,14 @@ class FetchLane:
             min_bytes=0 if wait_ms is None else settings.min_bytes,
             max_bytes=max(
                 size, *(part.reading.fetch_bytes for part in partitions)
-            ),  # one that was cut has to come whole
+            ),  # a batch that was cut must come whole
             read_committed=settings.read_committed,
             answer_all=any(part.copier.end_offset is None for part in partitions),
             rack=self.rack(partitions),
         )
 
     def rack(self, parts: Iterable[CopiedPartition]) -> str:
-        """Return the rack of a read. A read has one for all its partitions, so each of them has to be allowed it."""
+        """Return the rack that a read names. It applies to all its partitions, so each must be allowed to name it."""
         now_s = self._clock.monotonic()
         return self.settings.rack if all(part.leaders.replica.may_ask(now_s) for part in parts) else ""
 
@@ -416,14 +417,14 @@ class FetchLane:
         return True
 
     def _refused(self, part: CopiedPartition, event: FetchRefused | Diverged) -> None:
-        """Tell the copier what a leader says. A follower that lags says the same, and it means nothing."""
+        """Pass a leader's refusal to the copier. A follower that refuses may only lag: read from the leader instead."""
         if not self.lost_replica(part):
             part.tell(event)
 
     def take_stripe(
         self, part: CopiedPartition, fetch_offset: int, fetched: FetchedPartition, lease: FrameLease
     ) -> UnplannedRead | None:
-        """Give the copier what the pool has read. Returns it if it is to be planned beside the loop."""
+        """Give the copier what the pool has read. Returns the read if it must be planned beside the loop."""
         return self._take(part, fetch_offset, fetched, lease, is_stripe=True)
 
     def _take(
@@ -435,7 +436,7 @@ class FetchLane:
         *,
         is_stripe: bool = False,
     ) -> UnplannedRead | None:
-        """Take what was read of a partition. Returns it if it is to be planned beside the loop."""
+        """Handle what was read of a partition. Returns the read if it must be planned beside the loop."""
         if self.partitions.get(part.key) is not part:
             return None  # it is no longer copied, or was restarted
         now_s = self._clock.monotonic()
@@ -454,7 +455,7 @@ class FetchLane:
         return None
 
     async def plan_beside(self, part: CopiedPartition, unplanned: UnplannedRead, lease: FrameLease) -> None:
-        """Plan a heavy read. The caller holds the lease. Cancelled, nothing of it is copied."""
+        """Plan a heavy read. The caller keeps the lease. If this is cancelled, nothing of the read is copied."""
         reading = part.reading.current
         planned = await beside_loop(unplanned.plan, light=False)
         if part.reading.current is reading and self.is_read_here(part) and not unplanned.is_stale:

@@ -17,7 +17,7 @@ from mm2py.offsets.translation import Translation
 
 
 class FlowOffsets:
-    """Translates offsets of one flow. Partitions are named as on the source."""
+    """Translates offsets of one flow. Keys are source partitions."""
 
     def __init__(self, ledgers: LedgerTable, syncs: OffsetSyncTable | None) -> None:
         self.ledgers = ledgers
@@ -28,12 +28,12 @@ class FlowOffsets:
         return None if self._syncs is None else self._syncs.store
 
     async def follow(self, keys: Collection[TopicPartition], *, with_syncs: bool = True) -> None:
-        """Read what is new, and take in what is known of partitions that are about to be asked for.
+        """Read what is new, and prepare the ledgers of ``keys``, which the caller is about to ask for.
 
         Args:
             with_syncs: False: offset syncs are not read, because the cluster that keeps them does not answer.
         Raises:
-            NewerLedgerFormat: a newer mm2py has written what must not be passed over.
+            NewerLedgerFormat: a newer mm2py has written a record that must not be ignored.
             BrokerRefused, DamagedTopic, KafkaError: as ``FollowedTopic.follow``.
         """
         if self._syncs is not None and with_syncs:
@@ -42,7 +42,7 @@ class FlowOffsets:
         await self.ledgers.prepare(keys)
 
     def ledger(self, key: TopicPartition) -> PartitionLedger:
-        """Return the ledger of a partition; one that knows nothing if there is none."""
+        """Return the ledger of a partition; an empty one if there is none."""
         return self.ledgers.of(key)
 
     def forward(self, key: TopicPartition, source_offset: int) -> Translation:

@@ -1,4 +1,4 @@
-"""An internal topic read from its start to its end, or read on from where the last read ended."""
+"""Reads an internal topic from its start to its end, or from where the last read ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DamagedTopic(Mm2Error):
 
 @dataclass(slots=True)
 class _PartitionReading:
-    """The state of reading one partition."""
+    """How far one partition was read."""
 
     offset: int
     damaged_reads: int = 0
@@ -80,7 +80,7 @@ class TopicTable(ABC):
         self._read_to: dict[int, int] = {}
 
     async def _follow(self, brokers: Brokers, topic: TopicMetadata) -> None:
-        """Take in what was stored since the last call. Arguments and errors: see ``read_table``."""
+        """Read what was stored since the last call. Arguments and errors: see ``read_table``."""
         if topic.topic_id != self._topic_id:
             self._start_again(topic)
         try:
@@ -126,7 +126,7 @@ async def each_record(
 async def each_placed_record(
     brokers: Brokers, topic: TopicMetadata, read_to: dict[int, int] | None = None
 ) -> AsyncIterator[tuple[int, Record]]:
-    """As ``each_record``, each with the number of its partition."""
+    """Yield what ``each_record`` does, each record with the number of its partition."""
     read_to = {} if read_to is None else read_to
     count = 0
     by_leader: dict[BrokerId, dict[int, _PartitionReading]] = {}
@@ -164,7 +164,7 @@ async def _records_of(topic: TopicMetadata, number: int, step: Outgoing) -> Iter
 
 
 def _placed(topic: TopicMetadata, number: int, step: Outgoing, records: Iterator[Record]) -> Iterator[Record]:
-    """Yield the records of a batch, each with its offset. A batch that was rebuilt begins at 0 itself."""
+    """Yield the records of a batch, each with its offset in the topic. In a rebuilt batch offsets begin at 0."""
     try:
         if step.reason is None:
             yield from records

@@ -1,7 +1,7 @@
-"""The ledgers of a flow, as they stand in ``mm2-ledger.A.internal``.
+"""The ledgers of a flow, as stored in ``mm2-ledger.A.internal``.
 
-MirrorMaker 2 has no such topic. There may be 50,000 partitions, and groups read few of them. So a chunk stays the bytes
-that it was read as until its partition is asked for. A chunk that was written again replaces the one before it, as
+MirrorMaker 2 has no such topic. There may be 50,000 partitions, and groups read few of them. So a chunk is kept as
+bytes, and is decoded when its partition is asked for. A chunk that was written again replaces the one before it, as
 compaction would do.
 """
 
@@ -36,7 +36,7 @@ BYTES_MOST: Final = 3 << 20
 PLAIN_BYTES_MOST: Final = 512
 """A partition whose only chunk is no larger has nothing that would be worth forgetting."""
 BYTES_AT_ONCE: Final = 4 << 10
-"""Other tasks run after this many bytes of chunks. A byte is an entry at most, which takes 3 microseconds at most."""
+"""Other tasks run after this many bytes of chunks. A byte is at most one entry, which takes at most 3 microseconds."""
 
 ChunkId = tuple[int, int]
 """Number of the ledger, first source offset."""
@@ -69,7 +69,7 @@ class _Chunks:
         self.newest: int | None = None
         """Number of the newest ledger. It is not a rebuilt one."""
         self.taken: dict[ChunkId, _Outline] = {}
-        """Those that are part of ``ledger``."""
+        """The chunks that are part of ``ledger``."""
         self.waiting: dict[ChunkId, bytes] = {}
         self.is_contradicted = False
 
@@ -77,7 +77,7 @@ class _Chunks:
         number = chunk[0]
         if not is_rebuilt(value):
             if number != self.newest and any(number == other for other, _ in (*self.taken, *self.waiting)):
-                return  # it is of an older ledger, and late
+                return  # a late chunk of an older ledger
             self.newest = number
         self.waiting.pop(chunk, None)
         self.waiting[chunk] = value
@@ -101,17 +101,17 @@ class _Chunks:
 
 
 class LedgerTable(FollowedTopic):
-    """The ledgers of all partitions of a flow. No topic is no ledger."""
+    """The ledgers of all partitions of a flow. Without the topic there are none."""
 
     def __init__(self, brokers: Brokers, topic: str, log: FilteringBoundLogger) -> None:
         super().__init__(brokers, topic, log, may_be_missing=True)
         self._partitions: dict[TopicPartition, _Chunks] = {}
 
     async def follow(self) -> None:
-        """See there.
+        """Read what is new. Other errors: see ``FollowedTopic.follow``.
 
         Raises:
-            NewerLedgerFormat: a newer mm2py has written what must not be passed over.
+            NewerLedgerFormat: a newer mm2py has written a record that must not be ignored.
         """
         try:
             await super().follow()
@@ -120,7 +120,7 @@ class LedgerTable(FollowedTopic):
             raise
 
     async def prepare(self, keys: Iterable[TopicPartition]) -> None:
-        """Take the chunks of partitions in that are about to be asked for, and let other tasks run meanwhile.
+        """Decode the chunks of partitions that are about to be asked for, and let other tasks run meanwhile.
 
         Cancelling loses nothing.
         """
@@ -133,7 +133,7 @@ class LedgerTable(FollowedTopic):
                     await asyncio.sleep(0)
 
     def of(self, key: TopicPartition) -> PartitionLedger:
-        """Return the ledger of a partition, named as on the source; one that knows nothing if there is none."""
+        """Return the ledger of a source partition; an empty ledger if there is none."""
         for _ in self._take_in(key):
             pass
         chunks = self._partitions.get(key)
@@ -213,7 +213,7 @@ class LedgerTable(FollowedTopic):
         chunks.add(chunk, value)
 
     def _take_in(self, key: TopicPartition) -> Iterator[int]:
-        """Make the chunks of a partition that wait part of its ledger; yields the size of each."""
+        """Add the waiting chunks of a partition to its ledger; yields the size of each."""
         chunks = self._partitions.get(key)
         while chunks is not None and chunks.waiting:
             chunk = next(iter(chunks.waiting))

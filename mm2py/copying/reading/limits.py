@@ -1,12 +1,12 @@
 """What limits reading: the memory of a worker, over all flows, and the rate of a flow.
 
-``memory.max.bytes`` counts frames from the request until the last batch in them is acknowledged, and rebuilt batches
-beside them. A read that needs more than is free waits, so the source's disk is the buffer. A frame may be larger than
-was reserved, as Kafka sends a first batch whole. Later reads then wait until that is balanced.
+``memory.max.bytes`` counts frames from the request until the last batch in them is acknowledged, and rebuilt batches in
+addition. A read that needs more than is free waits, so the source's disk is the buffer. A frame may be larger than was
+reserved, as Kafka sends a first batch whole. Later reads then wait until enough is free again.
 
 Each target broker of each flow has an account. Half of the memory is divided equally among the accounts, the other half
-is common. A target broker that takes nothing for a while fills at most the common half and its own part, and delays no
-other broker.
+is common. A target broker that accepts nothing for a while fills at most the common half and its own part, and delays
+no other broker.
 
 ``bytes.per.second.max`` limits the rate.
 """
@@ -37,7 +37,7 @@ class _Waiter:
     size: int
     turn: asyncio.Future[None]
     spare: int = 0
-    """So much must stay free besides. Then it holds up no other waiter."""
+    """This many bytes must stay free besides. A waiter with ``spare`` delays only others with ``spare``."""
 
 
 class MemoryBudget:
@@ -94,7 +94,7 @@ class MemoryBudget:
         """Wait for ``size`` bytes and take them; in order within an account. Cancelling takes nothing.
 
         Args:
-            spare: wait until so much is free besides, and let those pass that wait without.
+            spare: wait until this many bytes are free besides, and let waiters without ``spare`` pass.
         """
         if self.fits(account, size + spare) and not any(
             waiter.account is account and (spare or not waiter.spare) for waiter in self._waiters
@@ -148,9 +148,9 @@ class MemoryAccount:
         return max(READ_BYTES_LEAST, min(BACKLOG_BYTES_MOST, self._budget.share_bytes // 4))
 
     def stripe_bytes(self, connections: int) -> int:
-        """Most bytes for one of two reads over each of this many connections; half as much again may wait for its turn.
+        """Most bytes for one read, with two reads over each of this many connections.
 
-        So all accounts together stay within the limit.
+        Half as much again may wait for its turn. Even then all accounts together stay within the limit.
         """
         return max(READ_BYTES_LEAST, min(STRIPE_BYTES_MOST, 2 * self._budget.share_bytes // (3 * connections)))
 
@@ -174,7 +174,7 @@ class MemoryAccount:
         return self._budget.is_waited_for(self)
 
     def take(self, size: int) -> None:
-        """Take bytes that are there already; the limit may be passed by them."""
+        """Count bytes that have arrived already, even beyond the limit."""
         if not self._closed:
             self._budget.change(self, size)
 
@@ -206,7 +206,7 @@ class FrameLease:
             account.give_back(reserved_bytes - size_bytes)
 
     def hold(self, extra_bytes: int, holders: int = 1) -> None:
-        """Add holders, and ``extra_bytes`` that rebuilt batches take beside the frame."""
+        """Add holders, and ``extra_bytes`` that rebuilt batches take besides the frame."""
         self._holders += holders
         if extra_bytes:
             self._account.take(extra_bytes)
@@ -222,7 +222,8 @@ class FrameLease:
 
 
 class RateLimit:
-    """A token bucket of one second. It may run into debt, as a read's size is known afterwards: the next one waits."""
+    """A token bucket of one second. It may run into debt, as a read's size is known afterwards: then the next read
+    waits."""
 
     def __init__(self, bytes_per_second: int | None) -> None:
         self._rate = bytes_per_second

@@ -1,7 +1,7 @@
 """Reads stretches of many partitions of one cluster, in few requests, until each stretch has found what it looks for.
 
-For lookups beside the copying: the tails of remote partitions, and the source records that belong to them. The reader
-follows a partition to its new leader. A partition without a leader waits and delays no other.
+It serves lookups other than copying: the tails of remote partitions, and the source records that belong to them. The
+reader follows a partition to its new leader. A partition without a leader waits and delays no other.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LogReader:
         """Read until every stretch is done, or its topic is gone or refused. ``done`` gets them as they finish.
 
         Raises:
-            KafkaError: one that no repetition mends.
+            KafkaError: an error that no repetition solves.
         Cancelling is safe: only ``offset`` is kept.
         """
         wanted = {stretch.key: stretch for stretch in stretches}
@@ -180,7 +180,7 @@ class LogReader:
 
 
 async def _decode(stretch: LogStretch, fetched: FetchedPartition) -> None:
-    """Cancelled, it waits for the end: the stretch may be read on by others, and must not change meanwhile."""
+    """Decode what was read. If cancelled, wait for the end: others may read the stretch next, so it must not change."""
     if is_light(fetched.records):
         stretch.decode(fetched)
         return
@@ -196,7 +196,10 @@ _ANY_SIZE: Final = TargetRules(max_message_bytes=(1 << 31) - 1)
 
 
 class PlannedStretch(LogStretch):
-    """A stretch of which only what would be copied is wanted. A damaged batch is not in the plan: it is read again."""
+    """A stretch of which only the records that would be copied are wanted.
+
+    A damaged batch is not in the plan: it is read again.
+    """
 
     def __init__(
         self,
@@ -209,7 +212,7 @@ class PlannedStretch(LogStretch):
         clock: Clock,
         merging: MergeRule = PASS_ALL,
     ) -> None:
-        """``merging`` says which batches are made one before they are looked at."""
+        """``merging`` says which batches are merged before they are looked at."""
         super().__init__(topic, topic_id, partition, clock)
         self.read_committed = read_committed
         self._merging = merging

@@ -1,8 +1,9 @@
-"""Offset syncs and checkpoints, as they stand in their topics.
+"""Offset syncs and checkpoints, as stored in their topics.
 
-Counterpart: OffsetSyncStore and CheckpointStore of Apache Kafka's Connect, mirror, as far as they read topics. MM2
-does not read checkpoints on while it runs. Here both topics are followed, so a checkpoint that another worker's late
-request wrote over ours is seen, and written once more.
+Both topics are followed. So if a late request of another worker has overwritten our checkpoint, we notice it and write
+the checkpoint once more. MM2 reads checkpoints only at its start.
+
+Counterpart: OffsetSyncStore and CheckpointStore of Apache Kafka's Connect, mirror, as far as they read topics.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from mm2py.records.java_struct import MalformedRecord
 
 SYNCED_PARTITIONS_MOST: Final = 100_000
 """Twice what ``remote.partitions.max`` allows by default. Offset syncs are mostly on the source, where others may write
-them: for partitions that there are not, or not any more."""
+them, also for partitions that do not exist, or no longer exist."""
 
 
 class FollowedTopic(TopicTable):
-    """A topic that is followed. What is no record of its kind is passed over, and named once."""
+    """A topic that is followed. Malformed records are skipped, and the first one is logged."""
 
     def __init__(
         self, brokers: Brokers, topic: str, log: FilteringBoundLogger, *, may_be_missing: bool = False
     ) -> None:
-        """If the topic ``may_be_missing``, it counts as empty then."""
+        """``may_be_missing``: while the topic does not exist, it counts as empty."""
         super().__init__()
         self.malformed = 0
         self._may_be_missing = may_be_missing
@@ -42,7 +43,7 @@ class FollowedTopic(TopicTable):
         self._log = log
 
     async def follow(self) -> None:
-        """Take in what was stored since the last call. Cancelling loses nothing.
+        """Read what was stored since the last call. Cancelling loses nothing.
 
         Raises:
             BrokerRefused: there is no such topic yet, or we may not read it.
@@ -73,7 +74,7 @@ class OffsetSyncTable(FollowedTopic):
         self.store = SyncStore(keeps_history=True)
 
     async def follow(self) -> None:
-        """See there."""
+        """Read what is new; see ``FollowedTopic.follow``."""
         await super().follow()
         self.store.loaded()
 

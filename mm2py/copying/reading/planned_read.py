@@ -1,4 +1,4 @@
-"""What was read of one partition becomes a plan of what to send."""
+"""Turns what was read of one partition into a plan of what to send."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class UnplannedRead:
             part.reading.merging = merge_rule(
                 settings.copy_modes.of(part.source_topic),
                 read_bytes=len(fetched.records),
-                target_is_behind=is_stripe or part.copier.in_flight.target_is_behind,  # a stripe has others behind it
+                target_is_behind=is_stripe or part.copier.in_flight.target_is_behind,  # more stripes follow a stripe
             )
         self._merging, self._rules = part.reading.merging, part.rules
         self._sent_before, self._cut_until = part.copier.in_flight.sent_before, part.copier.search.cut_until
 
     @property
     def is_stale(self) -> bool:
-        """Meanwhile the copier wants another offset, or wants it to be planned otherwise."""
+        """The copier now wants another offset, or another way of planning."""
         copier = self._part.copier
         now = (copier.fetch_offset, self._part.rules, copier.in_flight.sent_before, copier.search.cut_until)
         return now != (self.offset, self._rules, self._sent_before, self._cut_until)
@@ -70,10 +70,10 @@ class UnplannedRead:
         )
 
     def note(self, planned: Plan) -> int:
-        """Note at the partition what the plan says of the next reads.
+        """Store in the partition what the plan shows for its next reads.
 
         Returns:
-            Up to which offset the partition may be read now: by isolation level, and by its seam.
+            The offset up to which the partition may be read now, by isolation level and by its seam.
         """
         part, offset, fetched, settings = self._part, self.offset, self._fetched, self._settings
         if self._is_stripe:
@@ -93,8 +93,8 @@ class UnplannedRead:
 
 
 def _merged_bytes(steps: Sequence[Step], part: CopiedPartition) -> int | None:
-    """Return how many bytes became one merged batch; None if they did not, or batches are too large to be read twice
-    where a read cuts them."""
+    """Return how many bytes became one merged batch; None if nothing was merged, or if the source's batches are so
+    large that reading one twice, where a read cuts it, costs too much."""
     first = steps[0] if steps else None
     if (
         not isinstance(first, Outgoing)

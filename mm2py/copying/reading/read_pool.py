@@ -1,11 +1,12 @@
 """The reads of partitions with a backlog, over several connections to one source broker.
 
-A far broker sends little over one connection, so a fetch lane has a pool of them, and partitions with a backlog are
-read over all of it: many partitions each over some, or one partition in stripes (``stripes``). How many connections
-there are, ``link_tuning`` decides. With one connection the pool reads nothing, and the lane reads backlogs itself.
+A far broker sends little over one connection, so a fetch lane has a pool of connections. Partitions with a backlog are
+read over all of them: many partitions over some connections each, or one partition in stripes (``stripes``).
+``link_tuning`` decides how many connections there are. With one connection the pool reads nothing, and the lane reads
+backlogs itself.
 
-The reads belong to no fetch session, of which a broker keeps a limited number. A quota of the broker holds up all
-connections to it.
+The reads belong to no fetch session, because a broker keeps a limited number of sessions. A quota of the broker delays
+all connections to it.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ READS_A_CONNECTION: Final = 2
 STRIPES_LEAST: Final = 2
 """A partition with a backlog of this many stripes is read by the pool."""
 HELD_UP_PART: Final = 0.5
-"""If so large a part of the reads, or of the partitions, waits for something, that is what bounds the rate."""
+"""If more than this part of the reads, or of the partitions, waits for the same thing, this thing bounds the rate."""
 LOOKED_AT_S: Final = 0.5
 """How often a read that waits for its rate checks whether the rate has changed."""
 HOLES_PART: Final = 8
-"""For this many connections there is another one for holes, which others wait for. It has a negative number."""
+"""For this many connections there is one more, for holes, as stripes wait for holes. It has a negative number."""
 HOLES_A_CONNECTION: Final = 4
-"""How many holes each connection asks for that no copier waits for yet. Otherwise, when a time-out has left one
-connection for holes, the one that a copier waits for comes behind megabytes of others."""
+"""How many holes each connection asks for before a copier waits for them. With more, when a time-out has left one
+connection for holes, the hole that a copier waits for would come after megabytes of other holes."""
 
 
 class PoolLane(Protocol):
@@ -84,7 +85,7 @@ class ReadPool:
         self._problem = problem
         self._partitions: dict[CopiedPartition, Stripes] = {}
         self._heavy: set[Stripes] = set()
-        """One of them is being planned beside the loop."""
+        """The partitions of which a stripe is being planned beside the loop."""
         self._tasks: asyncio.TaskGroup | None = None
         self._busy: Counter[int] = Counter()
         """Reads under way, by connection."""
@@ -101,7 +102,7 @@ class ReadPool:
         self._tasks = tasks
 
     def is_far(self) -> bool:
-        """Whether one connection carries little, and there may be more."""
+        """Whether one connection carries little, and more than one is allowed."""
         round_trip_s = self._brokers.round_trip_s(self._broker)
         return round_trip_s is not None and round_trip_s >= NEAR_S and self._lane.settings.connections_max > 1
 
@@ -131,11 +132,11 @@ class ReadPool:
         return part in self._partitions
 
     def offer(self, part: CopiedPartition) -> None:
-        """The copier may want more than before. It gets that with ``serve``, not now: its batches are being sent."""
+        """Note that the copier may want more. ``serve`` gives it more later: now its batches are being sent."""
         self._offered[part] = None
 
     def serve(self) -> None:
-        """Give the copiers that were offered what is there for them, and read on."""
+        """Give the copiers of offered partitions the stripes that have arrived, and start further reads."""
         offered, self._offered = self._offered, {}
         for part in offered:
             self._deliver(part)
@@ -174,7 +175,7 @@ class ReadPool:
         return Limit.MEMORY if self._waits_for_memory > HELD_UP_PART * reads else None
 
     def _is_plain(self, part: CopiedPartition) -> bool:
-        """Nothing of it has to be read in a certain size, or again as it was read before."""
+        """It is being copied, and its next read needs no certain size, and repeats no earlier read."""
         copier = part.copier
         is_copying = type(copier.state) is Copying and part.leaders.target is not None
         return is_copying and not part.reading.fetch_bytes and not copier.in_flight.has_unknown_outcomes
@@ -207,7 +208,7 @@ class ReadPool:
         self._lane.offer(part)
 
     def _deliver(self, part: CopiedPartition) -> None:
-        """Give the copier what is there in order, as much as it wants."""
+        """Give the copier the stripes that have arrived, in order, as many as it wants."""
         stripes = self._partitions.get(part)
         if stripes is None or stripes in self._heavy:
             return
@@ -242,7 +243,7 @@ class ReadPool:
     async def _take_heavy(
         self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, unplanned: UnplannedRead
     ) -> None:
-        """Go on with a stripe that takes long to plan. Cancelled, nothing of it is copied."""
+        """Plan a stripe that takes long, and continue after it. If cancelled, nothing of the stripe is copied."""
         assert isinstance(stripe.lease, FrameLease)  # noqa: S101  (it was taken)
         offset = stripes.next_offset
         try:
@@ -283,7 +284,7 @@ class ReadPool:
                     room -= 1
                     further.append((part, stripes))
                 elif not len(stripes):
-                    self._give_up(part)  # what was known to be there is read
+                    self._give_up(part)  # all that was known to be readable is read
             candidates = further
 
     def _start(self, part: CopiedPartition, stripes: Stripes, stripe: Stripe, connection: int) -> None:
@@ -343,7 +344,7 @@ class ReadPool:
         if not await self._reserve(account, stripe, size):
             stripes.lost(stripe)
             if stripe.offset == stripes.next_offset and stripes is self._partitions.get(part):
-                self._give_up(part)  # what it holds is needed for the hole before it
+                self._give_up(part)  # the hole needs the memory that the stripes after it take
             return 0
         reserved = size
         try:
@@ -378,8 +379,10 @@ class ReadPool:
         return reply.size_bytes
 
     async def _reserve(self, account: MemoryAccount, stripe: Stripe, size: int) -> bool:
-        """Take the memory of a read. What waits for its turn leaves room for the reads that it waits for. If they find
-        none all the same, because other holes have taken it, returns False."""
+        """Reserve the memory of a read. Returns False if it fills a hole and there is no memory.
+
+        Other reads wait until enough is free, and leave room for the holes before them. Other holes may take this room.
+        """
         if stripe.fills_hole:
             return account.reserve_now(size)
         self._waits_for_memory += 1

@@ -1,10 +1,11 @@
 """From which broker a partition is read: its leader, or a follower near us (KIP-392). Pure.
 
-A fetch names the place of its reader (``client.rack``). A leader that knows a better replica for it answers with that
-replica and without records. The partition is then read there, as by the consumers of MirrorMaker 2's tasks.
+A fetch names the rack of its reader (``client.rack``). A leader that knows a better replica for this rack answers with
+the replica and without records. The partition is then read there, as by the consumers of MirrorMaker 2's tasks.
 
-A follower may lag, and it may lie behind what was read. What it says against a position counts for nothing: it ends
-only the reading from it, and the leader is asked. So gaps are found at leaders alone.
+A follower may lag, and its log may end before what was read already. So its errors prove nothing about a position: they
+only end reading from it, and the leader is asked. Gaps are found only at leaders.
+
 Source: SubscriptionState.updatePreferredReadReplica, FetchCollector.handleInitializeErrors, Apache Kafka 4.3.
 """
 
@@ -16,13 +17,13 @@ from typing import Final
 from mm2py.kafka.port import BrokerId, FetchedPartition
 
 FOLLOWED_S: Final = 300.0
-"""The leader is asked again after so long, as by Kafka's consumer (``metadata.max.age.ms``): by then another replica
+"""The leader is asked again after this time, as by Kafka's consumer (``metadata.max.age.ms``): by then another replica
 may suit better."""
 LEADER_ONLY_S: Final = 30.0
-"""After a follower has failed, the partition is read from its leader for so long.
+"""After a follower has failed, the partition is read from its leader for this long.
 
-The story: a firewall stands between worker and follower. The leader sees the follower well, and names it each time. A
-partition that asked for a replica at once would go to and fro between the two, and nothing of it would be read."""
+The story: a firewall separates worker and follower. The leader reaches the follower, and names it each time. A
+partition that asked for a replica at once would move back and forth between the two, and nothing would be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ LEADER: Final = ReadReplica()
 
 
 def named_by_leader(fetched: FetchedPartition, *, leader: BrokerId, now_s: float) -> ReadReplica | None:
-    """Return from where to read on after a leader's answer; None: from the leader, as before.
+    """Return where to read next after a leader's answer; None: from the leader, as before.
 
-    An answer with records is taken as it is: the next one names the follower again.
+    An answer with records is used as it is: the next one names the follower again.
     """
     named = fetched.preferred_replica
     if named < 0 or named == leader or fetched.error_code or len(fetched.records):
@@ -57,5 +58,5 @@ def named_by_leader(fetched: FetchedPartition, *, leader: BrokerId, now_s: float
 
 
 def after_failure(now_s: float) -> ReadReplica:
-    """Return from where to read on after a follower gave no answer, an error, or the end of another log."""
+    """Return where to read next after a follower gave no answer, an error, or the end of another log."""
     return ReadReplica(None, now_s + LEADER_ONLY_S)

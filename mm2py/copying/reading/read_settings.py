@@ -13,15 +13,15 @@ class ReadSettings:
 
     partition_max_bytes: int
     alone_max_bytes: int
-    """Instead, of a partition that is read alone."""
+    """The same for a partition that is read alone."""
     max_bytes: int
     min_bytes: int
     max_wait_ms: int
     read_committed: bool
     copy_modes: CopyModes = field(default_factory=CopyModes)
     connections_max: int = 1
-    """To one source broker, for backlogs."""
+    """Most connections to one source broker, for backlogs."""
     linger_s: float = 0.0
     """How long a partition at the end of its log rests after it got records, so that the next read brings more."""
     rack: str = ""
-    """Where this worker stands; empty: it reads from leaders only."""
+    """The rack of this worker; empty: it reads from leaders only."""

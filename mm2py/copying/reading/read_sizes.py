@@ -11,18 +11,19 @@ from typing import Final, Literal
 from mm2py.copying.reading.limits import IDLE_READS, TAIL_READS, MemoryAccount
 
 Kind = Literal["backlog", "tail", "idle"]
-"""Of partitions that are read together: there is more to read at once, new records are waited for, or waited for in
-vain for a while."""
+"""Why partitions are read together: they have a backlog, they wait for new records, or they have waited for a while and
+got none."""
 _FAR_READS: Final = 16
 """The story: 1,000 records of 1 KB a second over 100 ms are 100 KB a round trip. One answer of that size took two."""
 _READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": 1, "tail": TAIL_READS, "idle": IDLE_READS}
 _FAR_READS_AT_ONCE: Final[dict[Kind, int]] = {"backlog": _FAR_READS, "tail": _FAR_READS, "idle": IDLE_READS}
-"""Those of backlogs are for partitions that have too little for the pool."""
+"""Reads of backlogs are for partitions whose backlog is too small for the pool."""
 _FAR_BACKLOG_BYTES: Final = 512 << 10
-"""Most of one read. It brings only small backlogs, and what the pool must know of the others."""
+"""Most bytes of one read. It brings only small backlogs, and what the pool must know about larger ones."""
 _FAR_PARTITION_BYTES: Final = 256 << 10
-"""Most of one partition in such a read. It shows how many bytes an offset takes, and the congestion control of the
-sender (bbr) what the connection carries: after 64 KB it still sent an answer of 11 KB in 10 ms, after 256 KB in 5."""
+"""Most bytes of one partition in such a read. The read shows us how many bytes an offset takes. It shows the congestion
+control of the sender (bbr) what the connection carries: after 64 KB it still sent an answer of 11 KB in 10 ms, after
+256 KB in 5 ms."""
 
 
 def reads_at_once(kind: Kind, *, is_far: bool) -> int:
@@ -39,7 +40,7 @@ def read_bytes(account: MemoryAccount, *, waits: bool, is_far: bool) -> int:
     """Return how many bytes a read asks for at most.
 
     Args:
-        waits: for new records, so there is no backlog.
+        waits: the read waits for new records, so there is no backlog.
     """
     if waits:
         return account.tail_bytes(_FAR_READS + IDLE_READS) if is_far else account.tail_bytes()
@@ -51,7 +52,7 @@ def partition_bytes(most: int, merged_bytes: int | None, *, waits: bool, is_far:
 
     Args:
         most: the setting.
-        merged_bytes: as much as can be merged into one batch, if it is; see ``Reading.merged_bytes``.
+        merged_bytes: how many bytes become one merged batch, if they are merged; see ``Reading.merged_bytes``.
             The story: a read of a mebibyte became one batch of 900 KB, and one of what was left. Each batch costs.
     """
     if merged_bytes:

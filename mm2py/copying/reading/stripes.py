@@ -1,16 +1,16 @@
 """One partition with a backlog, read in several ranges at once. Pure.
 
 Over a long link one connection carries a few hundred kilobytes a round trip, whatever the link could carry. So several
-reads of one partition are under way at the same time, each a *stripe*: a stretch that begins at a guessed offset. What
-comes is put in order here, and the copier gets it as if it had been read in one go.
+reads of one partition are under way at the same time, each a *stripe*: a stretch that begins at a guessed offset. The
+answers are put in order here, and the copier gets them as if one read had brought them.
 
-A broker answers with the batch that holds the offset it is asked for. So a stripe ends where the first batch of the
-next one begins, and that is told by offsets, never by sizes. Where a stripe came too short, the hole is read as soon as
-both its ends are known. Where it came too long, planning leaves out what was copied already.
+A broker answers with the batch that has the requested offset. So a stripe ends where the first batch of the next one
+begins, as its offset shows; sizes show nothing. Where a stripe is too short, the hole is read as soon as both its ends
+are known. Where a stripe is too long, planning leaves out what was copied already.
 
 All stripes are asked for under one leader epoch, which the broker checks. Within it a log only grows, so stripes of
 one epoch belong to one log. The first stripe is asked for with the epoch of the record before it: that shows whether
-the log was truncated. Under another leader epoch all stripes are dropped, and reading begins so again.
+the log was truncated. Under another leader epoch all stripes are dropped, and reading starts again in this way.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from mm2py.records.batch import (
 )
 
 STRIPE_BYTES_MOST: Final = 384 << 10
-"""A far connection takes more than a round trip for so much. At the edge of two stripes a batch or more is read twice,
-so smaller ones cost more; of larger ones more memory waits for its turn."""
+"""A far connection takes more than a round trip for this much. At the edge of two stripes a batch or more is read
+twice, so smaller stripes cost more. Larger stripes take more memory while they wait for their turn."""
 BATCHES_A_STRIPE: Final = 4
 """A stripe is at least this many batches long: each brings one batch twice, or in part."""
 
@@ -48,7 +48,7 @@ class Extent(NamedTuple):
 
     first_offset: int
     next_offset: int
-    """Behind the last one."""
+    """The offset after the last batch."""
     whole_bytes: int
     largest_bytes: int
 
@@ -56,8 +56,8 @@ class Extent(NamedTuple):
 def extent_of(records: memoryview) -> Extent | None:
     """Return what ``records`` hold, by the headers; None if there is no whole batch, or a length is damaged.
 
-    Messages of older formats count as one offset each, or as their last one: what comes of them may begin too early,
-    which planning mends, and never too late.
+    A message of an older format counts as one offset; a compressed one, which has several, as its last offset. So the
+    records may begin before ``first_offset``, and planning leaves out what was copied. They never begin after it.
     """
     position, end, first, behind, largest = 0, len(records), -1, 0, 0
     while position + HEADER_BYTES <= end:
@@ -78,10 +78,10 @@ class Stripe:
     """One read of a partition: under way, or arrived and waiting for its turn."""
 
     offset: int
-    """What is asked for. What comes may begin before it, in the middle of no batch."""
+    """The requested offset. The answer may begin before it, always with a whole batch."""
     size_bytes: int
     fills_hole: bool = False
-    """What has arrived behind it waits for it."""
+    """Stripes after it have arrived, and wait for it."""
     fetched: FetchedPartition | None = None
     lease: StripeLease | None = None
     extent: Extent | None = None
@@ -100,39 +100,39 @@ class Stripes:
         """Make it without stripes.
 
         Args:
-            next_offset: where the copier reads on.
+            next_offset: the source offset that the copier wants next.
             leader_epoch: of the source partition, while these stripes are valid.
             bytes_per_offset: as measured in earlier reads; above 0.
         """
         self.next_offset = next_offset
-        """What the copier wants next. If it wants another offset, it has gone back, and the stripes are of no use."""
+        """What the copier wants next. If it wants another offset, it has rewound, and the stripes are of no use."""
         self.leader_epoch = leader_epoch
         self.is_dropped = False
         self._is_joined = False
-        """What was asked for at ``next_offset`` has been taken: its answer says that the log was not truncated."""
+        """The stripe at ``next_offset`` has been taken: its answer shows that the log was not truncated."""
         self._bytes_per_offset = bytes_per_offset
         self._batch_bytes = 0
         """The largest batch seen."""
         self._stripes: deque[Stripe] = deque()
         self._is_over = False
-        """A guess led beyond what may be read, or was refused: guessing begins again with what is there."""
+        """A guessed offset was beyond what may be read, or was refused. Guesses start again when no stripe is left."""
 
     def __len__(self) -> int:
         return len(self._stripes)
 
     @property
     def waiting_bytes(self) -> int:
-        """What has arrived and waits for its turn."""
+        """The bytes that have arrived and wait for their turn."""
         return sum(len(stripe.fetched.records) for stripe in self._stripes if stripe.fetched is not None)
 
     def open(self, size_bytes: int, end_offset: int) -> Stripe | None:
-        """Add a stripe behind all others, to be read now.
+        """Add a stripe after all others, to be read now.
 
         Args:
             size_bytes: how much one read should bring.
-            end_offset: what is known to be readable ends here.
+            end_offset: the end of what is known to be readable.
         Returns:
-            None if all up to ``end_offset`` is asked for.
+            None if all up to ``end_offset`` is asked for, or a guess has failed.
         """
         size_bytes = max(size_bytes, BATCHES_A_STRIPE * self._batch_bytes)
         if not self._stripes:
@@ -152,7 +152,7 @@ class Stripes:
         return stripe.size_bytes + self._batch_bytes
 
     def arrived(self, stripe: Stripe, fetched: FetchedPartition, lease: StripeLease) -> None:
-        """Take in the answer to a stripe; the lease is held from now on."""
+        """Store the answer to a stripe, and keep its lease."""
         is_wanted_next = stripe.offset == self.next_offset and self._stripes and self._stripes[0] is stripe
         stripe.extent = extent = extent_of(fetched.records)
         if extent is not None:
@@ -161,19 +161,19 @@ class Stripes:
             if offsets > 0:
                 self._bytes_per_offset += (extent.whole_bytes / offsets - self._bytes_per_offset) / 4
         if not is_wanted_next and (fetched.error_code or fetched.diverging_epoch is not None or extent is None):
-            lease.release(0)  # of no use behind others; where it is wanted next, it says the same again
+            lease.release(0)  # of no use after other stripes; when the copier wants it next, the same answer comes
             self.lost(stripe)
             self._is_over = True
             return
         stripe.fetched, stripe.lease = fetched, lease
 
     def lost(self, stripe: Stripe) -> None:
-        """No answer came to a stripe. What has arrived behind it stays."""
+        """Remove a stripe to which no answer came. Stripes after it stay."""
         if stripe in self._stripes:
             self._stripes.remove(stripe)
 
     def take(self) -> Stripe | None:
-        """Remove and return the stripe that goes on where the copier stands, if it is there. Release it after use."""
+        """Remove and return the stripe that the copier wants next, if it has arrived. Release it after use."""
         while self._stripes:
             first = self._stripes[0]
             if first.fetched is None:
@@ -190,12 +190,12 @@ class Stripes:
         return None
 
     def hole(self, most_bytes: int = STRIPE_BYTES_MOST) -> Stripe | None:
-        """Return a stripe for what is missing before the first one that has arrived; it is to be read at once.
+        """Return a stripe for what is missing before the first one that has arrived; read it at once.
 
         Args:
             most_bytes: a larger hole is read in pieces. The story: a link was cut under 64 connections, and single
-                stripes arrived from far ahead. All before them, megabytes of each partition, was asked for at once
-                over one connection; that timed out, again and again.
+                stripes arrived from far ahead. Everything before them, megabytes of each partition, was requested at
+                once over one connection. These requests timed out, again and again.
         """
         first = self._stripes[0] if self._stripes else None
         if first is None or first.extent is None or not self._is_hole_before(first):
@@ -207,8 +207,8 @@ class Stripes:
     def holes(self, most: int, most_bytes: int = STRIPE_BYTES_MOST) -> list[Stripe]:
         """Return stripes for what is missing between two that have arrived, ``most`` at most; read them at once.
 
-        The story: batches were of 4 to 36 KB, so every other stripe came too short. Each hole was read when the copier
-        had got that far, a round trip each. A partition was copied with 9 MB/s, one with even batches with 58.
+        The story: batches were of 4 to 36 KB, so every other stripe came too short. Each hole was read only when the
+        copier had got that far, a round trip each. Such a partition was copied at 9 MB/s, one with even batches at 58.
         """
         found: list[Stripe] = []
         filled: deque[Stripe] = deque()
@@ -228,7 +228,7 @@ class Stripes:
         return Stripe(offset, max(self._batch_bytes, int(min(size, most_bytes))), fills_hole=True)
 
     def drop(self) -> None:
-        """Give all up. Answers that are still to come are ignored."""
+        """Give up all stripes. Answers that still come are ignored."""
         self.is_dropped = True
         while self._stripes:
             self._stripes.popleft().release()

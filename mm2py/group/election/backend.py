@@ -2,7 +2,9 @@
 
 With ``leader.election=log`` every member may claim leadership, and the control log decides. With ``zookeeper`` a znode
 decides which member may claim. Either way the leader is the member whose claim the control log accepted, and the leader
-epoch is the log's. Connect's workers are led through a broker's coordinator, and elect after its outages.
+epoch is the log's.
+
+Counterpart: in Connect a broker's group coordinator appoints the leader, and workers elect after its outages.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class ElectionBackend(Protocol):
 
     @property
     def state(self) -> CandidateState:
-        """Read it again after each ``await``: it falls by the clock alone."""
+        """Read it again after each ``await``: it falls with time, also without an event."""
         ...
 
     @property
@@ -34,7 +36,7 @@ class ElectionBackend(Protocol):
         ...
 
     async def changed(self, seen: CandidateState) -> CandidateState:
-        """Wait until the state is another than ``seen``, and return it. Cancelling costs nothing."""
+        """Wait until the state differs from ``seen``, and return it. Cancelling costs nothing."""
         ...
 
     async def run(self) -> None:

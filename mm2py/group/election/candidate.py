@@ -3,8 +3,8 @@
 A member that may claim leadership and cannot write to the log would block all others, so it withdraws. The story: one
 of three brokers dies, and for nine seconds the log accepts nothing. All members withdraw, and when the log is back the
 first candidate may claim. If that were a follower, the leader would resign, and an outage that cost nothing else would
-be an election. So the leader becomes a candidate again first, and resigns only if the backend does not name it within a
-session time-out. Until then no other member can claim, because the leader's session has not expired.
+cause an election. So the leader becomes a candidate again first. It resigns only if the backend does not name it within
+a session time-out. Until then no other member can claim, because the leader's session has not expired.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Candidate:
         return self._backend.evidence
 
     async def changed(self, seen: CandidateState) -> CandidateState:
-        """Wait until ``state`` is another than ``seen``, and return it. Cancelling costs nothing."""
+        """Wait until ``state`` differs from ``seen``, and return it. Cancelling costs nothing."""
         while self.state is seen:
-            with contextlib.suppress(TimeoutError):  # the suspension after a withdrawal ends by the clock alone
+            with contextlib.suppress(TimeoutError):  # a suspension after a withdrawal ends with time, without an event
                 async with asyncio.timeout(self._look_every_s):
                     await self._backend.changed(self._backend.state)
         return self.state

@@ -1,1 +1,1 @@
-"""Producer ids: our own, those of others, and how one is fenced."""
+"""Producer ids: our own, those of other producers, and how to fence them."""

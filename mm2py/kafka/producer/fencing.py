@@ -1,12 +1,12 @@
 """Fences a previous producer: begins and aborts an empty transaction under its transactional id.
 
 The coordinator raises the epoch of the id. The abort writes a marker with that epoch into every partition of the
-transaction, behind all that the old producer had written. From then on the partition's leader refuses the old epoch.
-The coordinator's answer does not prove that a marker was written (docs/broker-facts.md#c3). Only reading it back proves
-that, which is left to the caller.
+transaction, after all that the old producer had written. From then on the partition's leader refuses the old epoch.
+The coordinator's answer does not prove that a marker was written (docs/broker-facts.md#c3). The caller proves it by
+reading the marker back.
 
-A process finds the producers it has to fence by their transactional ids. How long a fence, or a resend, can rest on the
-broker's producer state is found by ``find_producer_expiry_ms`` (docs/broker-facts.md#c1).
+A process finds the producers it has to fence by their transactional ids. ``find_producer_expiry_ms`` finds how long a
+fence, or a resend, can rely on the broker's producer state (docs/broker-facts.md#c1).
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ class TransactionalId(NamedTuple):
     """The attempt: grows each time the flow is started again in this process."""
     flow: str
     number: int = 0
-    """0 is the id that an incarnation begins with; partitions that it fences against itself go on under the next."""
+    """0 is the id that an incarnation begins with. Partitions that it fences against itself continue under the next."""
 
     def __str__(self) -> str:
         number = f".{self.number}" if self.number else ""
         return f"{PREFIX}{self.group}-{self.process}-{self.attempt}{number}-{self.flow}"
 
     def at(self, number: int) -> str:
-        """Return an id of this incarnation as the target knows it."""
+        """Return this incarnation's id of a number, as the target knows it."""
         return str(self._replace(number=number))
 
     @property
     def first(self) -> TransactionalId:
-        """The id that this incarnation began with."""
+        """The id with which this incarnation began."""
         return self._replace(number=0)
 
 
 def is_another(text: str | None, own: TransactionalId) -> bool:
-    """Whether an id is one of mm2py, and of another group or flow than ``own``."""
+    """Whether an id belongs to mm2py, and to another group or flow than ``own``."""
     if text is None or not text.startswith(PREFIX):
         return False
     found = parse(text, own.group)
@@ -84,7 +84,7 @@ def is_another(text: str | None, own: TransactionalId) -> bool:
 
 
 def parse(text: str, group: str) -> TransactionalId | None:
-    """Return what an id says, None if it is not one of mm2py in ``group``."""
+    """Return the parts of an id, None if it is not an id of mm2py in ``group``."""
     found = re.fullmatch(_FORM.format(group=re.escape(group)), text, re.DOTALL)
     if found is None:
         return None
@@ -95,14 +95,14 @@ PRODUCER_EXPIRY: Final = "producer.id.expiration.ms"
 
 
 async def find_producer_expiry_ms(brokers: Brokers, log: FilteringBoundLogger) -> int:
-    """Return how long the target remembers what a producer stored; Kafka's default where it does not tell.
+    """Return how long the target remembers what a producer stored; Kafka's default if the target does not say.
 
     Raises:
         KafkaError: no broker answered; ask again if it is ``retriable``. If a day were assumed and the target forgot
             sooner, batches would be stored twice.
     """
     found = await _broker_setting(brokers, PRODUCER_EXPIRY)
-    if found is None:  # brokers before 3.4 (KIP-854) go by the other one
+    if found is None:  # brokers before 3.4 (KIP-854) use another setting
         found = await _broker_setting(brokers, "transactional.id.expiration.ms")
         if isinstance(found, str) and found.isdecimal():
             return min(int(found), DEFAULT_PRODUCER_EXPIRY_MS)
@@ -119,7 +119,7 @@ async def find_producer_expiry_ms(brokers: Brokers, log: FilteringBoundLogger) -
 
 
 async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | None:
-    """Ask one broker after the other until one answers; None if it has no such setting, or hides it."""
+    """Ask one broker after the other until one answers; None if it does not have the setting, or hides it."""
     silent: KafkaError | None = None
     for broker in (await fetch_metadata(brokers, [])).brokers:
         try:
@@ -127,7 +127,7 @@ async def _broker_setting(brokers: Brokers, key: str) -> str | BrokerRefused | N
         except KafkaError as error:
             if not error.retriable:
                 raise
-            silent = error  # it may be down, and still be listed
+            silent = error  # it may be down, but still listed
             continue
         if isinstance(found, BrokerRefused) and found.retriable:
             raise found
@@ -169,10 +169,10 @@ class NotFenceable(Mm2Error):
 class Markers:
     """Writes markers under one transactional id. One transaction at a time.
 
-    Other processes may write markers under the same id and epoch at once. Then all share a transaction, and the first
-    process that ends it ends it for all. Partitions that others added before get their markers too. Partitions that
-    they add later wait until those are written, and begin the next transaction. So every partition that was added is
-    in a transaction that was ended.
+    Other processes may write markers under the same id and epoch at the same time. Then all share a transaction, and
+    the first process that ends it ends it for all. Partitions that others added before get their markers too.
+    Partitions that they add later wait until these markers are written, and begin the next transaction. So every
+    partition that was added is in a transaction that was ended.
     """
 
     def __init__(self, brokers: Brokers, transactional_id: str, *, rng: random.Random) -> None:
@@ -182,7 +182,7 @@ class Markers:
         self._lock = asyncio.Lock()
 
     async def write(self, producer_id: int, epoch: int, partitions: Collection[TopicPartition]) -> None:
-        """Have markers written into partitions; they may be there only some time after this returns.
+        """Have the coordinator write markers into partitions; they may arrive only some time after this returns.
 
         Partitions that do not exist or that we may not write to are left out.
 
@@ -272,11 +272,11 @@ class PreviousProducer:
         self._markers: Markers | None = None
         """Writes markers through the coordinator. None: they go directly to the leaders of the partitions."""
         self._was_told = False
-        """Another worker has told us the epoch, and nothing was written with it here yet."""
+        """Another worker has reported the epoch, and we have written nothing with it yet."""
         self._lock = asyncio.Lock()
 
     def learn_fence_epoch(self, epoch: int) -> None:
-        """Learn that another member of our group has raised the epoch: markers go on with that epoch.
+        """Write further markers with the epoch that another member of our group has raised.
 
         The story: a worker that owned 10,000 partitions dies, and 20 others take them over. If each of them raised
         the epoch for itself, each would overtake all others, again and again.
@@ -302,7 +302,7 @@ class PreviousProducer:
                     else:
                         await markers.write(self.producer_id, epoch, partitions)
                 except Overtaken:
-                    if self._fence_epoch == epoch:  # else another worker told us a new one
+                    if self._fence_epoch == epoch:  # else another worker reported a new one
                         self._fence_epoch = None
                         await asyncio.sleep(self._rng.uniform(0.1, 0.5))
                 except BrokerRefused as error:
@@ -318,8 +318,8 @@ class PreviousProducer:
         self._markers = None if transactional_id is None else Markers(self._brokers, transactional_id, rng=self._rng)
 
     async def _raise_fence_epoch(self, partitions: Collection[TopicPartition]) -> None:
-        """Raise the epoch of its transactional id. That counts only if the target answers the producer id that is to be
-        fenced (docs/broker-facts.md#c2).
+        """Raise the epoch of the transactional id. This fences only if the target answers with the producer id that is
+        to be fenced (docs/broker-facts.md#c2).
 
         An id that the target has forgotten, or never granted, is fenced by markers sent directly to the leaders.
         """
@@ -327,7 +327,7 @@ class PreviousProducer:
         if self.transactional_id is not None:
             try:
                 raised = await self._raise_epoch(self.transactional_id)
-            except BrokerRefused as error:  # a marker past its coordinator would block it (docs/broker-facts.md#h11)
+            except BrokerRefused as error:  # a marker without its coordinator blocks it (docs/broker-facts.md#h11)
                 raise NotFenceable(self.transactional_id, str(error)) from error
             if raised is not None and raised[0] == self.producer_id:
                 self._go_on_with(raised[1], self.transactional_id)
@@ -345,7 +345,7 @@ class PreviousProducer:
         self._go_on_with(epoch, None)
 
     async def _raise_epoch(self, transactional_id: str) -> tuple[int, int] | None:
-        """Return what the coordinator answers, however long that takes; None where no id was ever granted.
+        """Ask the coordinator to raise the epoch until it answers; None where no id was ever granted.
 
         See docs/broker-facts.md#m8.
 
@@ -374,7 +374,7 @@ class PreviousProducer:
             await asyncio.sleep(pause_s)
 
     async def _has_no_coordinator(self) -> bool:
-        """Whether there is no topic for transactional ids. A topic that we may not see counts as there."""
+        """Whether there is no topic for transactional ids. A topic that we may not see counts as existing."""
         with contextlib.suppress(KafkaError):
             return await transactions.find_topic(self._brokers) is None
         return False
@@ -390,7 +390,7 @@ class PreviousProducer:
         return known
 
     async def _write_directly(self, epoch: int, partitions: Collection[TopicPartition]) -> None:
-        """Write markers without the coordinator. They must name no older coordinator epoch than the last marker.
+        """Write markers without the coordinator. Leaders refuse a lower coordinator epoch than that of the last marker.
 
         Raises:
             Overtaken: a partition has a marker of a higher epoch, or of a coordinator that was not known yet.

@@ -12,8 +12,8 @@ writes nothing more, its last batch is the marker, whose time is now: the fence 
 If the target grants no transactional id, plain producer ids are used, and that is reported.
 
 Records are written under the epoch that an id began with, and under no other. Only a fence raises the epoch: that of a
-successor, or our own when the outcome of our requests is unknown. Then we name our id and epoch, so that a process that
-was fenced meanwhile learns it (docs/broker-facts.md#h3).
+successor, or our own when the outcome of our requests is unknown. For our own fence we name our id and epoch, so that
+the target refuses it if we were fenced meanwhile (docs/broker-facts.md#h3).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class OwnProducer:
     def __init__(self, brokers: Brokers, transactional_id: str | None, *, rng: random.Random) -> None:
         """Without ``transactional_id`` it is a plain producer id, which cannot be fenced."""
         self.ids: set[int] = set()
-        """The producer id. A plain one may be replaced; then also the later ones."""
+        """The producer id; if a plain id was replaced, also the later ones."""
         self._brokers = brokers
         self._transactional_id = transactional_id
         self._markers = None if transactional_id is None else Markers(brokers, transactional_id, rng=rng)
@@ -116,7 +116,7 @@ class OwnProducer:
             return self._latest
 
     async def fence(self, partitions: Collection[TopicPartition]) -> int | None:
-        """Fence ``identity`` in these partitions; other partitions go on under it.
+        """Fence ``identity`` in these partitions; other partitions continue under it.
 
         Returns:
             The epoch of the markers. None: it is a plain id, and nothing is fenced.
@@ -175,11 +175,12 @@ class OwnProducer:
 __all__ = ["EpochRefused", "Incarnation", "IncarnationFenced", "OwnFence"]
 
 COORDINATOR_PATIENCE_S: Final = 20.0
-"""How long a transaction coordinator is waited for where there is no topic for one: the first request creates that."""
+"""How long to wait for a transaction coordinator while its topic does not exist: the first request creates the
+topic."""
 
 
 async def _announce_nowhere(_: ProducerIdentity) -> None:
-    """The default of ``announce``: there is no group that has to know the id."""
+    """The default of ``announce``: no group needs to know the id."""
 
 
 class Incarnation:
@@ -196,14 +197,14 @@ class Incarnation:
         waiting: Callable[[str], None],
         announce: Callable[[ProducerIdentity], Awaitable[None]] = _announce_nowhere,
     ) -> None:
-        """Make one; nothing is asked yet.
+        """Make an incarnation; no request is sent yet.
 
         Args:
-            transactional_id: returns the transactional id of each producer id, counted from 0. None: they are plain
-                ones, which cannot be fenced.
-            report: learns when the target grants plain producer ids only.
-            waiting: learns every few seconds why there is no id yet.
-            announce: makes an id known to the other workers before anything is written under it, plain ones too.
+            transactional_id: returns the transactional id of each producer id, counted from 0. None: producer ids are
+                plain and cannot be fenced.
+            report: is called with a message when the target grants plain producer ids only.
+            waiting: is called every few seconds with the reason why there is no id yet.
+            announce: makes each id, also a plain one, known to the other workers before anything is written under it.
         """
         self.degraded: str | None = None
         """Why there is no transactional id; None while there is one."""
@@ -235,7 +236,7 @@ class Incarnation:
         return [producer.identity for producer in self._producers]
 
     async def start(self) -> ProducerIdentity:
-        """Ask for the first producer id, again and again while the target cannot be reached.
+        """Ask for the first producer id, and repeat this while the target cannot be reached.
 
         Raises:
             BrokerRefused: the target refuses even a plain producer id.
@@ -298,11 +299,11 @@ class Incarnation:
         return self._producers[self._number(producer_id) + 1].identity
 
     def latest(self, identities: Collection[ProducerIdentity]) -> ProducerIdentity:
-        """Return the one of these identities that was made last."""
+        """Return the identity that was made last."""
         return max(identities, key=lambda identity: self._number(identity.producer_id))
 
     async def fence_itself(self, identity: ProducerIdentity, partitions: Collection[TopicPartition]) -> int | None:
-        """Fence one of our own ids in these partitions. They go on under the id ``behind`` it, other partitions stay.
+        """Fence one of our own ids in these partitions. They continue under the next id (``behind``), others stay.
 
         Returns: as ``OwnProducer.fence``.
         Raises: as ``OwnProducer.fence`` and ``next_identity``.
@@ -314,13 +315,13 @@ class Incarnation:
     async def keep_alive(self, partition: TopicPartition) -> None:
         """Use all transactional ids once, see ``OwnProducer.keep_alive``.
 
-        All of them, used or not: a successor that finds one forgotten could not tell whether its owner may still write.
+        Unused ids are among them: if a successor finds an id forgotten, it cannot know whether the owner still writes.
         """
         for producer in list(self._producers):
             await producer.keep_alive(partition)
 
     async def _has_transactions(self) -> bool:
-        """Whether there is a topic of transactional ids: then its coordinators come back, and are worth the wait.
+        """Whether the topic of transactional ids exists: then its coordinators come back, so waiting for them is right.
 
         Previous incarnations have ids there. Without a coordinator none of them could be fenced.
         """

@@ -2,10 +2,9 @@
 
 A fence is a transaction without records. Partitions are added under the raised epoch, and the end of the transaction
 writes a marker of that epoch into each. A partition that has the marker refuses the old owner (INVALID_PRODUCER_EPOCH).
-The coordinator answers before the markers are written, and leaves some out, so only what is read back from the log is
-proof (docs/broker-facts.md#c3). These are plain functions over the
-brokers' port, one request each. Errors of single partitions come back beside the results, errors of the whole request
-are raised.
+The coordinator answers before the markers are written, and leaves some out, so only a marker that is read back from the
+log is proof (docs/broker-facts.md#c3). These are plain functions over the brokers' port, one request each. Errors of
+single partitions are returned with the results, errors of the whole request are raised.
 Source: KafkaApis, TransactionCoordinator, ProducerAppendInfo, Apache Kafka 4.3.
 """
 
@@ -39,7 +38,8 @@ class ActiveProducer:
 
     ``last_sequence`` is -1 if nothing was written in that epoch, ``txn_start_offset`` if it has no transaction open in
     the partition, ``coordinator_epoch`` if it never had a marker there. ``last_timestamp_ms`` is the newest record's
-    time, or the marker's. ``producer.id.expiration.ms`` after it the producer is forgotten (docs/broker-facts.md#h4).
+    time, or the marker's. The broker forgets the producer ``producer.id.expiration.ms`` after that time
+    (docs/broker-facts.md#h4).
     """
 
     producer_id: int
@@ -51,9 +51,11 @@ class ActiveProducer:
 
 
 async def find_topic(brokers: Brokers) -> TopicMetadata | None:
-    """Return the topic of transactional ids, which coordinators lead; None if there is none: no id was ever asked
-    for, or the cluster is too small for it (docs/broker-facts.md#m8). A topic
-    that we may not see is returned with its error."""
+    """Return the topic of transactional ids, whose partitions' leaders are the coordinators.
+
+    None if there is no such topic: no id was ever asked for, or the cluster is too small for it
+    (docs/broker-facts.md#m8). A topic that we may not see is returned with its error.
+    """
     found = (await fetch_metadata(brokers, [TOPIC])).topics.get(TOPIC)
     return None if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION else found
 
@@ -77,8 +79,9 @@ async def add_partitions_to_txn(
     *,
     channel: str = "control",
 ) -> dict[TopicPartition, int]:
-    """Add partitions to the transaction of this producer, which begins with the first: all of them or none
-    (docs/broker-facts.md#h8).
+    """Add all partitions to the transaction of this producer, or none (docs/broker-facts.md#h8).
+
+    The first call begins the transaction.
 
     Returns:
         An error code each. Where one has UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED, all others have
@@ -126,7 +129,7 @@ async def end_txn(
 ) -> None:
     """Abort or commit the transaction; its markers may be written after this returns, and the epoch stays.
 
-    Asked again for the same end, it succeeds and does nothing.
+    A second request for the same end succeeds and does nothing.
 
     Raises:
         BrokerRefused: INVALID_TXN_STATE, no transaction was started since the producer id was requested (after one that
@@ -155,11 +158,10 @@ async def write_txn_markers(
     coordinator_epoch: int = 0,
     channel: str = "control",
 ) -> dict[TopicPartition, int]:
-    """Write markers past the coordinator into partitions that ``broker`` leads, and wait until they are replicated.
+    """Write markers, without the coordinator, into partitions that ``broker`` leads; wait until they are replicated.
 
-    That is the only way left when the transactional id has another producer id by now
-    (docs/broker-facts.md#c2). A partition that already has a marker of this epoch gets another one
-    (docs/broker-facts.md#m1).
+    This is the only way left when the transactional id has another producer id by now (docs/broker-facts.md#c2). A
+    partition that already has a marker of this epoch gets another one (docs/broker-facts.md#m1).
 
     Args:
         coordinator_epoch: at least that of the producer's last marker in each partition (``ActiveProducer``).
@@ -200,7 +202,7 @@ async def describe_producers(
 ) -> dict[TopicPartition, Sequence[ActiveProducer] | int]:
     """Return which producers a broker remembers in each partition it has a replica of, or the partition's error code.
 
-    Followers answer too, from a memory of their own: ask the leader.
+    Followers answer too, from their own state: ask the leader.
     """
     by_topic = _by_topic(partitions)
     request = messages.DescribeProducersRequest(
@@ -257,7 +259,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[i32, ...]
 
 
 def _check_complete(what: str, asked: Mapping[str, Sequence[int]], answered: Mapping[TopicPartition, object]) -> None:
-    """A partition that an answer leaves out would pass for one without an error."""
+    """Raise if the answer leaves out a partition, which callers would take for one without an error."""
     missing = [(topic, number) for topic, numbers in asked.items() for number in numbers]
     missing = [place for place in missing if place not in answered]
     if missing:

@@ -1,1 +1,1 @@
-"""Getting into a cluster: TLS, certificates and keys, SASL, tokens."""
+"""Secured connections to a cluster: TLS, certificates and keys, SASL, tokens."""

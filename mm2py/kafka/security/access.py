@@ -1,4 +1,4 @@
-"""Getting into a cluster: TLS and authentication of every connection that one side of a flow opens.
+"""TLS and authentication of every connection that one side of a flow opens.
 
 One ``Access`` serves all connections of a ``Cluster``: it keeps the TLS context and the token, and renews both.
 
@@ -36,8 +36,8 @@ RENEW_AT: Final = 0.85
 """A session is renewed at this part of its lifetime; Kafka's clients choose at random from 0.85 to 0.95."""
 RENEW_AGAIN_S: Final = 1.0
 RENEWALS_APART_S: Final = 1.05
-"""A broker takes an authentication within a second of the last one for a mistake and answers ILLEGAL_SASL_STATE
-(SaslServerAuthenticator, MIN_REAUTHENTICATION_INTERVAL); a token that is about to end makes sessions that short."""
+"""A broker refuses an authentication within a second of the last one with ILLEGAL_SASL_STATE (SaslServerAuthenticator,
+MIN_REAUTHENTICATION_INTERVAL). With a token that is about to expire, sessions are that short."""
 STEPS_MOST: Final = 8
 
 
@@ -46,7 +46,7 @@ Ask = Callable[[Payload], Awaitable[Payload]]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the next connection needs, prepared before it is opened."""
+    """The TLS context and the SASL conversation of the next connection, prepared before it is opened."""
 
     tls: ssl.SSLContext | None
     conversation: Conversation | None
@@ -59,7 +59,7 @@ class Authenticate(Protocol):
 
 
 class Access:
-    """How one side of a flow gets into its cluster."""
+    """Secures and authenticates the connections that one side of a flow opens to its cluster."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Access:
         rng: random.Random | None = None,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``report`` gets a sentence when something could not be renewed and the old one is still good."""
+        """``report`` gets a sentence when a certificate, token or session is still valid but could not be renewed."""
         self.alias = alias
         self.protocol = security.protocol
         self._report = report
@@ -85,10 +85,11 @@ class Access:
                 self._tokens = EndpointTokens(endpoint, rng=rng or random.Random(), report=report)  # noqa: S311
 
     async def prepare(self) -> Admission:
-        """Prepare what the next connection needs; may read files and fetch a token.
+        """Prepare the next connection; may read files and fetch a token.
 
         Raises:
-            KeyMaterialUnusable, TokenUnavailable: something is missing.
+            KeyMaterialUnusable: a certificate or a key cannot be used.
+            TokenUnavailable: there is no token.
         """
         context = await self._tls.context() if self._tls is not None else None
         return Admission(context, await self._conversation())
@@ -107,7 +108,7 @@ class Access:
             broker: its address, for messages.
             ask: sends a request on the connection and returns the reply.
         Returns:
-            For how many seconds the broker takes it; None: for as long as it is open.
+            For how many seconds the broker accepts the connection; None: as long as it is open.
         Raises:
             AuthenticationFailed: the broker does not accept us, or has not proved that it is the right one.
         """
@@ -120,7 +121,7 @@ class Access:
             ) from None
 
     def session(self, lifetime_s: float | None, again: Authenticate) -> SaslSession | None:
-        """Return what keeps a connection authenticated, None if nothing has to."""
+        """Return the session that keeps a connection authenticated; None if it never has to be renewed."""
         return None if lifetime_s is None else SaslSession(lifetime_s, again, self._report)
 
     async def _conversation(self) -> Conversation | None:

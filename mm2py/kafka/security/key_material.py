@@ -1,7 +1,7 @@
-r"""Certificates and keys, out of the files or texts that the settings name, in one form. Pure.
+r"""Reads certificates and keys from the files or texts that the settings name. Pure.
 
-Certificates and keys come as bytes: PEM, or PKCS12 as keytool and openssl write it. Java reads PKCS12 under the type
-JKS as well, and so does this. Java's old JKS format is refused with the way to convert it. Kafka accepts PEM without
+Both formats come as bytes: PEM, or PKCS12 as keytool and openssl write it. Like Java, this module also reads PKCS12
+under the type JKS. It refuses Java's old JKS format, and says how to convert it. Like Kafka, it accepts PEM without
 line breaks, because a properties file that continues a line by a ``\`` loses them.
 
 A worker loads this module with its first TLS connection: the library behind it takes a while.
@@ -55,10 +55,10 @@ class PemBlock:
 
 
 def pem_blocks(text: str) -> list[PemBlock]:
-    """Return the blocks of a text in their order; what stands between them is passed over.
+    """Return the blocks of a text in their order; text between them is ignored.
 
     Raises:
-        ValueError: what stands in a block cannot be base64. The message does not repeat it.
+        ValueError: the content of a block cannot be base64. The message does not repeat it.
     """
     blocks = []
     for label, body in _BLOCK.findall(text.replace("\r\n", "\n").replace("\r", "\n")):
@@ -79,13 +79,13 @@ _AGAIN: Final = "It is read again at the next attempt; mm2py keeps trying."
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate with those that vouch for it, and its key."""
+    """A certificate with the certificates that vouch for it, and its key."""
 
     chain: tuple[x509.Certificate, ...]
     key: PrivateKeyTypes = field(repr=False)
 
     def pem(self) -> bytes:
-        """Return key and certificates as OpenSSL loads them. The key is in the clear: keep it in memory."""
+        """Return key and certificates as OpenSSL loads them. The key is not encrypted: keep it in memory only."""
         key = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return key + pem_of(self.chain)
 
@@ -99,9 +99,9 @@ def trusted_certificates(trust: TrustStore, content: bytes | None) -> list[x509.
     """Return the certificates of a trust store.
 
     Args:
-        content: of its file; None when the certificates stand in the settings.
+        content: of its file; None when the certificates are in the settings.
     Raises:
-        KeyMaterialUnusable: it cannot be read, or there is none in it.
+        KeyMaterialUnusable: the store cannot be read, or has no certificate.
     """
     if content is None:
         assert trust.certificates is not None  # noqa: S101  (config/security/tls.py sees to it)
@@ -126,9 +126,9 @@ def identity_of(keys: KeyStore, content: bytes | None) -> Identity:
     """Return our certificate and key.
 
     Args:
-        content: of the store's file; None when both stand in the settings.
+        content: of the store's file; None when both are in the settings.
     Raises:
-        KeyMaterialUnusable: something cannot be read, is missing, or does not belong together.
+        KeyMaterialUnusable: key or certificate cannot be read or is missing, or they do not belong together.
     """
     if content is None:
         assert keys.certificate_chain is not None and keys.key is not None  # noqa: S101

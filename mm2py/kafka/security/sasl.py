@@ -1,9 +1,9 @@
-"""SASL as a conversation: PLAIN, OAUTHBEARER and SCRAM. Pure: bytes in, bytes out; the nonce is handed in.
+"""SASL as a conversation: PLAIN, OAUTHBEARER and SCRAM. Pure: bytes in, bytes out; the nonce is an argument.
 
-Why these are our own: docs/decisions/0004-sasl-of-our-own.md. SCRAM proves that both sides know the password, and
-shows it to neither. A server that only pretends to be a broker must learn nothing that helps to guess the password
-cheaply: one that asks for few iterations is refused, as is one whose signature or nonce is wrong. One that asks for
-very many would only keep us busy, and is refused too.
+docs/decisions/0004-sasl-of-our-own.md says why we wrote these ourselves. SCRAM proves that both sides know the
+password, and does not send it. A server that only pretends to be a broker must learn nothing that helps to guess the
+password cheaply: a server that asks for few iterations is refused, like one whose signature or nonce is wrong. A server
+that asks for very many would only keep us busy, and is refused too.
 
 Counterpart: PlainSaslClient, OAuthBearerSaslClient and ScramSaslClient of Apache Kafka (RFC 4616, RFC 7628, RFC 5802,
 RFC 7677).
@@ -31,8 +31,8 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class SaslRefused(Exception):
-    """The conversation cannot go on. The message says why in half a sentence and holds no secret; ``remedy`` is for
-    the operator."""
+    """The conversation cannot continue. The message says why in half a sentence, without secrets; ``remedy`` is for the
+    operator."""
 
     def __init__(self, why: str, *, remedy: str) -> None:
         super().__init__(why)
@@ -44,29 +44,29 @@ class Conversation(Protocol):
 
     @property
     def slow(self) -> bool:
-        """Whether ``answer`` computes for long, so that it belongs on a thread."""
+        """Whether ``answer`` computes for so long that it must run in a thread."""
         ...
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """What must not be seen in anything the broker says."""
+        """Secrets to be hidden in every message of the broker that is logged."""
         ...
 
     def first(self) -> bytes:
-        """Return what we begin with."""
+        """Return our first message."""
         ...
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """Return our answer to what the broker said; None when the conversation is over and all is well.
+        """Return our answer to a message of the broker; None when the conversation has ended with success.
 
         Raises:
-            SaslRefused: the broker refused us, or what it says proves nothing.
+            SaslRefused: the broker refused us, or did not prove that it knows the password.
         """
         ...
 
 
 class Plain:
-    """Name and password as they are, to be sent over TLS only."""
+    """Name and password in plain text, to be sent over TLS only."""
 
     slow = False
 
@@ -129,7 +129,7 @@ def is_token(text: str) -> bool:
 
 
 def shown_reason(text: str, secrets: tuple[Secret, ...]) -> str:
-    """Return what a broker said as it may stand in one line of a log; secrets are hidden while they are whole."""
+    """Return a broker's message in a form that fits into one log line; secrets are hidden before the text is cut."""
     text = without(text, secrets)[:REASON_MAX_CHARS]
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text[:REASON_MAX_CHARS].rstrip(". ")

@@ -25,7 +25,7 @@ TLS_VERSIONS: Final[tuple[TlsVersion, ...]] = ("TLSv1.2", "TLSv1.3")
 
 @dataclass(frozen=True, slots=True)
 class TrustStore:
-    """Whose signature is trusted: a file, or PEM text out of the settings."""
+    """The certificates that are trusted: a file, or PEM text from the settings."""
 
     type: StoreType
     path: Path | None = None
@@ -35,7 +35,7 @@ class TrustStore:
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """Our own certificate and its key: a file, or PEM texts out of the settings."""
+    """Our own certificate and its key: a file, or PEM texts from the settings."""
 
     type: StoreType
     path: Path | None = None
@@ -53,7 +53,7 @@ class TlsSettings:
     check_host_names: bool = True
     versions: tuple[TlsVersion, ...] = TLS_VERSIONS
     ciphers: tuple[str, ...] = ()
-    """Of TLS 1.2, in OpenSSL's names; empty: the usual ones."""
+    """Suites of TLS 1.2, in OpenSSL's names; empty: Python's defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Everything about one cluster's connections as one side of a flow makes them."""
+    """How one side of a flow secures its connections to one cluster."""
 
     protocol: Protocol = "PLAINTEXT"
     tls: TlsSettings | None = None
@@ -119,11 +119,11 @@ PLAINTEXT: Final = Security()
 
 
 JKS_MAGICS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-"""How files of Java's own two formats begin, JKS and JCEKS."""
+"""The first bytes of files in Java's own two formats, JKS and JCEKS."""
 
 
 def convert_advice(where: str) -> str:
-    """Return how to get out of Java's own format."""
+    """Return how to convert a file from Java's own format."""
     return (
         "Convert it with: keytool -importkeystore -srckeystore"
         f" {where} -destkeystore {where}.p12 -deststoretype PKCS12 ; then name the new file, with type PKCS12."

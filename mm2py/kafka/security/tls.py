@@ -1,8 +1,8 @@
-"""TLS of connections: contexts out of the settings, new ones when files change, and what a failure means.
+"""TLS of connections: makes contexts from the settings, renews them when files change, and explains failures.
 
-Certificates are always checked, versions before 1.2 never spoken. Changed files count for the next connection, without
-a restart. Names of cipher suites stand in ``ssl.cipher.suites`` as Java has them. Only suites with forward secrecy and
-without SHA-1 are known: what else Java lists, Python does not offer by default.
+Certificates are always checked, and versions before 1.2 never used. Changed files apply to the next connection, without
+a restart. ``ssl.cipher.suites`` has Java's names of cipher suites. Only suites with forward secrecy and without SHA-1
+are known: Python does not offer Java's other suites by default.
 
 Counterpart: SslFactory and DefaultSslEngineFactory of Apache Kafka's clients.
 """
@@ -45,7 +45,7 @@ _TLS12: Final = {
 
 
 class UnknownSuite(ValueError):
-    """The message completes "ssl.cipher.suites ...": which name, and what to do."""
+    """The listed cipher suites cannot be used. The message completes "ssl.cipher.suites ..." and says what to do."""
 
 
 def choose(suites: Sequence[str], versions: tuple[TlsVersion, ...]) -> tuple[tuple[str, ...], tuple[TlsVersion, ...]]:
@@ -81,7 +81,7 @@ _VERSIONS: Final[Mapping[TlsVersion, ssl.TLSVersion]] = {
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
 Signature = tuple[int, int, int] | None
-"""Of a file: inode, size, time of its last change; None for one that is not there."""
+"""Inode, size and modification time (ns) of a file; None if there is no such file."""
 
 
 def make_context(
@@ -93,7 +93,7 @@ def make_context(
         trusted: certificates to trust; None: those of the system.
         identity: our own certificate, if any.
     Raises:
-        KeyMaterialUnusable: OpenSSL takes the certificate or the key for too weak.
+        KeyMaterialUnusable: OpenSSL refuses the certificate or the key, as too weak for example.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates and host names are checked
     context.check_hostname = settings.check_host_names
@@ -109,14 +109,14 @@ def make_server_context(
     """Return a context for connections that others open to this process.
 
     Args:
-        trusted: the authorities that sign for clients; None: there are none.
+        trusted: the authorities that sign certificates of clients; None: there are none.
         identity: our own certificate.
-        verify: whether clients need a certificate. One that is not good ends the handshake in any case.
+        verify: whether clients need a certificate. An invalid certificate ends the handshake in any case.
     Raises: as ``make_context``.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = verify
-    context.options |= ssl.OP_NO_TICKET  # a session that goes on would not ask whether the certificate is still good
+    context.options |= ssl.OP_NO_TICKET  # a resumed session would not check whether the certificate is still valid
     context.num_tickets = 0
     _configure(context, settings, trusted, identity)
     return context
@@ -134,7 +134,7 @@ def _configure(
     if settings.ciphers:
         context.set_ciphers(":".join(settings.ciphers))
     if trusted is not None:
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, whatever is in the store is an anchor
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, every certificate in the store is an anchor
         from mm2py.kafka.security.key_material import pem_of  # noqa: PLC0415  (slow to load, and only TLS needs it)
 
         context.load_verify_locations(cadata=pem_of(trusted).decode())
@@ -154,7 +154,10 @@ def _where(settings: TlsSettings) -> str:
 
 @contextlib.contextmanager
 def _nameless_file(content: bytes) -> Iterator[str]:
-    """OpenSSL reads keys from files only: give it one that never gets to a disk, or that no other user may open."""
+    """Yield the path of a file with this content that is never on a disk, or that no other user may open.
+
+    OpenSSL reads keys from files only.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("mm2py", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{descriptor}"
@@ -177,19 +180,19 @@ MakeContext = Callable[[TlsSettings, "list[x509.Certificate] | None", "Identity 
 
 
 class Tls:
-    """The context for new connections; a new one when one of its files has changed."""
+    """Makes the context for new connections, and makes it again when one of its files has changed."""
 
     def __init__(
         self, settings: TlsSettings, report: Callable[[str], None], *, make: MakeContext = make_context
     ) -> None:
-        """``report`` gets a sentence when a changed file cannot be used and the old content stays in force."""
+        """``report`` gets a sentence when a changed file cannot be used and the old content stays in use."""
         self.settings = settings
         self._make = make
         self._report = report
         self._lock = asyncio.Lock()
         self._context: ssl.SSLContext | None = None
         self._signatures: tuple[Signature, ...] = ()
-        """Of the files when the context was made."""
+        """Signatures of the files when the context was made."""
         self._reported: tuple[tuple[Signature, ...], str] | None = None
         stores = (settings.trust, settings.keys)
         self._paths = [store.path for store in stores if store is not None and store.path is not None]
@@ -198,14 +201,14 @@ class Tls:
         """Return the context for the next connection.
 
         Raises:
-            KeyMaterialUnusable: a file cannot be used, and never could. Once it could, its last good content stays
-                in force, and the failure is only reported.
+            KeyMaterialUnusable: the files cannot be used, and never could be. If they once could, their last good
+                content stays in use, and the failure is only reported.
         """
         async with self._lock:  # reading may wait for a disk, and opening a key is slow on purpose
             return await asyncio.to_thread(self.current)
 
     def current(self) -> ssl.SSLContext:
-        """As ``context``; waits for the disk."""
+        """Return as ``context`` does, but block the thread while the disk answers."""
         signatures = tuple(_signature(path) for path in self._paths)
         if self._context is not None and signatures == self._signatures:
             return self._context
@@ -214,7 +217,7 @@ class Tls:
         except KeyMaterialUnusable as error:
             if self._context is None:
                 raise
-            # What is wrong may pass without a trace in the file, such as missing rights: it is tried again each time.
+            # The cause, such as missing rights, may end without a change of the file: so each call tries again.
             if self._reported != (signatures, error.what):
                 self._reported = signatures, error.what
                 self._report(f"{error.what} The content it had before stays in use.")
@@ -245,7 +248,7 @@ def _content(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        if not path.is_file():  # a pipe would hold us for ever
+        if not path.is_file():  # a pipe would block us for ever
             why = "it is not a file" if path.exists() else "there is no such file"
             raise KeyMaterialUnusable(str(path), why, remedy="Put it there; mm2py keeps trying.")
         with path.open("rb") as file:
@@ -288,11 +291,11 @@ _VERSION_REASONS: Final = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "NO_PROTO
 def explain(
     settings: TlsSettings, host: str, error: Exception, *, shaking_hands: bool = True
 ) -> tuple[str, str] | None:
-    """Return what a failed connection means and what to do about it; None if TLS has no part in it.
+    """Return what a failed connection means and what to do about it; None if TLS is not the reason.
 
     Args:
         error: of ``ssl``, or a broken connection.
-        shaking_hands: whether it broke before the handshake was over, as far as we know.
+        shaking_hands: whether the connection broke before the end of the handshake, as far as we know.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _HOST_MISMATCH:

@@ -1,7 +1,7 @@
 """Tokens for OAUTHBEARER: from an OAuth server by client credentials, or from a file that another program renews.
 
 A token is fetched when a connection needs one, kept for all connections of the cluster, and fetched again at four
-fifths of its lifetime. The broker judges what a token says; here only its expiry is read.
+fifths of its lifetime. The broker checks the content of a token; this module reads only its expiry.
 
 Counterpart: ClientCredentialsJwtRetriever, FileJwtRetriever and ExpiringCredentialRefreshingLogin of Apache Kafka.
 """
@@ -34,13 +34,13 @@ ANSWER_MAX_BYTES: Final = 1 << 20
 TOKEN_FILE_MAX_BYTES: Final = 1 << 20
 REFUSED_FIRST_S: Final = 1.0
 REFUSED_MOST_S: Final = 30.0
-"""Pauses after the server refused our credentials: accounts are locked for less."""
+"""First and longest pause after the server refused our credentials: more frequent attempts may lock accounts."""
 _CHECK_CREDENTIALS: Final = "Check client id, client secret and scope."
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """``expires_at_s`` is in seconds of the epoch; None when nothing says when it expires."""
+    """A token. ``expires_at_s`` is in seconds of the Unix epoch; None when the expiry is unknown."""
 
     secret: Secret
     expires_at_s: float | None
@@ -54,7 +54,7 @@ class TokenSource(Protocol):
         """Return a token that can be used now.
 
         Raises:
-            TokenUnavailable: there is none; asking again soon is answered with the same error, without any traffic.
+            TokenUnavailable: there is none. Calls shortly after raise the same error without any traffic.
         """
         ...
 
@@ -74,7 +74,10 @@ def refresh_at_s(got_at_s: float, expires_at_s: float, refresh: RefreshSettings,
 
 
 def expiry_of(token: str) -> float | None:
-    """Return when a token expires, in seconds of the epoch, if it is a JWT that says so. Its signature is not read."""
+    """Return when a token expires, in seconds of the Unix epoch; None if it is no JWT with an expiry.
+
+    Its signature is not checked.
+    """
     parts = token.split(".")
     if len(parts) != 3:
         return None
@@ -92,10 +95,10 @@ def _seconds(value: Any) -> float | None:
 
 
 def read_answer(body: bytes, now_s: float) -> Token:
-    """Read what a token server answered.
+    """Return the token in a token server's answer.
 
     Raises:
-        ValueError: there is no token in it; the message says what is wrong and repeats nothing.
+        ValueError: there is no token in it; the message says what is wrong and repeats nothing of the answer.
     """
     try:
         answer = json.loads(body)
@@ -113,11 +116,11 @@ class FileTokens:
     """A token in a file. While the file cannot be used, the last token is used until it expires."""
 
     def __init__(self, settings: TokenFile, *, report: Callable[[str], None]) -> None:
-        """``report`` gets a sentence when the file holds no usable token while the one before it is still good."""
+        """``report`` gets a sentence when the file has no usable token while the previous one is still valid."""
         self._path = settings.path
         self._report = report
         self._read: tuple[tuple[int, int, int], Token] | None = None
-        """The last token that was usable, and the signature of the file that held it."""
+        """The last usable token, and the signature of the file from which it was read."""
         self._reported = ""
 
     async def token(self) -> Token:
@@ -164,7 +167,7 @@ class EndpointTokens:
     """Tokens that an OAuth server gives for client credentials."""
 
     def __init__(self, settings: TokenEndpoint, *, rng: random.Random, report: Callable[[str], None]) -> None:
-        """``report`` gets a sentence when no new token could be had while the old one is still good."""
+        """``report`` gets a sentence when no new token could be fetched while the old one is still valid."""
         self._settings = settings
         self._rng = rng
         self._report = report
@@ -242,7 +245,7 @@ class EndpointTokens:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
 
     def _ask(self, connection: http.client.HTTPConnection) -> tuple[int, bytes]:
-        """Runs on a thread. No redirect is followed, no proxy is used, no answer is taken that is too large."""
+        """Ask the server, in a thread. Follow no redirect, use no proxy, and read no more than the largest answer."""
         settings = self._settings
         connection.connect()
         connection.sock.settimeout(settings.read_timeout_s)

@@ -48,36 +48,37 @@ from mm2py.kafka.transport.fetch_session import FetchSession, SessionFetch, outs
 from mm2py.kafka.transport.wire import Frame, FrameMemory
 
 MAX_FRAME_BYTES: Final = 128 << 20
-"""Larger than any fetch reply that we ask for (``max_bytes`` or one batch); checked before memory is taken."""
+"""Limit of a fetch reply: larger than any that we ask for (``max_bytes`` or one batch). Checked before memory is
+taken."""
 MAX_MESSAGE_BYTES: Final = 32 << 20
-"""Of every other reply. The metadata of 100,000 partitions with five replicas and long names has half of it."""
+"""Limit of every other reply. The metadata of 100,000 partitions with five replicas and long names takes half of it."""
 LARGE_REPLY_BYTES: Final = 64 << 10
-"""Replies without records that are larger are read in a thread: one of 8 MB takes a third of a second. The event loop
-runs beside the walk; it waits while kio makes the objects, 0.1 s at most (``VALUES_MAX``).
+"""A larger reply without records is read in a thread: one of 8 MB takes a third of a second. The event loop runs during
+the walk over the bytes, and waits while kio makes the objects, 0.1 s at most (``VALUES_MAX``).
 
-A smaller one holds the event loop for 10 ms at most."""
+A smaller reply blocks the event loop for 10 ms at most."""
 MAX_FIRST_FRAME_BYTES: Final = LARGE_REPLY_BYTES
-"""Until the peer has proved to be a Kafka broker, it is trusted with less. Versions and SASL take a kilobyte or two."""
+"""Limit until the peer has proved to be a Kafka broker. Replies about versions and SASL take a kilobyte or two."""
 
 WAKE_BYTES: Final = 64 << 10
-"""A large frame is received in pieces of so much.
+"""A large frame is received in pieces of this size.
 
-Without that the event loop is woken for each packet that comes alone. In two runs on loopback that took about a tenth
-of a worker's CPU."""
+Otherwise each packet that arrives alone wakes the event loop. In two runs on loopback this took about a tenth of a
+worker's CPU."""
 WAKE_AT_ONCE_BYTES: Final = 1 << 20
-"""Until a connection has received so much, each packet wakes the event loop.
+"""Until a connection has received this many bytes, each packet wakes the event loop.
 
-The kernel widens the receive window only while what comes is read at once. The story: over 100 ms the window is 64 KB
-at first. All of it had come before it was read, so it stayed as it was for five seconds, and a connection carried a
-third of what the broker would have sent."""
+The kernel widens the receive window only while bytes are read as soon as they arrive. The story: over 100 ms the window
+is 64 KB at first. A full window had arrived before it was read, so the window stayed at 64 KB for five seconds, and the
+connection carried a third of what the broker would have sent."""
 TLS_PIECE_BYTES: Final = 64 << 10
-"""So much is encrypted and sent at once: it stays in the processor's cache. A small part alone would be a TLS record of
-its own, and a request as a whole was copied twice, as it is and encrypted."""
+"""How many bytes are encrypted and sent at once: this many stay in the processor's cache. A small part sent alone would
+be a TLS record of its own, and a request sent as a whole was copied twice, plain and encrypted."""
 _LOW_WATER: Final = getattr(socket, "SO_RCVLOWAT", None) if sys.platform == "linux" else None
-"""Only Linux is asked: there it is tested that the end of a connection is noticed at once, too."""
+"""Used on Linux only, where tests show that the end of a connection still wakes the event loop at once."""
 
 _LARGE_REPLIES: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large replies")
-"""They are read one after the other, whichever cluster sent them: only one at a time takes the memory for it."""
+"""Reads the large replies of all clusters one after the other, so that only one at a time takes memory."""
 
 _HEAD: Final = struct.Struct(">ihhi")
 _TLS_ALERT: Final = b"\x15\x03"
@@ -101,11 +102,11 @@ class FrameStream(asyncio.BufferedProtocol):
         frames: FrameMemory | None = None,
         explain: Callable[[Exception], KafkaError | None] = lambda _: None,
     ) -> None:
-        """Make one; the event loop connects it.
+        """Make a stream; the event loop connects it.
 
         Args:
             protocol: as ``security.protocol``, for messages, and for how bytes are passed on.
-            explain: tells what a broken connection means, if more is known about it.
+            explain: returns what a broken connection means, None if nothing more is known.
         """
         self.peer = peer
         self._explain = explain
@@ -127,15 +128,15 @@ class FrameStream(asyncio.BufferedProtocol):
         self._next_correlation_id = 0
         self._why: KafkaError | None = None
         self._socket: socket.socket | None = None
-        """None: it is not told when to wake the event loop."""
+        """None: the kernel is not told how many bytes to wait for."""
         self._wake_bytes = 1
-        """What must have come before the event loop is woken."""
+        """How many bytes must have arrived before the kernel wakes the event loop."""
         self._unsent: deque[wire.Part] = deque()
         """Pieces that are still to be encrypted."""
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has its methods, not its class
         if _LOW_WATER is not None and not self._is_tls:
             self._socket = transport.get_extra_info("socket")
 
@@ -171,7 +172,7 @@ class FrameStream(asyncio.BufferedProtocol):
             self.abort(CorruptReply(self.peer, f"a frame of {size} bytes, the limit is {limit}"))
 
     def _wake_at(self, size: int) -> None:
-        """Let the event loop be woken when so much has come, or the connection has ended."""
+        """Have the kernel wake the event loop when this many bytes have arrived, or the connection has ended."""
         if self._socket is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, cast("int", _LOW_WATER), size)
             self._wake_bytes = size
@@ -193,7 +194,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._send_more()
 
     def _send_more(self) -> None:
-        """Encrypt and send while the socket takes it. What is encrypted is a copy that no account of memory counts."""
+        """Encrypt and send while the socket takes bytes. Encrypted bytes are a copy that no memory limit counts."""
         while self._unsent and not self._is_paused and self._transport is not None:
             self._transport.write(self._unsent.popleft())
 
@@ -204,7 +205,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._fail(self._why or explained or BrokerUnreachable(self.peer, why))
 
     def _hint(self) -> str:
-        """What the broker may have missed, judged by how far we got: it answers the question for versions to anyone."""
+        """Return what the broker may have missed, judged by how far we got: it tells its versions to any client."""
         if self._next_correlation_id == 1 and self._is_tls:
             return "; a listener that asks for another client certificate does so"
         if self._next_correlation_id == 2 and not self.protocol.startswith("SASL"):
@@ -266,8 +267,8 @@ class FrameStream(asyncio.BufferedProtocol):
 
 
 def tls_pieces(parts: Iterable[wire.Part]) -> Iterator[wire.Part]:
-    """Yield what ``parts`` hold in pieces of ``TLS_PIECE_BYTES``, the last one smaller: small parts joined, large ones
-    cut without a copy."""
+    """Yield the bytes of ``parts`` in pieces of ``TLS_PIECE_BYTES``, the last one smaller. Small parts are joined,
+    large ones are cut without a copy."""
     piece = bytearray()
     for part in parts:
         view, at = memoryview(part), 0
@@ -322,12 +323,12 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """No answer is waited for."""
+        """No request waits for its answer."""
         return self._stream.is_idle
 
     @property
     def traffic_bytes(self) -> tuple[int, int]:
-        """What was sent and received so far."""
+        """How many bytes were sent and received so far."""
         return self._stream.sent_bytes, self._stream.received_bytes
 
     @property
@@ -365,7 +366,7 @@ class Connection:
                 return await self._request_entity(request, timeout_s)
 
     async def _fetch(self, request: FetchRequest, timeout_s: float) -> FetchReply:
-        """Read within the connection's fetch session; beside another read, outside of it."""
+        """Read within the connection's fetch session; outside of it while another read uses the session."""
         version = wire.usable_version(request, self._version("Fetch", wire.FETCH_KEY, wire.FETCH_VERSIONS))
         names = wire.names_by_id(request)
         session = self._fetch_session
@@ -382,13 +383,13 @@ class Connection:
                 if is_for_caller:
                     return reply
         except BaseException:
-            session.forget()  # it may have been answered: what the broker believes now is unknown
+            session.forget()  # the broker may have answered: what it remembers now is unknown
             raise
 
     async def _fetch_once(
         self, request: FetchRequest, sent: SessionFetch, version: int, names: wire.NamesById, timeout_s: float
     ) -> FetchReply:
-        if self._session is not None:  # once more: of a request that is sent again, time has passed since the first
+        if self._session is not None:  # again: ``_fetch`` may send a request twice, and time has passed since
             await self._session.ensure()
         await self._quota.wait()
         body = wire.encode_fetch(request, version, sent)
@@ -430,7 +431,7 @@ class Connection:
             assert admission.conversation is not None  # noqa: S101  (there was one before)
             try:
                 return await access.authenticate(self.peer, admission.conversation, ask)
-            except BaseException as error:  # half an authentication leaves nothing that could go on
+            except BaseException as error:  # half authenticated, the connection is of no use
                 given_up = BrokerUnreachable(self.peer, "authenticating it again was given up")
                 self._stream.abort(error if isinstance(error, KafkaError) else given_up)
                 raise
@@ -439,9 +440,9 @@ class Connection:
         self._session = access.session(lifetime_s, again)
 
     async def _within(self, timeout_s: float, api: str, reply: asyncio.Future[Frame]) -> Frame:
-        """Wait on total time, not on silence: a broker that drips one byte a second must not hold us.
+        """Wait for a reply, ``timeout_s`` in total: a broker that sends one byte a second must not block us for longer.
 
-        What a quota makes the broker wait does not count.
+        Pauses that a quota makes the broker take do not count.
         """
         try:
             async with asyncio.timeout(timeout_s) as deadline:
@@ -463,7 +464,7 @@ class Connection:
     ) -> T:
         """Wait for an answer and return what it holds. The connection is closed if its bytes cannot be read.
 
-        Neither this function nor one that calls it holds the answer when an error leaves: see ``value_or_error``.
+        Neither this function nor its callers keep the answer in a variable when they raise: see ``value_or_error``.
 
         Args:
             beside_loop: read a large answer in a thread.
@@ -480,8 +481,8 @@ class Connection:
         return found
 
     def _unreadable(self, api: str, error: Exception) -> KafkaError:
-        """Return what to raise about a reply, and close the connection unless only a code in it is new."""
-        if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio reads no reply with an error younger than itself
+        """Return the error for a reply, and close the connection unless the reply just has an unknown error code."""
+        if unknown := _UNKNOWN_CODE.fullmatch(str(error)):  # kio cannot read a code newer than itself
             return self._refused(api, int(unknown[1]))
         reason: KafkaError = CorruptReply(self.peer, f"{api}: {str(error) or type(error).__name__}")
         if isinstance(error, TooManyValues):
@@ -506,7 +507,7 @@ class Connection:
 
 
 class Quota:
-    """The pauses of one connection."""
+    """The pauses that the broker's quotas impose on one connection."""
 
     def __init__(self, closed: asyncio.Future[None]) -> None:
         """``closed`` is done when the connection is closed; then no caller waits any longer."""
@@ -517,7 +518,7 @@ class Quota:
         self._deadlines: set[asyncio.Timeout] = set()
 
     async def wait(self) -> None:
-        """Return when the broker reads again. Callers return in the order in which they came: requests keep theirs.
+        """Wait until the broker reads again. Callers return in the order in which they came, so requests keep theirs.
 
         The story: five batches of one partition wait for the same moment. Timers that are due together fire in any
         order, and the broker would refuse the second batch because the first is missing.
@@ -535,7 +536,7 @@ class Quota:
 
     @contextmanager
     def counted(self, deadline: asyncio.Timeout) -> Iterator[None]:
-        """Let the deadline of a request that was sent move with every pause, until the block ends."""
+        """Move the deadline of a sent request by each pause that a reply names before the block ends."""
         self._deadlines.add(deadline)
         try:
             yield
@@ -543,7 +544,7 @@ class Quota:
             self._deadlines.discard(deadline)
 
     def told(self, pause_s: float) -> None:
-        """A reply names a pause, 0 if there is none."""
+        """Note the pause that a reply names, 0 if there is none."""
         if pause_s <= 0:
             return
         self._until_s = max(self._until_s, asyncio.get_running_loop().time() + pause_s)
@@ -565,7 +566,7 @@ def _flexible(request: Payload) -> bool:
 
 
 def _after_header(frame: bytes | Frame) -> int:
-    """Position of the body behind correlation id and tags (which brokers leave empty)."""
+    """Return the position of the body, after correlation id and tags (which brokers leave empty)."""
     if frame[4] != 0:
         raise wire.Malformed("tags in the reply header")
     return 5

@@ -1,12 +1,12 @@
-"""Reading a kio entity from bytes that a stranger may have sent: first a walk over them by the schema, then kio. Pure.
+"""Reads a kio entity from untrusted bytes: first a walk over the bytes by the schema, then kio. Pure.
 
 kio's compiled reader reserves memory for as many elements as an array says it has, before it reads the first one. The
-story: 35 bytes said 2^32 - 1 of them, the system had no 34 GB, and the process of all flows ended. So no count is
-believed here: an array needs bytes for its elements, and a reply has a limit of values. What the walk has passed, kio
-reads to the same end; ``make fuzz ARGS="--target messages"`` compares the two.
+story: 35 bytes announced 2^32 - 1 elements, the system did not have 34 GB, and the process of all flows ended. So no
+count is believed here: an array needs bytes for its elements, and a reply has a limit of values. If the walk accepts an
+entity, kio reads it to the same end; ``make fuzz ARGS="--target messages"`` compares the two.
 
-The walk is made once for each entity, from the fields of its class. Fields of fixed size are passed over together, so
-a small reply costs some microseconds.
+The walk is made once for each entity class, from its fields. Adjacent fields of fixed size are passed over together,
+so a small reply costs some microseconds.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from kio.static.protocol import Entity
 from mm2py.kafka.transport.wire import Malformed
 
 VALUES_MAX: Final = 3_000_000
-"""Of one reply: entities, their fields and the elements of arrays. Each takes up to some 50 bytes of memory.
+"""Limit of values in one reply: entities, their fields and the elements of arrays. Each takes up to about 50 bytes of
+memory.
 
-The metadata of 100,000 partitions with five replicas, each the only one of its topic, has 2.6 million."""
+The metadata of 100,000 topics with one partition of five replicas each has 2.6 million."""
 
 D = TypeVar("D")
 E = TypeVar("E", bound=Entity)
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class TooManyValues(Malformed):
-    """The bytes may be what was asked for, but there is too much of it."""
+    """The bytes may be the right reply, but it has too many values."""
 
 
 def read_entity(kind: type[E], data: bytes, position: int) -> E:
@@ -50,10 +51,10 @@ def read_entity(kind: type[E], data: bytes, position: int) -> E:
 
 
 def value_or_error(read: Callable[[D], T], data: D) -> T | Exception:
-    """Return what ``read`` finds in the data, or the error that it raises, which does not keep the data.
+    """Return what ``read`` finds in the data, or the error that it raises, without the tracebacks that keep the data.
 
-    A traceback keeps the local variables of every function that the error has passed. Errors are kept: by the
-    connection, by what waits for it, and in circles that only a full look for garbage ends.
+    A traceback keeps the local variables of every function that the error has passed. Errors live long: in the
+    connection, in its waiting callers, and in reference cycles that only a full garbage collection ends.
     """
     try:
         return read(data)
@@ -66,7 +67,7 @@ def value_or_error(read: Callable[[D], T], data: D) -> T | Exception:
 
 
 def end_of(kind: type[Entity], data: bytes, position: int) -> int:
-    """Return where the entity that begins at ``position`` ends, after a look at all its counts.
+    """Return where the entity that begins at ``position`` ends, and check all its counts.
 
     Raises: TooManyValues, Malformed: as ``read_entity``.
     """
@@ -88,7 +89,7 @@ class _Allowance:
         self.left = VALUES_MAX
 
     def take(self, count: int, walk: EntityWalk, bytes_left: int) -> None:
-        """Believe a count: there are bytes for all its elements, and not too many elements."""
+        """Check a count: there must be bytes for all its elements, and not too many elements."""
         if count * walk.least_bytes > bytes_left:
             raise Malformed(f"{count} elements announced in {bytes_left} bytes")
         self.left -= count * walk.values
@@ -97,18 +98,18 @@ class _Allowance:
 
 
 Step = Callable[[bytes, int, _Allowance], int]
-"""Passes over something that begins at a position, and returns where it ends. That may lie behind the end of the data:
-whatever reads there next raises IndexError."""
+"""Passes over a value that begins at a position, and returns where the value ends. Its end may lie beyond the data: the
+next read there raises IndexError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntityWalk:
-    """How to pass over something.
+    """How to pass over an entity or a field.
 
     Attributes:
         least_bytes: the smallest size that it may have.
-        values: how many it has at least; those of its arrays are taken when their length is read.
-        fixed_bytes: its size if that never differs, else None.
+        values: how many values it has at least; elements of its arrays are counted when their length is read.
+        fixed_bytes: its size if the size is always the same, else None.
     """
 
     step: Step

@@ -1,10 +1,10 @@
 """A fetch session (KIP-227): a broker remembers which partitions a connection reads, so only changes are sent. Pure.
 
-The callers of a connection name all partitions that they want now, each time; this module decides what of that the
-broker must be told. The reply then leaves out partitions without news. A thousand idle partitions cost a request and a
+The callers of a connection name all partitions that they want, each time; this module decides which of them must be
+sent to the broker. The reply then leaves out partitions without news. A thousand idle partitions cost a request and a
 reply of a few bytes.
 
-A broker keeps a limited number of sessions. While it grants none, everything is sent and answered each time.
+A broker keeps a limited number of sessions. While it grants none, all partitions are sent and answered each time.
 
 Counterpart: FetchSessionHandler of Apache Kafka's clients.
 """
@@ -29,9 +29,9 @@ SESSION_LOST: Final = frozenset({FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSI
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
-"""Opens a session. A session that is named beside it is closed."""
+"""Opens a session. The broker closes the session whose id is sent with it."""
 OUTSIDE_EPOCH: Final = -1
-"""Says to the broker that no session is wanted. A session that is named beside it is closed."""
+"""Asks for no session. The broker closes the session whose id is sent with it."""
 EPOCH_MAX: Final = 2**31 - 1
 REFUSED_PAUSE_S: Final = 60.0
 """How long a broker that granted no session is not asked for one again."""
@@ -39,7 +39,7 @@ REFUSED_PAUSE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SessionFetch:
-    """What of a request is sent: the session it belongs to, and what has changed in it."""
+    """The part of a request that is sent: its session, and what has changed in the session."""
 
     session_id: int
     epoch: int
@@ -50,11 +50,11 @@ class SessionFetch:
 
 @dataclass(slots=True)
 class _HeldTopic:
-    """What the broker believes to be wanted of a topic."""
+    """The partitions of a topic that the broker remembers as wanted."""
 
     topic_id: uuid.UUID | None
     asked: Sequence[PartitionFetch]
-    """As the caller last wrote it: nearly always it writes the same again, and one comparison of lists tells so."""
+    """The caller's last list. Its next one is nearly always equal, and one comparison of lists finds that."""
     partitions: dict[int, PartitionFetch]
 
 
@@ -68,27 +68,27 @@ def outside(request: FetchRequest, *, closing: int = NO_SESSION) -> SessionFetch
 
 
 class FetchSession:
-    """One connection's session. Between ``next`` and ``answered`` or ``forget`` stands at most one request."""
+    """One connection's session. After ``next``, call ``answered`` or ``forget`` before the next ``next``."""
 
     def __init__(self) -> None:
         self.is_busy = False
         """A request is in flight. Another one has to go outside the session."""
         self.is_refused = False
-        """When the broker was last asked for a session it granted none, or it did not keep it until the next read."""
+        """When last asked for a session, the broker granted none, or did not keep it until the next read."""
         self._session_id = NO_SESSION
         self._left_behind = NO_SESSION
-        """A session that the broker may still keep, and that is not used any more; the next full request closes it."""
+        """A session that is no longer used and that the broker may still keep; the next full request closes it."""
         self._epoch = FIRST_EPOCH
         self._by_id = True
         self._held: dict[str, _HeldTopic] = {}
         self._refused_until_s = -math.inf
 
     def next(self, request: FetchRequest, *, by_id: bool, now_s: float) -> SessionFetch:
-        """Return what to send so that the broker reads just what ``request`` wants.
+        """Return what to send so that the broker reads exactly what ``request`` wants.
 
         Args:
             request: names no partition twice.
-            by_id: the request's version names topics by id. A session does not survive a change of that.
+            by_id: the request's version names topics by id. If this changes, a new session is needed.
             now_s: on a clock that never steps back.
         """
         if by_id != self._by_id:
@@ -109,7 +109,7 @@ class FetchSession:
                 self._held[topic.name] = _held(topic)
                 fetches.append(topic)
             elif held.topic_id is not topic.topic_id and held.topic_id != topic.topic_id:
-                self.forget()  # recreated: where names travel, the broker could not tell it from the old topic
+                self.forget()  # recreated: by name, the broker could not distinguish it from the old topic
                 return self._in_full(request)
             elif held.asked != topic.partitions:
                 changed, gone = _take_over(held, topic.partitions)
@@ -124,16 +124,16 @@ class FetchSession:
         return SessionFetch(self._session_id, self._epoch, fetches, forgotten)
 
     def answered(self, sent: SessionFetch, reply: FetchReply, *, waits: bool, now_s: float) -> bool:
-        """Take in the reply to what was ``sent``.
+        """Update the session from the reply to ``sent``.
 
         Args:
-            waits: the request was to be answered when there is news, and not at once.
+            waits: the broker was to wait for news before it answered.
         Returns:
-            Whether the reply is one for the caller. If not, the same request has to be sent again; it will go in full.
+            Whether the reply is for the caller. If not, send the same request again; it will go in full.
         """
         self.is_busy = False
         if reply.error_code in SESSION_LOST and sent.epoch > FIRST_EPOCH:
-            if sent.epoch == 1:  # it was of no use: do not pay for two requests each time
+            if sent.epoch == 1:  # lost at its first use: do not pay for two requests each time
                 self._refused_until_s = now_s + REFUSED_PAUSE_S
                 self.is_refused = reply.error_code == FETCH_SESSION_ID_NOT_FOUND
             self.forget()
@@ -152,13 +152,13 @@ class FetchSession:
         self._epoch = 1 if sent.epoch == EPOCH_MAX else sent.epoch + 1
         if not waits and not reply.partitions and not reply.throttle_ms:
             # A caller that does not wait wants to know where the log ends. The story: a flow restarted on connections
-            # that it had before. For the broker nothing had changed, so it answered nothing, again and again.
+            # that it had before. For the broker nothing had changed, so each of its replies was empty.
             self.forget()
             return False
         return True
 
     def forget(self) -> None:
-        """Open a new session with the next request: it is not known what the broker believes."""
+        """Open a new session with the next request: what the broker remembers of this one is unknown."""
         self._left_behind = self._session_id or self._left_behind
         self._session_id = NO_SESSION
         self._held = {}
@@ -176,7 +176,8 @@ class FetchSession:
         return SessionFetch(closing, FIRST_EPOCH, request.topics)
 
     def _opened(self, reply: FetchReply, now_s: float) -> None:
-        """Take in the reply to a full request: the broker keeps what it answered, if it keeps anything."""
+        """Update the session from the reply to a full request: the broker remembers the partitions that it answered, if
+        it grants a session."""
         self._session_id, self._epoch = reply.session_id, 1
         if reply.session_id == NO_SESSION:
             self.forget()
@@ -195,7 +196,8 @@ def _held(topic: TopicFetch) -> _HeldTopic:
 
 
 def _take_over(held: _HeldTopic, asked: Sequence[PartitionFetch]) -> tuple[list[PartitionFetch], list[int]]:
-    """Return what has changed in a topic and what is no longer wanted of it, and hold what is wanted now."""
+    """Remember which partitions of a topic are wanted now; return which of them are new or changed, and which are no
+    longer wanted."""
     before = held.partitions
     wanted = {want.partition: want for want in asked}
     changed = [want for number, want in wanted.items() if before.get(number) != want]

@@ -51,7 +51,7 @@ def look_up(host: str) -> list[str]:
 
 
 class NameLookup:
-    """The look-ups of one cluster's names, and what came of the last ones. Belongs to one event loop."""
+    """The look-ups of one cluster's names, and their last results. Belongs to one event loop."""
 
     def __init__(self, ask: LookUp = look_up, *, patience_s: float = PATIENCE_S) -> None:
         self._ask = ask
@@ -62,9 +62,9 @@ class NameLookup:
     async def addresses(self, host: str) -> Sequence[str]:
         """Return the addresses of a name, at least one.
 
-        Where a name server is silent, or cannot be asked, the last known addresses are used. Its answer counts as soon
-        as it comes, also that there is no such name any more: the address may be another cluster's by now. Cancelling
-        leaves the look-up running; the next caller gets its answer.
+        If a name server is silent, or cannot be asked, the last known addresses are used. Its answer is used as soon as
+        it comes, even the answer that the name no longer exists: the old address may be another cluster's by now.
+        Cancelling leaves the look-up running; the next caller gets its answer.
 
         Raises: OSError, as ``socket.getaddrinfo``, or because no thread can be started.
         """
@@ -126,13 +126,13 @@ def _is_address(host: str) -> bool:
 
 
 def _text(address: tuple[object, ...]) -> str:
-    """Return an address as connecting takes it: one of a link names the link, too."""
+    """Return an address in the form that connecting takes: a link-local address names its link, too."""
     host, *rest = address
     return f"{host}%{rest[2]}" if len(rest) == 3 and rest[2] else str(host)
 
 
 NEXT_ADDRESS_S: Final = 0.25
-"""An address that has not answered for so long gets the next one beside it."""
+"""If an address has not answered for this long, the next one is tried in parallel."""
 _API_VERSIONS_KEY: Final = 18
 
 
@@ -170,13 +170,13 @@ async def connect(
 
     Args:
         timeout_s: for all of it, name look-up included; getting a token has time-outs of its own.
-        step_timeout_s: for each step: the connection (with TLS), and each answer. A host that is gone costs so long, a
-            long way to one that answers has more.
+        step_timeout_s: for each step: the connection (with TLS), and each answer. A host that is gone costs this long,
+            while a distant host that answers has more time.
         access: TLS and authentication; None: plain text, without either.
-        names: looks ``host`` up; None: nothing is known of it from before.
+        names: looks ``host`` up; None: no addresses are known from before.
     Raises:
         BrokerUnreachable, NotKafka, UnsupportedVersion: as ``Brokers.send``.
-        TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: no way in.
+        TlsFailed, AuthenticationFailed, KeyMaterialUnusable, TokenUnavailable: TLS or authentication failed.
     """
     peer = peer_name(host, port)
     access = access or Access(peer)
@@ -204,7 +204,7 @@ async def connect(
                     step_s=step_s,
                 )
             if admission.tls is not None:
-                options.report_step()  # without TLS the system of a frozen broker accepts the connection
+                options.report_step()  # without TLS the operating system of a frozen broker accepts the connection, too
             async with asyncio.timeout(step_s):
                 asked_s = asyncio.get_running_loop().time()
                 ranges = await _learn_versions(stream)
@@ -252,7 +252,7 @@ async def _open(
     """Connect to the first of a broker's addresses that answers; ``host`` is the name in its certificate.
 
     The story: a name has two addresses, and the network drops everything that is sent to the first. Waiting for the
-    first one until the deadline would never reach the broker. So the next one is tried beside it, as in RFC 8305.
+    first one until the deadline would never reach the broker. So the next one is tried in parallel, as in RFC 8305.
     """
     families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
     sock = await start_connection(
@@ -287,7 +287,7 @@ def _versions_in(frame: bytes) -> VersionRanges:
 
 
 def _reason(error: OSError) -> str:
-    """Say it as the system does, on every event loop; a failed name look-up has a number of its own, below zero."""
+    """Return the system's text for an error, the same on every event loop. Errors of name look-ups have numbers < 0."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -7,8 +7,8 @@ so a recreated topic is not mistaken for the old one.
 A frame of a backlog has megabytes and lives for milliseconds. If the system provided the memory each time, it would
 clear each page again; on the heap, a mirror at full load grew by 5 MB every few minutes. So large frames get blocks of
 pages outside the heap, which are reused. Blocks that were not needed for a while are freed. No caller gives a block
-back: code that still reads from a frame holds a view of it, and a ``mmap`` with views refuses to change its size. That
-tells whether a block is free, without a count that could go wrong.
+back: code that still reads from a frame has a view of it, and a ``mmap`` with views refuses to change its size. This
+shows whether a block is free, without a count that could go wrong.
 
 ``keep_large_blocks`` tells the C library to keep other large blocks, such as merged batches, for the next use. By
 default glibc returns them at once, and each use costs a page fault per 4 KB.
@@ -35,8 +35,8 @@ from mm2py.kafka.port import (
 from mm2py.kafka.transport.fetch_session import SessionFetch, outside
 
 KEPT_BLOCK_BYTES: Final = 32 << 20
-"""Blocks up to this size come from the heap. It is as much as may be asked for: where glibc checks it, it refuses more
-than half of HEAP_MAX_SIZE, which is 64 MB on 64-bit systems by default."""
+"""Blocks up to this size come from the heap. This is the highest value: where glibc checks it, it refuses more than
+half of HEAP_MAX_SIZE, which is 64 MB on 64-bit systems by default."""
 KEPT_HEAP_BYTES: Final = 16 << 20
 """The heap shrinks when more than this is free at its end. At full load memory was flat only with this and with the
 blocks of ``FrameMemory``."""
@@ -45,7 +45,10 @@ _MMAP_THRESHOLD: Final = -3
 
 
 def keep_large_blocks() -> bool:
-    """Do so for this process. Returns False where the C library does not know how; all works there too, slower."""
+    """Make the C library of this process keep large blocks, as the module's docstring says.
+
+    Returns False where it has no such setting: everything works there too, but slower.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -61,9 +64,9 @@ KEPT_FROM_BYTES: Final = 512 << 10
 STEP_BYTES: Final = 256 << 10
 """Blocks have a multiple of this size."""
 MOST_SPARE: Final = 1.5
-"""A block this many times larger than the frame is left for a larger one: memory is counted by frames."""
+"""A block more than this many times as large as a frame is left for a larger frame: memory is counted by frames."""
 KEPT_S: Final = 30.0
-"""A block that was not needed for so long goes back to the system."""
+"""A block that was not needed for this long goes back to the system."""
 LIMIT_BYTES: Final = 48 << 20
 """The default for how much blocks may take; the command gives them half of ``memory.max.bytes``."""
 
@@ -82,7 +85,7 @@ class _Block:
             self.memory.resize(self.size)
         except BufferError:
             return False
-        except (SystemError, OSError):  # what systems say that cannot or may not resize, after Python looked for views
+        except (SystemError, OSError):  # the system cannot or may not resize; Python found no views before
             return True
         return True
 
@@ -91,7 +94,7 @@ class FrameMemory:
     """The blocks of all connections of a process."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        """``limit_bytes``: when blocks would take more than that, those that are free make room for a new one."""
+        """``limit_bytes``: when blocks would take more than that, free blocks are dropped before one is added."""
         self._limit_bytes = limit_bytes
         self._blocks: list[_Block] = []
         """In the order of their last use."""
@@ -114,7 +117,7 @@ class FrameMemory:
         return memoryview(block.memory)[:size]
 
     def _free_block(self, size: int) -> _Block | None:
-        """Take out the smallest block that will do."""
+        """Remove and return the smallest free block that fits; None if there is none."""
         fitting = [block for block in self._blocks if size <= block.size <= MOST_SPARE * size and block.is_free]
         if not fitting:
             return None
@@ -138,7 +141,7 @@ FETCH_VERSIONS: Final = (12, 17)
 FIRST_WITH_TOPIC_IDS: Final = 13
 """Both Fetch and Produce name topics by id from this version on."""
 LAST_OF_PLAIN_TRANSACTIONS: Final = 11
-"""Of Produce: the last one with transactions to which each partition is added before."""
+"""Last version of Produce with which each partition is added to its transaction before records are sent."""
 
 _FETCH_HEAD: Final = struct.Struct(">iiibii")
 _FETCH_PARTITION: Final = struct.Struct(">iiqiqiB")
@@ -185,7 +188,7 @@ def _topic_key(name: str, topic_id: uuid.UUID | None, *, by_id: bool) -> bytes:
 def usable_version(request: FetchRequest | ProduceRequest, highest: int) -> int:
     """Return the highest version up to ``highest`` that can name every topic of the request.
 
-    From version 12 of Produce on, a broker takes a transaction for one of the second version of Kafka's protocol.
+    From version 12 of Produce on, a broker assumes that a transaction follows the second version of Kafka's protocol.
     """
     if isinstance(request, ProduceRequest) and request.transactional_id is not None:
         return min(highest, LAST_OF_PLAIN_TRANSACTIONS)
@@ -198,7 +201,7 @@ def encode_fetch(request: FetchRequest, version: int, sent: SessionFetch | None 
     """Return the body of a fetch request in parts.
 
     Args:
-        sent: what of it goes into a fetch session; None sends all of it outside of any.
+        sent: the part of it that is sent within a fetch session; None sends all of it, outside of any session.
     """
     sent = sent or outside(request)
     by_id = version >= FIRST_WITH_TOPIC_IDS
@@ -263,7 +266,7 @@ class _Reader:
     __slots__ = ("allowance", "end", "position", "view")
 
     def __init__(self, view: memoryview, position: int, allowance: int = 0) -> None:
-        """``allowance``: how many elements it may have whose number is no choice of ours, in all."""
+        """``allowance``: how many elements it may have in total whose number our request does not limit."""
         self.view = view
         self.position = position
         self.end = len(view)
@@ -305,7 +308,7 @@ class _Reader:
         """Length of a compact array (0 for null); refused when the rest of the frame cannot hold that many.
 
         Args:
-            most: how many we asked for; None: their number is no choice of ours, and counts against the allowance.
+            most: how many we asked for; None: our request does not limit them, and they count against the allowance.
         """
         length = max(0, self.uvarint() - 1)
         if length * least_size > self.end - self.position:
@@ -329,7 +332,7 @@ class _Reader:
         try:
             text = str(self.take(length - 1), "utf-8")
         except UnicodeDecodeError:
-            text = None  # raised from here, Malformed would keep this error, and with it the bytes
+            text = None  # a Malformed raised here would keep this error, and with it the bytes
         if text is None:
             raise Malformed("a string is not UTF-8")
         return text
@@ -359,12 +362,12 @@ class _Reader:
 
 
 SPARE_ELEMENTS: Final = 250_000
-"""Of a reply, some 30 MB: aborted transactions that end beyond the read, or whose records compaction has removed; tags
-of later versions."""
+"""How many more elements a reply may have, about 30 MB: aborted transactions that end beyond the read, or whose records
+compaction has removed; tags of later versions."""
 ABORTED_BYTES: Final = 2 * 61 + 17
-"""What an aborted transaction takes in a read, at the least: a batch, its marker and its entry in the list."""
+"""How many bytes an aborted transaction takes in a read, at least: a batch, its marker and its entry in the list."""
 RECORD_ERRORS_MOST: Final = 200_000
-"""More than a batch of a megabyte has records."""
+"""Limit of the record errors in a reply: more than a batch of a megabyte has records."""
 
 
 def decode_fetch(
@@ -471,5 +474,5 @@ def partition_count(request: FetchRequest | ProduceRequest) -> int:
 
 
 def names_by_id(request: FetchRequest | ProduceRequest) -> NamesById:
-    """Return the way back from the ids of a request to its topic names."""
+    """Return the topic names of a request by topic id."""
     return {topic.topic_id: topic.name for topic in request.topics if topic.topic_id is not None}

@@ -1,1 +1,1 @@
-"""Who may ask REST for what: listeners and their limits, users and roles, and what stands before the routes."""
+"""Access to REST: listeners and their limits, users and roles, and the checks before the routes."""

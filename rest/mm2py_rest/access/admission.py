@@ -1,7 +1,7 @@
-"""What stands before the routes of one listener: who may come in, with what, and what is told about it afterwards.
+"""Checks each request of one listener before the routes see it, and leaves an audit event of each change.
 
-An ASGI application around another. In this order: what MirrorMaker 2's own processes ask of each other, hosts and
-pages, what the listener serves, who asks, the body. Nothing of a body is read before it is known who sends it.
+It is an ASGI application around another one. It checks in this order: calls that MirrorMaker 2's processes send each
+other, the host and the origin, what the listener serves, the user, the body. It reads no body before the user is known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BODY_MAX_BYTES: Final = 1 << 20
 BODY_MOST_S: Final = 10.0
 PATH_KEPT_MOST: Final = 500
 CERTIFICATE_KEY: Final = "certificate"
-"""In the state of a request: the client's certificate in DER, verified; or None."""
+"""Key in the state of a request: the client's verified certificate in DER, or None."""
 _CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _OF_MM2: Final = re.compile(r"(?:/[^/]+/[^/]+)?/connectors/[^/]+/(tasks|fence)")
 _HEADERS: Final = (
@@ -68,8 +68,8 @@ class RequestGate:
         Args:
             authentication: with ``Exposure.USERS``.
             token: with ``Exposure.READERS``.
-            names: by which this worker may be called, in lower case; addresses and localhost always will do.
-            missing: what to do so that this listener serves more than the health.
+            names: the names that ``Host`` may contain, in lower case; addresses and localhost are always accepted.
+            missing: what the operator must do so that this listener serves more than the health.
         """
         assert (authentication is not None) or exposure is not Exposure.USERS  # noqa: S101
         assert (token is not None) or exposure is not Exposure.READERS  # noqa: S101
@@ -90,7 +90,7 @@ class RequestGate:
             raise RuntimeError("mm2py serves HTTP and nothing else.")
 
     async def admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Caller:
-        """Return who asks. Raises: RestError."""
+        """Return the caller. Raises: RestError, the request is refused."""
         method, path = scope["method"], scope["path"]
         internal = _OF_MM2.fullmatch(path)
         if internal is not None and method == {"tasks": "POST", "fence": "PUT"}[internal[1]]:
@@ -130,7 +130,7 @@ class RequestGate:
                     raise RestError(503, f"No user can be let in: {error}", {"Retry-After": "5"}) from error
 
     def still(self, caller: Caller) -> Caller:
-        """Return a caller of before with the rights of now. Raises: RestError, it has none any more."""
+        """Return an earlier caller with the rights it has now. Raises: RestError, it has none any more."""
         if caller.evidence is None or self._authentication is None:
             return caller
         return self._authentication.still(caller)
@@ -156,18 +156,18 @@ class RequestGate:
         )
 
     def failed(self, scope: Scope, error: Exception) -> None:
-        """Log an error of ours. The caller has been told its mark and nothing else."""
+        """Log an internal error. The answer to the caller contains its mark and nothing else."""
         mark = scope.get("state", {}).get(ERROR_MARK_KEY, "")
         self._log.error("rest.error", mark=mark, method=scope["method"], path=_shown_path(scope), exc_info=error)
 
     @property
     def app(self) -> App:
-        """What stands behind."""
+        """The application that receives the admitted requests."""
         return self._app
 
 
 def _shown_path(scope: Scope, status: int = 0) -> str:
-    """Return the path as it may be kept; of a call that was done, all names in it are known."""
+    """Return the path in a form that may be logged. A call that succeeded contains only known names."""
     path: str = scope["path"]
     if not 200 <= status < 300:
         path = "/".join(shown_name(name) for name in path[: 2 * PATH_KEPT_MOST].split("/"))
@@ -183,7 +183,7 @@ class _Request:
         self._receive = receive
         self._send = send
         self._status = 0
-        """Of the answer; 0: there is none yet."""
+        """Status of the answer; 0: there is none yet."""
         self._is_answered = False
         self._version = ""
         self._body: Any = None
@@ -219,7 +219,7 @@ class _Request:
                 self._gate.tell(self._scope, caller, self._status, self._version, self._body)
 
     async def _read(self, headers: Mapping[bytes, bytes]) -> bytes:
-        """Return the body. Raises: RestError, it is not JSON, too large, or does not come."""
+        """Return the body. Raises: RestError, it is not JSON, is too large, or does not arrive in time."""
         length = headers.get(b"content-length", b"0")
         is_chunked = b"transfer-encoding" in headers
         if is_chunked and b"content-length" in headers:
@@ -272,7 +272,7 @@ class _Request:
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),  # what is left of its body is not read
+            (b"connection", b"close"),  # the rest of the body is not read
             *((name.encode(), value.encode()) for name, value in (error.headers or {}).items()),
         ]
         await self._answer({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -1,7 +1,7 @@
-"""What was asked to be changed, the user who asked, and the outcome: a line in the log, and a record on the target.
+"""Audit of requests for changes: the change, the user and the outcome, as a line in the log and a record on the target.
 
-The record is written behind the answer, so that the answer does not wait for it. The line comes first, and is there in
-any case.
+The record is written after the answer, so that the answer does not wait for it. The line is logged first, and in any
+case.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Store = Callable[[AuditRecord], Awaitable[None]]
 
 
 class Audit:
-    """Tells of changes. ``run`` it."""
+    """Logs and stores changes. ``run`` it."""
 
     def __init__(self, store: Store | None, log: FilteringBoundLogger, clock: Clock, *, worker: str) -> None:
-        """``store``: None: there is nowhere to keep records. ``worker`` names the one whose REST was asked."""
+        """``store`` is None where no topic keeps records. ``worker`` names the worker that received the request."""
         self._store = store
         self._log = log
         self._clock = clock
@@ -41,7 +41,7 @@ class Audit:
         self._waiting: asyncio.Queue[AuditRecord] = asyncio.Queue(WAITING_MOST)
 
     def tell(self, caller: Caller, method: str, path: str, *, flow: str, status: int, version: str, body: str) -> None:
-        """Log a change, and have it stored as soon as that can be done."""
+        """Log a change, and queue its record to be stored by ``run``."""
         record = AuditRecord(
             at_ms=self._clock.wall_ms(),
             user=caller.user.name,
@@ -70,7 +70,7 @@ class Audit:
             await self._keep(await self._waiting.get())
 
     async def close(self, most_s: float) -> None:
-        """Store what waits, as far as that is possible in this many seconds. ``run`` has ended."""
+        """Store the waiting records, for at most ``most_s`` seconds. ``run`` must have ended."""
         try:
             async with asyncio.timeout(most_s):
                 while not self._waiting.empty():
@@ -93,10 +93,10 @@ class Audit:
 
 
 def shown_body(body: Any, *, with_values: bool) -> str:
-    """Return what was sent as it may be kept: credentials hidden, and not without end.
+    """Return a body in a form that may be stored: credentials hidden, and the length limited.
 
     Args:
-        with_values: False: names only. What was refused may hold anything under any name.
+        with_values: False: names only. A refused body may contain a secret under any name.
     """
     return json.dumps(_shown(body, with_values, 0), ensure_ascii=True)[:BODY_MAX_CHARS] if body is not None else ""
 

@@ -1,9 +1,10 @@
-"""Which user a request comes from: by password, by token, or by the certificate of its connection.
+"""Finds the user of a request by password, by token, or by the certificate of its connection.
 
-A password takes long to check, on purpose. So it is checked in a thread, one at a time and each address in its turn
-(``turns.py``). What was right once is known from then on, and waits for nothing: it passes whatever others try from the
-same address. Neither passwords nor tokens are kept for that: only a keyed digest of the header, whose key dies with the
-process, beside the line of the users' file that it proved. With another line there it proves nothing.
+A password takes long to check, on purpose. So a thread checks one at a time, and each address gets its turn
+(``turns.py``). A password that was right once does not wait again: other attempts from the same address cannot delay
+it. The process keeps neither passwords nor tokens for that. It keeps a keyed digest of the header, with a key that ends
+with the process, and the hash of the users' file that the password matched. If that hash changes, the digest proves
+nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from mm2py_rest.access.users import Users, UsersFile
 from mm2py_rest.errors import RestError
 
 KNOWN_S: Final = 3600.0
-"""A right password that was not sent for so long is checked again."""
+"""A right password that was not sent for this long is checked again."""
 KNOWN_MOST: Final = 1024
 HEADER_MAX_BYTES: Final = 4096
 CHALLENGE: Final = 'Basic realm="mm2py", charset="UTF-8", Bearer realm="mm2py"'
 _HASH_OF_NOTHING: Final = hash_of_nothing()
-"""Checked for users that there are not, so that the time tells nothing."""
+"""Checked for users that do not exist, so that the time does not reveal which users exist."""
 
 
 Matching = Callable[[PasswordHash, Secret], "asyncio.Future[bool]"]
-"""Begins to check a password."""
+"""Starts to check a password; the future has the result."""
 
 
 def in_thread(wanted: PasswordHash, password: Secret) -> asyncio.Future[bool]:
@@ -50,18 +51,18 @@ def in_thread(wanted: PasswordHash, password: Secret) -> asyncio.Future[bool]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Check:
-    """One password that is checked, for all requests that bring it."""
+    """One check of a password, shared by all requests that send it."""
 
     wanted: PasswordHash
     password: Secret
     network: str
     digest: bytes
     answer: asyncio.Future[bool | None]
-    """Whether it is right; None: it found no place in the queue."""
+    """Whether the password is right; None: the queue was full."""
 
 
 class Authentication:
-    """Tells who asks. Safe for any number of requests at once."""
+    """Finds the user of each request. Safe for any number of requests at once."""
 
     def __init__(
         self, users: UsersFile, clock: Clock, log: FilteringBoundLogger, *, matching: Matching = in_thread
@@ -72,22 +73,22 @@ class Authentication:
         self._log = log
         self._failures = Failures()
         self._known: OrderedDict[bytes, tuple[PasswordHash, float]] = OrderedDict()
-        """By the digest of a header: the hash that it matches, and until when that is known; the latest used last."""
+        """Digest of a header -> the hash that it matches, and until when that is known; the latest used last."""
         self._key = secrets.token_bytes(32)
         self._turns: Turns[_Check] = Turns()
         self._checks: dict[tuple[bytes, PasswordHash], _Check] = {}
-        """Those that wait or run."""
+        """The checks that wait or run."""
         self._due: asyncio.TimerHandle | None = None
-        """When the next one may run, if none may now."""
+        """Timer for the next check, if none may run now."""
 
     async def caller(self, header: bytes | None, address: str, certificate: bytes | None) -> Caller:
-        """Return who asks.
+        """Return the caller.
 
         Args:
-            header: ``Authorization``, if there is one. Then it counts, and no certificate.
+            header: ``Authorization``, if there is one. If there is, the certificate is ignored.
             certificate: of the client, in DER; it has been verified.
         Raises:
-            RestError: 401 it proves no user, 429 too many passwords wait for being checked.
+            RestError: 401 the request proves no user, 429 too many passwords wait to be checked.
             UsersUnusable: the users' file cannot be used.
         """
         users = self._users.current()
@@ -113,10 +114,10 @@ class Authentication:
                 raise unauthorized("mm2py takes basic authentication, bearer tokens and client certificates.")
 
     def still(self, caller: Caller) -> Caller:
-        """Return a caller of before with the rights of now. It takes no turn and checks no password.
+        """Return an earlier caller with the rights it has now. It waits in no queue and checks no password.
 
         Raises:
-            RestError: 401, the users' file has not what proved this user any more.
+            RestError: 401, the users' file no longer contains the proof of this user.
         """
         users, user = self._users.current(), None
         match caller.evidence:
@@ -162,7 +163,7 @@ class Authentication:
             self._known.popitem(last=False)
 
     async def _checked(self, wanted: PasswordHash, password: Secret, address: str, digest: bytes) -> bool:
-        """Return whether a password is right, once its turn has come. Raises: RestError 429, the queue is full."""
+        """Wait for this password's turn and return whether it is right. Raises: RestError 429, the queue is full."""
         check = self._checks.get((digest, wanted))
         if check is None:
             answer: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
@@ -178,7 +179,7 @@ class Authentication:
         return is_right
 
     def _go_on(self) -> None:
-        """Start the next check, or be called again when it is due."""
+        """Start the next check, or set a timer for when it may run."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -220,13 +221,13 @@ def unauthorized(message: str) -> RestError:
 
 
 def user_of_token(users: Users, digest: bytes) -> User | None:
-    """Return the user of a bearer token. All are compared, so that the time tells nothing."""
+    """Return the user of a bearer token. It compares all tokens, so that the time does not reveal which one matches."""
     found = [user for known, user in users.tokens if hmac.compare_digest(known, digest)]
     return found[0] if found else None
 
 
 def user_of_certificate(users: Users, certificate: bytes) -> User | None:
-    """Return the user that a certificate belongs to, by its subject or by one of its names."""
+    """Return the user of a certificate, by its subject or by one of its names."""
     try:
         parsed = x509.load_der_x509_certificate(certificate)
         subject = parsed.subject.rfc4514_string()
@@ -238,7 +239,7 @@ def user_of_certificate(users: Users, certificate: bytes) -> User | None:
 
 
 def _names(certificate: x509.Certificate) -> Sequence[str]:
-    """Return the names that a certificate is made out for, each as ``parse_name`` returns it, with its kind."""
+    """Return the alternative names of a certificate, each with its kind, as ``parse_name`` returns it."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return [

@@ -1,6 +1,6 @@
-"""Who asks, and what that user may do. Pure.
+"""The caller of a request, and what this user may do. Pure.
 
-A role holds for the user's flows. What shows or changes anything beyond them takes a user with all flows.
+A role applies to the user's flows. A request that shows or changes anything else needs a user with all flows.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mm2py.flow import Flow
 
 
 class Role(IntEnum):
-    """What a user may do; each role may do what those before it may."""
+    """What a user may do. Each role includes the roles before it."""
 
     NONE = 0
     """Ask for the health."""
     READER = 1
-    """See everything, no secrets: they are never shown."""
+    """See everything except secrets, which are never shown."""
     OPERATOR = 2
     """Pause, resume, stop and restart, move offsets."""
     ADMIN = 3
@@ -37,15 +37,15 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user who asks, and how that is known."""
+    """The user of a request, and how the user was proved."""
 
     user: User
     address: str
-    """From where the connection comes, without the port."""
+    """The client's address, without the port."""
     proof: str
     """``password``, ``token``, ``certificate``; ``none`` where no proof is asked for."""
     evidence: object = field(default=None, repr=False, compare=False)
-    """What ``Authentication.still`` compares with the users' file: the hash there, or the certificate."""
+    """What ``Authentication.still`` compares with the users' file: a hash, a token's digest, or a certificate."""
 
     def may_see(self, flow: Flow | str) -> bool:
         """Whether a flow is one of this user's."""
@@ -53,19 +53,19 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Whether all flows are this user's, those to come included."""
+        """Whether this user has all flows, including future ones."""
         return self.user.flows is None
 
 
 EVERYONE = User("anonymous", Role.ADMIN)
-"""All who reach a listener that asks for no proof, as with Connect."""
+"""Each client of a listener that asks for no proof, as in Connect."""
 ANONYMOUS_READER = User("anonymous", Role.READER)
-"""All who reach a listener for probes, or one that asks for a proof of those who change something."""
+"""Each client of a listener for probes, and each client without proof where only changes need one."""
 ANONYMOUS = User("anonymous", Role.NONE)
 
 
 def network_of(address: str) -> str:
-    """Return what one party has of addresses: an IPv4 address, or a /64 of IPv6."""
+    """Return the range of addresses that one client may own: an IPv4 address, or a /64 of IPv6."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

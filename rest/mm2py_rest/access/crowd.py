@@ -1,9 +1,9 @@
-"""Which connections of one listener stay, from accepting them on, before TLS and before any request. Pure.
+"""Decides which connections of one listener stay. It counts them as soon as they are accepted, before TLS. Pure.
 
 A connection waits (for its TLS, for its first request, for the next one) or is busy with a request. When too many wait,
-the one that has waited longest is closed, of the address that has most of them. So a new connection always gets in, and
-a client that asks at once is answered, however many stay silent. A request for the health does not make its connection
-busy, so no crowd of requests keeps it from an answer.
+one of the address with the most waiting connections is closed: the one that has waited longest. So a new connection is
+always accepted, and a client that asks at once is answered, even if many others stay silent. A request for the health
+does not make its connection busy, so it is answered however many requests there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 WAITING_MOST: Final = 256
 BUSY_MOST: Final = 400
 DESCRIPTORS_KEPT: Final = 256
-"""For all that is no connection of a listener: brokers, files, the worker."""
+"""Reserved for everything except connections of listeners: brokers, files, the worker."""
 
 K = TypeVar("K")
 
@@ -29,25 +29,25 @@ class Limits:
 
     @property
     def busy_of_one(self) -> int:
-        """One address leaves room for others."""
+        """How many connections of one address may be busy: half, which leaves room for others."""
         return max(1, self.busy // 2)
 
 
 def limits_of(descriptors: int, listeners: int) -> Limits:
-    """Share what a process may open among its listeners."""
+    """Divide the descriptors of a process among its listeners."""
     each = max(8, (descriptors - DESCRIPTORS_KEPT) // max(1, listeners))
     waiting = min(WAITING_MOST, each * 2 // 5)
     return Limits(waiting, min(BUSY_MOST, each - waiting))
 
 
 class Crowd(Generic[K]):
-    """The connections of one listener. A key stands for each."""
+    """The connections of one listener, each identified by a key."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._networks: dict[K, str] = {}
         self._waiting: dict[str, dict[K, None]] = {}
-        """By network; of each the one that has waited longest first."""
+        """By network; in each, the connection that has waited longest is first."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -55,17 +55,17 @@ class Crowd(Generic[K]):
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many connections wait."""
         return sum(map(len, self._waiting.values()))
 
     def enter(self, key: K, network: str) -> K | None:
-        """Take a new connection of a network (``network_of``). Returns the one to close for it; None: there is room."""
+        """Add a new connection of a network (``network_of``). Returns the one to close instead; None: there is room."""
         self._networks[key] = network
         self._wait(key, network)
         return self.shed() if self.waiting > self.limits.waiting else None
 
     def shed(self) -> K | None:
-        """Return the connection to close when there are too many; None: none waits. It has left."""
+        """Remove the connection to close when there are too many, and return it; None: none waits."""
         if not self._waiting:
             return None
         most = max(self._waiting, key=lambda network: len(self._waiting[network]))
@@ -74,7 +74,7 @@ class Crowd(Generic[K]):
         return key
 
     def begins(self, key: K) -> bool:
-        """A connection has sent a request. Returns whether it is answered; else the caller is told to come later."""
+        """Note that a connection has sent a request. Returns whether to serve it; if not, the client must ask later."""
         network = self._networks.get(key)
         if network is None or key not in self._waiting.get(network, ()):
             return network is not None  # it has left; or it is busy already
@@ -85,7 +85,7 @@ class Crowd(Generic[K]):
         return True
 
     def ends(self, key: K) -> K | None:
-        """A request is answered: its connection waits again. Returns the one to close, as ``enter`` does."""
+        """Note that a request is answered: its connection waits again. Returns the one to close, as ``enter`` does."""
         network = self._networks.get(key)
         if network is None or key in self._waiting.get(network, ()):
             return None
@@ -94,7 +94,7 @@ class Crowd(Generic[K]):
         return self.shed() if self.waiting > self.limits.waiting else None
 
     def leave(self, key: K) -> None:
-        """A connection is gone. It may have left before."""
+        """Remove a connection that has ended. It may have been removed before."""
         network = self._networks.pop(key, None)
         if network is None:
             return

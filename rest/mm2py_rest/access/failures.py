@@ -1,4 +1,4 @@
-"""Failed attempts to get in, counted by address: the log tells the first few, and then each hundredth. Pure."""
+"""Failed logins, counted by address: the first few are logged, and then each hundredth. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 TOLD: Final = 6
 FORGOTTEN_S: Final = 300.0
 ADDRESSES_MOST: Final = 1024
-"""Beyond that the one that failed longest ago is forgotten."""
+"""If there are more, the address that failed longest ago is forgotten."""
 
 
 class Failures:
@@ -16,10 +16,10 @@ class Failures:
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """Failures and the time of the last one, the latest at the end."""
+        """Number of failures and time of the last one by address, the latest at the end."""
 
     def failed(self, network: str, now_s: float) -> int:
-        """Take a failure of an address (``network_of``); returns the number of those in a row."""
+        """Count a failure of an address (``network_of``); returns the number of failures in a row."""
         count, at_s = self._counts.pop(network, (0, now_s))
         count = 1 if now_s - at_s >= FORGOTTEN_S else count + 1
         self._counts[network] = count, now_s
@@ -29,5 +29,5 @@ class Failures:
 
 
 def is_told(count: int) -> bool:
-    """Whether the log tells this failure."""
+    """Whether this failure is logged."""
     return count <= TOLD or count % 100 == 0

@@ -1,7 +1,7 @@
-"""What the users' file keeps of passwords and tokens: hashes that neither can be read back from.
+"""Hashes of passwords and tokens for the users' file.
 
 A password may be guessed, so its hash is slow and salted (scrypt, at OWASP's cost). A token is long and random, so a
-plain SHA-256 is as good. The texts are those of the PHC format, as passlib writes them.
+plain SHA-256 is as good. The texts have the PHC format, as passlib writes it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MEMORY_MAX_BYTES: Final = 64 << 20
 
 
 class BadHash(ValueError):
-    """A text is no hash that mm2py can check. The message completes "it is"."""
+    """A text is not a hash that mm2py can check. The message completes "it is"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PasswordHash:
-    """A password's hash and how to make it again."""
+    """A password's hash, and the parameters to compute it again."""
 
     cost_log2: int
     block: int
@@ -53,7 +53,7 @@ def hash_password(password: Secret) -> str:
 
 
 def hash_of_nothing() -> PasswordHash:
-    """Return a hash that no password has, and that takes as long to check as any."""
+    """Return a hash that matches no password and takes as long to check as any other."""
     return PasswordHash(_COST_LOG2, _BLOCK, _PARALLEL, secrets.token_bytes(16), secrets.token_bytes(32))
 
 
@@ -73,7 +73,7 @@ def parse_password_hash(text: str) -> PasswordHash:
 
 
 def token_digest(token: Secret) -> bytes:
-    """Return what is compared of a token."""
+    """Return the digest by which tokens are compared."""
     return hashlib.sha256(token.reveal().encode("utf-8", "surrogatepass")).digest()
 
 

@@ -1,8 +1,8 @@
-"""By which names a worker may be called, and from which pages: what a browser is tricked into is refused. Pure.
+"""Refuses requests that a browser was tricked into: for another host, or from another site's page. Pure.
 
-The story: a page of evil.example lets its own name point to 127.0.0.1. For the browser of an operator the worker is now
-a part of that page. Its requests still say ``Host: evil.example``. An address cannot be made to
-point elsewhere, so any address will do.
+The story: evil.example serves a page, then changes its DNS name to 127.0.0.1. For the browser of an operator the worker
+is now a part of that site. Its requests still say ``Host: evil.example``. An address cannot be made to
+point elsewhere, so any address is accepted.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def is_own_host(host: str, names: Collection[str]) -> bool:
 
 
 def is_own_page(origin: str, host: str) -> bool:
-    """Return whether the page that lets a browser ask is one of this worker's own."""
+    """Return whether the page that sends a browser's request is this worker's own."""
     scheme, separator, rest = origin.partition("://")
     return bool(separator) and scheme in ("http", "https") and rest.lower() == host.lower()

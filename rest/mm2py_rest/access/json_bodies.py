@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON as strictly as JSON is defined, and no more of it than a route can need. Pure."""
+"""Bodies of requests: strict JSON, and no deeper than a route can need. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ DEPTH_MOST: Final = 16
 
 
 class BadBody(ValueError):
-    """A body cannot be taken. The message completes "The body" and repeats nothing of it."""
+    """A body is refused. The message completes "The body" and repeats nothing of the body."""
 
 
 def parse_json(body: bytes) -> Any:
-    """Return what a body holds.
+    """Return the value of a body.
 
     Raises:
-        BadBody: it is not JSON in UTF-8; or has NaN, a name twice, half a character, or is too deep.
+        BadBody: it is not JSON in UTF-8; or it has NaN, a name twice, half a character, or too many levels.
     """
     try:
         text = body.decode("utf-8")

@@ -1,8 +1,8 @@
-"""One uvicorn server for each listener, with limits for connections that say nothing, or never listen.
+"""One uvicorn server for each listener, with limits for clients that send nothing or do not read.
 
-uvicorn ends a connection that is idle after an answer. It waits without end for one that never asks, asks a letter at a
-time, or does not take its answer. It counts connections only once their TLS is done. So they are accepted here, and
-``crowd.py`` decides which of them stay.
+uvicorn ends a connection that is idle after an answer. It waits without end for a client that never sends a request,
+sends it one letter at a time, or does not read its answer. It counts connections only after TLS. So this module accepts
+them itself, and ``crowd.py`` decides which of them stay.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from mm2py_rest.errors import error_body
 from mm2py_rest.uniform import Send
 
 FIRST_BYTE_MOST_S: Final = 10.0
-"""Of a connection with TLS."""
+"""Limit for the first byte of a connection with TLS."""
 HANDSHAKE_MOST_S: Final = 10.0
 GOODBYE_MOST_S: Final = 5.0
-"""So long the other side may take to end its TLS."""
+"""Limit for the client to end its TLS."""
 HEAD_MOST_S: Final = 10.0
 """From the first byte of a request, or from its connection, to the end of its headers."""
 IDLE_MOST_S: Final = 15
 UNREAD_MOST_S: Final = 30.0
-"""So long a client may leave an answer unread."""
+"""Limit for a client to leave an answer unread."""
 AGAIN_S: Final = 5.0
 ACCEPT_AGAIN_S: Final = 0.1
-"""After the process had no descriptor left."""
+"""Pause after the process had no descriptor left."""
 CLOSING_MOST_S: Final = 3
-"""How long requests may go on when the worker has ended. All that closes then takes less than ``ENDS_MOST_S``."""
+"""How long requests may continue after the worker has ended. Closing everything takes less than ``ENDS_MOST_S``."""
 
 _VERIFY: Final[dict[ClientAuth, ssl.VerifyMode]] = {
     "none": ssl.CERT_NONE,
@@ -58,19 +58,19 @@ _VERIFY: Final[dict[ClientAuth, ssl.VerifyMode]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accepted:
-    """A connection as it was accepted, and the address that it counts for."""
+    """A socket that was accepted, and the address to which ``Crowd`` counts it."""
 
     socket: socket.socket
     network: str
 
     def end(self) -> None:
-        """Let it end, whatever it is at: all who read from it find its end."""
+        """End the connection in any state: each reader of the socket sees its end."""
         with contextlib.suppress(OSError):  # it has ended
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
 class Server(uvicorn.Server):
-    """Accepts connections itself. Leaves signals alone: the worker drains at them, and this process ends after it."""
+    """Accepts connections itself. Ignores signals: at a signal the worker drains, and this process ends after it."""
 
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
         doors = [_Door(opened, self.crowd, self.tls, connection) for opened in sockets or []]
         for door in doors:
             door.open()
-        self.servers = doors  # type: ignore[assignment]  # uvicorn closes them, and waits for their end
+        self.servers = doors  # type: ignore[assignment]  # uvicorn closes them and waits until they have closed
         self.started = True
 
 
@@ -111,14 +111,14 @@ class _Door:
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
         self._entering: dict[asyncio.Task[None], Accepted] = {}
-        """Connections whose TLS is not done."""
+        """Connections whose TLS handshake has not ended."""
 
     def open(self) -> None:
         self._opened.setblocking(False)
         self._loop.add_reader(self._opened, self._accept)
 
     def close(self) -> None:
-        """Accept no more. uvicorn ends the connections that have entered."""
+        """Accept no more connections. uvicorn ends those that have entered."""
         self._loop.remove_reader(self._opened)
         if self._again is not None:
             self._again.cancel()
@@ -153,14 +153,14 @@ class _Door:
         try:
             accepted.socket.setblocking(False)
             if self._tls is not None:
-                await self._first_byte(accepted.socket)  # one that stays silent costs its socket and nothing else
+                await self._first_byte(accepted.socket)  # a silent client costs a socket and nothing else
                 tls = {
                     "ssl": self._tls.context(),
                     "ssl_handshake_timeout": HANDSHAKE_MOST_S,
                     "ssl_shutdown_timeout": GOODBYE_MOST_S,
                 }
             await self._loop.connect_accepted_socket(made, accepted.socket, **tls)
-            has_entered = True  # from here on the connection leaves when it is lost
+            has_entered = True  # from here on ``connection_lost`` makes it leave
         except OSError:  # so are SSLError and TimeoutError: the client has gone, or sent nothing
             pass
         finally:
@@ -168,7 +168,7 @@ class _Door:
                 self._crowd.leave(accepted)
 
     async def _first_byte(self, connection: socket.socket) -> None:
-        """Raises: OSError, there is none in time. The connection is closed."""
+        """Wait for the first byte. Raises: OSError, none arrived in time; the connection is closed."""
         readable = asyncio.Event()
         try:
             self._loop.add_reader(connection, readable.set)
@@ -197,7 +197,7 @@ def make_server(app: App, limits: Limits | None = None) -> Server:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # whatever a caller says of itself
+        proxy_headers=False,  # a client could forge them
         lifespan="off",
         h11_max_incomplete_event_size=HEAD_MAX_BYTES,
         timeout_keep_alive=IDLE_MOST_S,
@@ -208,7 +208,7 @@ def make_server(app: App, limits: Limits | None = None) -> Server:
 
 
 async def serve(server: Server, opened: socket.socket, tls: ServerTls | None, log: FilteringBoundLogger) -> None:
-    """Serve at one listener. While its certificate cannot be used, the others are served, and this one waits for it."""
+    """Serve one listener. While its certificate cannot be used, it waits; other listeners are served."""
     told = ""
     while tls is not None:
         try:
@@ -223,10 +223,10 @@ async def serve(server: Server, opened: socket.socket, tls: ServerTls | None, lo
 
 
 class ListenerTls:
-    """The TLS of a listener. Changed files count from the next connection on, and no session goes on in another."""
+    """The TLS of a listener. Changed files apply from the next connection, and no session is resumed in another one."""
 
     def __init__(self, settings: ServerTls, report: Callable[[str], None]) -> None:
-        """``report`` gets a sentence when a changed file cannot be used, and the old content stays in force.
+        """``report`` gets a sentence when a changed file cannot be used; the old content stays in use.
 
         Raises:
             KeyMaterialUnusable: a file cannot be used.
@@ -244,8 +244,8 @@ class ListenerTls:
         """Return the context of one connection; each needs its own.
 
         The story: the authority of a client is removed. The client resumes its session of TLS 1.2, and is not asked for
-        its certificate again. OpenSSL keeps such sessions with the context that a connection begins with, tickets or
-        not, and Python cannot forbid it. So each connection begins with an empty context that is used once.
+        its certificate again. OpenSSL keeps such sessions in the context with which a connection begins, with or
+        without tickets, and Python cannot forbid it. So each connection begins with an empty context that is used once.
         """
         current = self._files.current()
         first = make_server_context(self._settings, None, None, self._verify)

@@ -1,4 +1,4 @@
-"""Who asks where there is no users' file: all may read, and the user of this machine changes with a token.
+"""Callers without a users' file: everyone may read, and a change needs the token of this machine's user.
 
 The token: ``mm2py/rest_token.py``. It is too long to be guessed, so attempts need not wait.
 """
@@ -20,27 +20,27 @@ from mm2py_rest.access.callers import ANONYMOUS_READER, Caller, Role, User, netw
 from mm2py_rest.access.failures import Failures, is_told
 
 READING: Final = frozenset({"GET", "OPTIONS"})
-"""HEAD has become GET. All other methods take the token, those included that no route has today."""
+"""HEAD has become GET. All other methods need the token, also those that no route has today."""
 _USER: Final = User(PROVEN_USER, Role.ADMIN)
 
 
 class LocalToken:
-    """Tells who asks."""
+    """Finds the caller of each request."""
 
     def __init__(self, named: Path | None, clock: Clock, log: FilteringBoundLogger) -> None:
-        """``named``: by ``rest.token.file``."""
+        """``named``: the path in ``rest.token.file``."""
         self._named = named
         self._clock = clock
         self._log = log
         self._failures = Failures()
 
     def caller(self, method: str, header: bytes | None, address: str) -> Caller:
-        """Return who asks: the user ``mm2py``, or an anonymous reader.
+        """Return the caller: the user ``mm2py``, or an anonymous reader.
 
         Args:
-            header: ``Authorization``, if there is one. A wrong one does not keep from reading.
+            header: ``Authorization``, if there is one. With a wrong one the caller may still read.
         Raises:
-            RestError: 401 this may change something, and the token does not come with it.
+            RestError: 401 the request may change something, and it does not contain the token.
         """
         reader = Caller(ANONYMOUS_READER, address, "none")
         is_reading = method in READING
@@ -72,7 +72,7 @@ class LocalToken:
 
 
 def _what_is_wrong(header: bytes | None, given: Secret | None) -> str:
-    """Return how a sentence goes on that says what a request does not prove."""
+    """Return the end of a sentence: why a request proves no user."""
     if header is None:
         return ""
     if given is None:
@@ -81,7 +81,7 @@ def _what_is_wrong(header: bytes | None, given: Secret | None) -> str:
 
 
 def _given(header: bytes) -> Secret | None:
-    """Return the token that a request brings with it; None: there is none in it."""
+    """Return the token in an ``Authorization`` header; None: it contains none."""
     scheme, _, rest = header.decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
         return Secret(rest.strip()) if rest.strip() else None

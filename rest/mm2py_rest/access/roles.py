@@ -1,12 +1,12 @@
-"""The role that each route states. A route without one keeps the application from starting.
+"""The role that each route states. The application does not start if a route states none.
 
     router = APIRouter(dependencies=[READER])
 
     @router.put("/{name}/config", dependencies=[ADMIN])
 
-Where a router and its route both state one, both have to be satisfied. A route names its flow in its path: as ``flow``,
-or as ``name`` of one of its connectors. It is refused to users who do not have that flow. A route that names none is
-refused to users who do not have all flows, unless it takes care of that itself (``ANY_READER``), by ``Who``.
+Where a router and its route both state a role, the caller needs both. A route names its flow in its path: as ``flow``,
+or as the ``name`` of one of its connectors. Users who do not have that flow are refused. A route without a flow in its
+path refuses users who do not have all flows, unless it checks the flows itself (``ANY_READER``), by ``Who``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from mm2py_rest.access.callers import Caller, Role
 from mm2py_rest.errors import RestError
 
 CALLER_KEY: Final = "caller"
-"""In the state of a request."""
+"""Key in the state of a request: its ``Caller``."""
 STILL_KEY: Final = "still"
-"""In the state of a request: a function that returns its caller with the rights of now, or raises RestError."""
+"""Key in the state of a request: a function that returns the caller with its rights now, or raises RestError."""
 _FLOW_PARAMETERS: Final = ("flow", "name", "connector")
 
 
@@ -38,15 +38,15 @@ class Requires:
 
     role: Role
     any_flow: bool = False
-    """The route shows each caller only what is theirs."""
+    """The route itself shows each caller only the caller's flows."""
 
     async def __call__(self, request: Request) -> None:
         """Raises: RestError, 401 no user is known, or 403 this caller may not."""
-        if self.role is not Role.NONE:  # none of this waits: what is async here runs in the loop, and in no thread
+        if self.role is not Role.NONE:  # async, though nothing waits: else FastAPI would use a thread
             self.check(caller_of(request), request.path_params)
 
     def check(self, caller: Caller, parameters: Mapping[str, object]) -> None:
-        """``parameters`` are those of the path. Raises: RestError 403, this caller may not."""
+        """Check a caller; ``parameters`` are those of the path. Raises: RestError 403, this caller may not."""
         if caller.user.role < self.role:
             raise RestError(403, f"{caller.user.name} is {_A[caller.user.role]}; this takes {_A[self.role]}.")
         flow = flow_of_path(parameters)
@@ -56,9 +56,9 @@ class Requires:
             raise RestError(403, f"{caller.user.name} may not use this flow.")
 
     def still_holds(self, request: Request) -> Callable[[], Awaitable[bool]]:
-        """Return what tells, while a long answer goes on, whether its caller may still have it.
+        """Return a function that checks, during a long answer, whether its caller may still receive it.
 
-        It asks the users' file alone: how many ask, and what else comes from the caller's address, changes nothing.
+        It reads only the users' file: neither load nor other requests from the caller's address change its result.
         """
         still = getattr(request.state, STILL_KEY, None)
 
@@ -88,7 +88,7 @@ ADMIN: Final = Depends(Requires(Role.ADMIN))
 
 
 def caller_of(request: Request) -> Caller:
-    """Return who asks. Raises: RestError 401, nothing has let the request in."""
+    """Return the caller of a request. Raises: RestError 401, no ``RequestGate`` has admitted the request."""
     caller = getattr(request.state, CALLER_KEY, None)
     if not isinstance(caller, Caller):
         raise unauthorized("This request came in without being asked who sends it.")
@@ -111,7 +111,7 @@ async def _asker(
 
 
 Asker = Annotated[Author, Depends(_asker)]
-"""Who asks for a change, and why: it is stored with what was changed."""
+"""The user who asks for a change, and the reason. Both are stored with the change."""
 
 
 def flow_of_path(parameters: Mapping[str, object]) -> str | None:
@@ -124,14 +124,14 @@ def flow_of_path(parameters: Mapping[str, object]) -> str | None:
 
 
 def required(route: BaseRoute) -> list[Requires]:
-    """Return what a route states."""
+    """Return the roles that a route states."""
     if not isinstance(route, APIRoute):
         return []
     return [one.dependency for one in route.dependencies if isinstance(one.dependency, Requires)]
 
 
 def check_roles(routers: Iterable[APIRouter]) -> None:
-    """Raises: RuntimeError, a route states no role; so it is not served at all."""
+    """Check that all routes state a role. Raises: RuntimeError, a route states none; the application must not start."""
     silent = [
         getattr(route, "path", str(route)) for router in routers for route in router.routes if not required(route)
     ]

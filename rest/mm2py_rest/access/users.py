@@ -1,15 +1,15 @@
 """``rest.users.file``: users, what proves them, their roles and flows; read again when it changes.
 
-One user a line, ``name:proof:role`` or ``name:proof:role:flows``; flows are separated by blanks, without any the role
-holds for all of them. What proves a user is one of
+One user a line, ``name:proof:role`` or ``name:proof:role:flows``. Flows are separated by blanks; without flows the role
+applies to all of them. The proof of a user is one of
 
 * ``$scrypt$...``: a password, sent as HTTP's basic authentication; ``mm2py hash-password`` makes the text.
 * ``$sha256$...``: a bearer token; ``mm2py hash-password --token`` makes the text.
 * ``$subject$CN=...``: the subject of a client's certificate, as in RFC 4514.
-* ``$san$KIND:...``: a name for which a client's certificate is made out. Its kind (DNS, URI, EMAIL, IP) is part of it;
-  without one it is a DNS name.
+* ``$san$KIND:...``: an alternative name of a client's certificate. Its kind (DNS, URI, EMAIL, IP) is part of it;
+  without a kind it is a DNS name.
 
-A user of the machine who may write to the file decides who gets in. So a file that others may change is refused.
+A user of the machine who may write to the file decides who has access. So a file that others may change is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROLES: Final = {role.name.lower(): role for role in Role}
 
 
 class UsersUnusable(Mm2Error):
-    """The users' file cannot be used, so no user can be let in."""
+    """The users' file cannot be used, so no user can log in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Users:
     passwords: Mapping[str, tuple[PasswordHash, User]] = field(default_factory=dict, repr=False)
     """By the user's name."""
     tokens: tuple[tuple[bytes, User], ...] = field(default=(), repr=False)
-    """With the digests."""
+    """Each with the digest of its token."""
     subjects: Mapping[str, User] = field(default_factory=dict)
     names: Mapping[str, User] = field(default_factory=dict)
-    """By a name for which a certificate is made out, as ``parse_name`` returns it."""
+    """By an alternative name of a certificate, as ``parse_name`` returns it."""
 
 
 def parse_users(text: str, where: str) -> Users:
@@ -97,7 +97,7 @@ def parse_users(text: str, where: str) -> Users:
 
 
 def parse_name(text: str) -> str:
-    """Return a name of a certificate as ``KIND:name``, so that no kind passes for another. Raises: BadHash."""
+    """Return a name of a certificate as ``KIND:name``, so that names of two kinds never match. Raises: BadHash."""
     kind, colon, rest = text.partition(":")
     kind = kind.upper() if colon else ""
     if kind == "IP":
@@ -133,7 +133,7 @@ class UsersFile:
     """The users of a file, read again when it has changed."""
 
     def __init__(self, path: Path, report: Callable[[str], None]) -> None:
-        """``report`` gets a sentence when a changed file cannot be used, and the old content stays in force."""
+        """``report`` gets a sentence when a changed file cannot be used; the old content stays in use."""
         self.path = path
         self._report = report
         self._users: Users | None = None
@@ -144,7 +144,7 @@ class UsersFile:
         """Return the users; reads the file if it has changed.
 
         Raises:
-            UsersUnusable: it cannot be used, and never could.
+            UsersUnusable: the file cannot be used, and no earlier content is known.
         """
         try:
             signature = _signature(self.path)
@@ -165,12 +165,12 @@ def _signature(path: Path) -> tuple[int, ...]:
         found = path.stat()
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns  # the last one tells of rights, too
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns  # ctime also changes with the rights
 
 
 def _content(path: Path) -> str:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would hold us for ever
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # opening a pipe would block for ever
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise UsersUnusable(f"{path} is not a file.", remedy="Name a file in rest.users.file.")
@@ -187,12 +187,12 @@ def _content(path: Path) -> str:
 
 
 def folders_of(path: Path) -> list[Path]:
-    """Return the folders in which another user might replace the file: that of its name, and that behind links."""
+    """Return the folders in which another user might replace the file: its own, and the folder to which links lead."""
     return list(dict.fromkeys((path.absolute().parent, path.resolve().parent)))
 
 
 def refuse_writable(path: Path, rights: os.stat_result, own: int) -> None:
-    """Raises: UsersUnusable, users other than this one and root may change the file, or replace it in its folder.
+    """Refuse a file or folder that users other than this one and root may write to. Raises: UsersUnusable.
 
     Args:
         own: the user id of this process.

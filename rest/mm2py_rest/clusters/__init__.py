@@ -1,1 +1,1 @@
-"""What a REST process asks of the clusters, once for all requests that want to know it."""
+"""What a REST process asks the clusters, once for all requests that need the answer."""

@@ -1,6 +1,6 @@
-"""Answers that are made once for each look at the clusters, outside the event loop, however many ask for them.
+"""Answers that are made once for each look at the clusters, outside the event loop, for all callers.
 
-A list of 10,000 partitions takes longer to make than other requests should wait.
+To make a list of 10,000 partitions takes longer than other requests should wait.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from mm2py.clock import Clock
 from mm2py_rest.clusters.live import View
 
 KEPT_MOST: Final = 300
-"""Of one look. There are as many pages as callers ask for; above this number they are made anew each time."""
+"""Answers kept of one look. Callers may ask for any number of pages; those above this number are made each time."""
 TIMES_AS_LONG: Final = 4.0
-"""What took long to find out is kept this many times as long, so that callers do not keep the clusters busy."""
+"""An answer is kept this many times as long as the question took, so that callers do not keep the clusters busy."""
 LEAST_KEPT_S: Final = 2.0
 
 T = TypeVar("T")
 
 
 class Answers:
-    """What was made of the newest look."""
+    """The answers made from the newest look."""
 
     def __init__(self) -> None:
         self._begun_s = float("-inf")
@@ -32,7 +32,7 @@ class Answers:
     async def of(self, view: View, key: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` returns; it runs in a thread, once for all callers with the same key.
 
-        ``make`` may look values of ``view`` up, and iterates over none of its tables: the next look changes them.
+        ``make`` may look up values of ``view``, but must not iterate over its tables: the next look changes them.
         """
         if view.begun_s > self._begun_s:
             self._begun_s, self._kept = view.begun_s, {}
@@ -50,7 +50,7 @@ def _forget_failed(kept: dict[Hashable, asyncio.Future[Any]], key: Hashable, don
 
 
 class SharedAnswer(Generic[T]):
-    """One thing that is asked of the clusters, for all callers together."""
+    """The answer to one question to the clusters, shared by all callers."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], clock: Clock, *, least_s: float = LEAST_KEPT_S) -> None:
         self._least_s = least_s
@@ -61,7 +61,7 @@ class SharedAnswer(Generic[T]):
         self._asking = asyncio.Lock()
 
     async def get(self) -> T:
-        """Return what is known, or ask. Raises: as ``ask``. Cancelling loses what was under way."""
+        """Return the answer that is known, or ask. Raises: as ``ask``. Cancelling ends the question under way."""
         if (found := self._fresh()) is not None:
             return found[0]
         async with self._asking:

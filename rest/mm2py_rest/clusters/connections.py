@@ -1,4 +1,4 @@
-"""The connections of a REST process: one set to each cluster, however many flows and routes use it."""
+"""The connections of a REST process: one set to each cluster, shared by all flows and routes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from mm2py.flow_clusters import Connected, connect
 
 
 class Connections:
-    """Connects at the first use. Call ``close`` in the end."""
+    """Connects at the first use. Call ``close`` at the end."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._opened: list[tuple[ClusterSettings, float, Connected]] = []
 
     def to(self, flow: Flow, cluster: ClusterSettings, timeout_s: float) -> Connected:
-        """Return connections to a cluster, the same to all flows that reach it in the same way.
+        """Return connections to a cluster, the same for all flows with the same settings for it.
 
         Args:
-            flow: names the first that asks, in the client id.
+            flow: the client id contains the first flow that asks.
             timeout_s: how long a request that carries records may take.
         """
         for known, its_timeout_s, brokers in self._opened:

@@ -1,4 +1,4 @@
-"""What both clusters say of all flows, kept fresh while anybody asks. Any worker's REST process says the same.
+"""What both clusters report of all flows, kept fresh while there are requests. It is the same for all workers.
 
 Counterpart: the herder's copy of the status topic in Connect, which only knows what workers have written there.
 """
@@ -18,35 +18,35 @@ from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.report import Report, report_of
 
 FRESH_S: Final = 2.0
-"""What is answered was asked of the clusters at most so long ago, if they answer in time."""
+"""Largest age of an answer, if the clusters answer in time."""
 SPARE_S: Final = 0.6
-"""A look begins at least so long before the last one is too old. If it takes no longer, no request waits for it."""
+"""A look begins at least this long before the last one is too old. If it takes no longer, no request waits for it."""
 RECENT_LOOKS: Final = 10
-"""The longest of this many tells how long the next one may take; it begins twice as long before."""
+"""The next look is expected to take as long as the longest of this many; it begins twice as long before."""
 PAUSE_S: Final = 1.4
-"""After a look that failed."""
+"""Pause after a failed look."""
 ASKED_S: Final = 30.0
-"""Looks go on for so long after the last request; then the next request starts them again."""
+"""Looks continue for this long after the last request; then the next request starts them again."""
 PATIENCE_S: Final = 2.0
-"""A request waits so long for a fresh look, then it gets the last one, and longer only for the very first."""
+"""A request waits this long for a fresh look, then it gets the last one. It waits ``FIRST_S`` if that is too old."""
 OLD_S: Final = 10.0
-"""What was found before that is no answer as long as a fresh look may come."""
+"""An older look is used only after waiting ``FIRST_S`` for a fresh one."""
 PAUSE_MOST_S: Final = 5.0
 FIRST_S: Final = 15.0
 LOOK_MOST_S: Final = 60.0
-"""A look that takes longer hangs, and is given up. The next one reads the rest."""
+"""A look that takes longer is given up. The next one reads the rest."""
 
 
 class NothingKnown(Exception):
-    """The clusters have not told anything yet."""
+    """The clusters have not answered yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What was found by one look."""
+    """What one look has found."""
 
     begun_s: float
-    """When it began, by the clock of the event loop."""
+    """When the look began, by the clock of the event loop."""
     facts: Facts
     report: Report
     before: Facts | None = None
@@ -58,7 +58,7 @@ class View:
 
 
 async def _in_a_thread(facts: Facts) -> Report:
-    """That of 10,000 partitions takes long enough to be noticed. Nothing changes the facts any more."""
+    """Make the report in a thread: 10,000 partitions take noticeably long. Nothing changes the facts any more."""
     return await asyncio.to_thread(report_of, facts)
 
 
@@ -73,7 +73,7 @@ class LiveReport:
         *,
         make: Callable[[Facts], Awaitable[Report]] = _in_a_thread,
     ) -> None:
-        """``report_failure`` is told why a look has failed; the next one follows. ``make`` makes the report."""
+        """``report_failure`` gets the reason of each failed look; another look follows. ``make`` makes the report."""
         self._look = look
         self._clock = clock
         self._report_failure = report_failure
@@ -109,9 +109,9 @@ class LiveReport:
             await self._pause(begun_s)
 
     async def _pause(self, begun_s: float) -> None:
-        """Wait, unless something was changed since the last look, and there is a request to see it.
+        """Wait before the next look, but not if a request asks for a change that was made since the last look.
 
-        At most half of the time is spent on looks.
+        Without changes, at most half of the time is spent on looks.
         """
         took_s = self._took_s[-1]
         ahead_s = max(SPARE_S, 2 * max(self._took_s))
@@ -123,14 +123,14 @@ class LiveReport:
                     await self._asked.wait()
 
     def changed(self) -> None:
-        """Note that something was changed: those who ask from now on see it."""
+        """Note that something was changed: later requests see it."""
         self._changed_s = self._clock.monotonic()
 
     async def view(self) -> View:
-        """Return what is known, at most ``FRESH_S`` old and with all changes, if the clusters answer in time.
+        """Return the last look. If the clusters answer in time, it is at most ``FRESH_S`` old and has all changes.
 
         Raises:
-            NothingKnown: no look has come back yet.
+            NothingKnown: no look has succeeded yet.
         """
         self._asked_s = self._clock.monotonic()
         least_s = max(self._asked_s - FRESH_S, self._changed_s)
@@ -146,5 +146,5 @@ class LiveReport:
         return self._view
 
     async def report(self) -> Report:
-        """Raises: as ``view``."""
+        """Return the report of ``view``. Raises: as ``view``."""
         return (await self.view()).report

@@ -1,6 +1,6 @@
-"""What of one flow is asked of its clusters only when a caller wants it: groups, translations, quarantine, log starts.
+"""Questions about one flow that its clusters are asked only on request: groups, translations, quarantine, log starts.
 
-Its connections are not those of the looks at the clusters: a ledger that takes long to read holds no look up.
+They use other connections than the looks at the clusters: a ledger that takes long to read delays no look.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mm2py_rest.reports.quarantine import QuarantinedRecord, QuarantineTable
 
 ANSWER_MOST_S: Final = 30.0
 STARTS_MOST_S: Final = 2.0
-"""Where log starts are not told in time, an answer comes without them."""
+"""If the source does not report log starts in time, the answer has none."""
 TOPICS_KEPT_MOST: Final = 200
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class FlowQuestions:
         clock: Clock,
     ) -> None:
         self.settings = settings
-        """By the worker's file."""
+        """The settings in the worker's file."""
         self._connect_source = connect_source
         self._connect_target = connect_target
         self._clock = clock
@@ -75,14 +75,14 @@ class FlowQuestions:
         return self._sides
 
     async def close(self) -> None:
-        """Ask no more. The connections are the caller's."""
+        """Stop asking. The caller closes the connections."""
         for side in self._sides or ():
             await side.close()
 
     async def groups(self, settings: FlowSettings) -> GroupsTold:
-        """Return the consumer groups of the flow; ``settings`` are those by which its workers run it.
+        """Return the consumer groups of the flow; ``settings`` are those with which its workers run it.
 
-        If the source does not answer, the target alone tells.
+        If the source does not answer, the answer comes from the target alone.
 
         Raises:
             RestError: the flow emits no checkpoints, or the target does not answer in time.
@@ -96,7 +96,7 @@ class FlowQuestions:
         return await self._in_time(self._groups[1].get(), "asking for consumer groups")
 
     async def translate(self, settings: FlowSettings, question: Question) -> OffsetsTold:
-        """Return where offsets are in the other log. One question after the other: they share the tables.
+        """Return the offsets' places in the other log. It asks one question after the other: they share the tables.
 
         Raises: as ``groups``.
         """
@@ -122,7 +122,7 @@ class FlowQuestions:
         return await self._in_time(self._quarantine.get(), "reading the quarantine topic")
 
     async def starts(self, topic: str) -> dict[int, int]:
-        """Return the first offsets of a source topic's partitions, as far as the source tells."""
+        """Return the first offsets of a source topic's partitions, as far as the source reports them."""
         if topic not in self._starts:
             if len(self._starts) >= TOPICS_KEPT_MOST:
                 del self._starts[next(iter(self._starts))]
@@ -132,7 +132,7 @@ class FlowQuestions:
                     async with asyncio.timeout(STARTS_MOST_S):
                         return await self._ask_starts(topic)
                 except (Mm2Error, TimeoutError):
-                    return {}  # kept for a while as any answer: not every caller waits for a cluster that is silent
+                    return {}  # kept like any answer, so that not every caller waits for a silent cluster
 
             self._starts[topic] = SharedAnswer(ask, self._clock)
         return await self._starts[topic].get()

@@ -1,1 +1,1 @@
-"""What happens to flows and workers, out of the topics that keep it: a feed, and streams of it for callers."""
+"""Events of flows and workers, read from the topics that record them: a feed, and streams of it for callers."""

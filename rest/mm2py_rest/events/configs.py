@@ -1,8 +1,8 @@
-"""Events out of ``mm2-configs.A.internal``: what was changed or asked of a flow, the user who asked, and the outcome.
+"""Events from ``mm2-configs.A.internal``: changes and requests for a flow, the user who asked, and the outcome.
 
-One record is one event. A call over REST leaves its own record and, behind it, that of its audit. What changed leaves
-an entry of the history before its own record: then the entry is the event, also after the record was overwritten, and
-the record is none. Records of earlier versions and of other writers have no such entry.
+One record is one event. A call over REST leaves its own record and, after it, the record of its audit. A change leaves
+an entry of the history before its own record. Then the entry is the event, also after the record was overwritten, and
+the record is no event. Records of earlier versions and of other writers have no such entry.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from mm2py_rest.events.sources import ToBrokers, TopicSource
 NAMED_MOST: Final = 20
 """How many changed settings are named in an event."""
 SHOWN_MOST: Final = 500
-"""How many characters of a name that a caller has sent are told."""
+"""How many characters an event shows of a name that a caller has sent."""
 _WORD_OF: Final = {HistoryKind.RESUMED: "running", HistoryKind.PAUSED: "paused", HistoryKind.STOPPED: "stopped"}
 
 
@@ -59,9 +59,9 @@ class ConfigsSource(TopicSource):
         super().__init__(settings.flow, settings.configs_topic, target)
         self._records = ConfigRecords(settings.configs_topic)
         self._backfills: dict[str, tuple[BackfillState, int]] = {}
-        """What was told last of each."""
+        """State and run in the last event of each backfill, by its id."""
         self._told: deque[Hashable] = deque(maxlen=KEPT_MOST)
-        """What entries of the history have told, see ``_mark``."""
+        """Marks of the entries of the history that were events, see ``_mark``."""
 
     def _events(self, record: Record) -> Iterator[Event]:
         key, value = record.key, record.value
@@ -87,14 +87,14 @@ class ConfigsSource(TopicSource):
                 yield from self._asked(key, value, record.offset, record.timestamp_ms)
 
     def _kept(self, entry: HistoryEntry) -> Event:
-        """Return what an entry of the history tells."""
+        """Return the event of an entry of the history."""
         self._told.append(_mark(entry))
         if entry.kind is HistoryKind.SETTINGS:
             return self._settings_event(entry)
         return self._request_event(entry)
 
     def _asked(self, key: bytes, value: bytes, offset: int, written_ms: int) -> Iterator[Event]:
-        """Yield what an operator has asked of all workers, unless the history has told it."""
+        """Yield an operator's request to all workers, unless an entry of the history was its event."""
         fields = load(value)
         (by, at_ms), author = read_author(fields), author_of(fields)
         asked_ms = written_ms if at_ms is None else at_ms
@@ -142,7 +142,7 @@ class ConfigsSource(TopicSource):
         )
 
     def _backfilled(self, backfill: Backfill) -> Iterator[Event]:
-        """Its driver writes the record every few seconds: only what changes is an event."""
+        """Yield the event of a changed backfill. Its driver writes the record every few seconds, mostly unchanged."""
         now = backfill.state, backfill.run
         if self._backfills.get(backfill.id) == now:
             return
@@ -166,10 +166,10 @@ class ConfigsSource(TopicSource):
         )
 
     def _changed(self, before: FlowConfig | None, stored: FlowConfig) -> Iterator[Event]:
-        """Yield the event of settings that no entry of the history has told."""
+        """Yield the event of changed settings that have no entry of the history."""
         worker = stored.worker
         entry = entry_of(before, stored, at_ms=stored.at_ms, author=stored.author, worker=worker, again="")
-        if entry is not None:  # else a worker has noted its file
+        if entry is not None:  # None: a worker has stored the settings of its file
             yield self._settings_event(entry)
 
     def _settings_event(self, entry: HistoryEntry) -> Event:
@@ -196,7 +196,7 @@ class ConfigsSource(TopicSource):
 
 
 def _mark(entry: HistoryEntry) -> Hashable:
-    """Return by what the record of an entry is known again: it stands behind the entry, in the same batch."""
+    """Return a mark by which the record of an entry is recognized. It follows the entry in the same batch."""
     if entry.kind is HistoryKind.SETTINGS:
         return entry.write_id
     return entry.kind, entry.at_ms, entry.connector, entry.topic, entry.partition
@@ -211,7 +211,7 @@ def _name(key: bytes, prefix: bytes) -> str:
 
 
 def _audited(record: AuditRecord) -> Event:
-    """Return a call as an event. From which address it came stays in the log and in the topic."""
+    """Return a call as an event. The event leaves out the caller's address, which the log and the topic have."""
     path, user = printable(record.path[:SHOWN_MOST]), printable(record.user[:SHOWN_MOST])
     done = "done" if 200 <= record.status < 300 else "not done"
     return Event(

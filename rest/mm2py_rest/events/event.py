@@ -1,7 +1,7 @@
 """One event, and the cursor that names a place in all topics that events come from. Pure.
 
-A cursor is the id of a server-sent event: with the last one a stream goes on at any worker, because it says how far
-each partition was read, and not what this process has sent.
+A cursor is the id of a server-sent event. With the last cursor a stream continues at any worker, because the cursor
+says how far each partition was read, and not what this process has sent.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Happened(NamedTuple):
     """An event and its place."""
 
     key: str
-    """Of the partition, see ``key_of``."""
+    """The partition, see ``key_of``."""
     offset: int
     is_old: bool
-    """It was there when this process began to read the partition."""
+    """The record was already there when this process began to read the partition."""
     event: Event
 
 
@@ -80,14 +80,14 @@ Cursor = Mapping[str, int]
 
 
 class WrongEventCursor(RestError):
-    """It is no cursor."""
+    """The text is no cursor."""
 
     def __init__(self) -> None:
         super().__init__(400, "Last-Event-ID is no id of these events.")
 
 
 class WrongSince(RestError):
-    """It is neither a cursor nor a time."""
+    """The text is neither a cursor nor a time."""
 
     def __init__(self) -> None:
         super().__init__(400, f"since is no id of these events, and no time: write {MOMENTS}.")
@@ -104,7 +104,7 @@ def written(cursor: Cursor) -> str:
 
 
 def read(text: str) -> dict[str, int]:
-    """Return what ``written`` wrote. Raises: WrongCursor."""
+    """Return the cursor that ``written`` wrote. Raises: WrongEventCursor."""
     parts = text.split(".") if text else []
     if len(text) > CURSOR_MOST or not all(map(_PART.fullmatch, parts)):
         raise WrongEventCursor
@@ -112,7 +112,7 @@ def read(text: str) -> dict[str, int]:
 
 
 def read_since(text: str, now_ms: int) -> tuple[dict[str, int] | None, int | None]:
-    """Return the cursor that ``since`` names, or the time in epoch milliseconds. Only digits are a time.
+    """Return the cursor that ``since`` names, or the time in epoch milliseconds. A text of digits only is a time.
 
     Raises:
         WrongSince: it is neither.

@@ -1,7 +1,7 @@
-"""Reads on in all topics that events come from, once for all streams, and keeps the last events.
+"""Follows all topics that events come from, once for all streams, and keeps the last events.
 
-A stream is a place in the kept events, so a slow caller costs no memory: if it falls too far behind, it is told that it
-has missed some. Nothing is read while no client listens, and for a while after that.
+A stream is a place in the kept events, so a slow client costs no memory. If it is too slow, it gets an event which says
+that some were missed. Reading stops a while after the last client has left.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ KEPT_MOST: Final = 5000
 POLL_S: Final = 1.0
 POLL_MOST_S: Final = 20.0
 AGAIN_S: Final = 5.0
-"""After a topic could not be read."""
+"""Pause after a topic could not be read."""
 LISTEN_S: Final = 600.0
-"""Reading goes on for so long after the last stream has ended: it may come back."""
+"""Reading continues for this long after the last stream has ended: its client may come back."""
 OPEN_MOST_S: Final = 5.0
-"""A stream waits so long for all topics to be read once."""
+"""A stream waits this long for all topics to be read once."""
 ALIVE_S: Final = 15.0
-"""After so long without an event a stream says that it is alive."""
+"""After this long without an event a stream sends a sign of life."""
 RETRY_MS: Final = 2000
 """How long a client waits before it comes back."""
 ENDED: Final = ": ended, as this user may not listen any more\n\n"
 
 
 MayGoOn = Callable[[], Awaitable[bool]]
-"""Tells whether a caller may still listen."""
+"""Returns whether a caller may still listen."""
 
 
 class TooManyStreams(Exception):
-    """There are as many streams as this process serves."""
+    """This process serves ``STREAMS_MOST`` streams already."""
 
 
 class Source(Protocol):
@@ -49,16 +49,16 @@ class Source(Protocol):
 
     @property
     def positions(self) -> Mapping[str, int]:
-        """How far its partitions were read."""
+        """The next offset to read of each partition, by ``key_of``."""
         ...
 
     @property
     def begins(self) -> Mapping[str, int]:
-        """Where reading them began; earlier events are not known."""
+        """The offset at which reading each partition began; earlier events are not known."""
         ...
 
     async def poll(self) -> Sequence[Happened]:
-        """Return what is new. Raises: Mm2Error. Cancelling, or an error, loses nothing."""
+        """Return the new events. Raises: Mm2Error. Cancelling, or an error, loses none."""
         ...
 
 
@@ -74,9 +74,9 @@ class EventFeed:
         self._first = 0
         """The number of the first event in ``_kept``."""
         self._dropped: dict[str, int] = {}
-        """Behind the last event that is not kept any more, by partition."""
+        """The offset after the last event that was dropped, by partition."""
         self._dropped_ms = -1
-        """The latest time of those."""
+        """The latest time of a dropped event."""
         self._unread: dict[str, str] = {source.name: "it was not read yet" for source in sources}
         self._opened: set[str] = set()
         self._listening = asyncio.Event()
@@ -85,11 +85,11 @@ class EventFeed:
         self._is_closed = False
 
     async def run(self) -> None:
-        """Read until cancelled. A source that does not answer holds no other up."""
+        """Read until cancelled. A source that does not answer delays no other."""
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
                 tasks.create_task(self._follow(source), name=f"events of {source.name}")
-            await asyncio.Event().wait()  # also where there is no flow, and so no source
+            await asyncio.Event().wait()  # needed where there is no flow, and so no source
 
     async def close(self) -> None:
         """End all streams."""
@@ -110,7 +110,7 @@ class EventFeed:
                 await asyncio.sleep(AGAIN_S)
                 continue
             self._unread.pop(source.name, None)
-            if happened or source.name not in self._opened:  # else there is nothing to wake all streams for
+            if happened or source.name not in self._opened:  # else there is no reason to wake all streams
                 self._opened.add(source.name)
                 async with self._news:
                     for one in happened:
@@ -128,11 +128,11 @@ class EventFeed:
 
     @property
     def positions(self) -> dict[str, int]:
-        """How far all partitions were read; all their events are kept, or were."""
+        """The next offset to read of all partitions. All events before it are kept, or were dropped."""
         return {key: offset for source in self._sources for key, offset in source.positions.items()}
 
     def _misses(self, since: Cursor) -> bool:
-        """Whether there may have been events behind a cursor that are not kept."""
+        """Whether there may have been events after a cursor that are not kept."""
         begins = {key: offset for source in self._sources for key, offset in source.begins.items()}
         return any(max(begins.get(key, 0), self._dropped.get(key, 0)) > offset for key, offset in since.items())
 
@@ -147,20 +147,20 @@ class EventFeed:
         """Return a stream of server-sent events.
 
         Args:
-            since: the place behind the last event that the caller has seen; None: only what happens from now on.
+            since: the place after the last event that the caller has seen; None: only what happens from now on.
             flow: only events of this flow, of groups, and of calls that name no flow.
-            may_go_on: asked before each part that is sent, at least every ``ALIVE_S``; if not, the stream ends.
-            from_ms: without ``since``: begin with what the topics still have of that time and later. Of what is there
-                already, nothing older is told.
+            may_go_on: called before each part that is sent, at least every ``ALIVE_S``; False ends the stream.
+            from_ms: without ``since``: begin with the events of this time and later that the topics still have. Older
+                events that are there already are left out.
         Raises:
-            TooManyStreams: now, and not when the stream is read.
+            TooManyStreams: raised by this call, and not when the stream is read.
         """
         if self.streams >= STREAMS_MOST:
             raise TooManyStreams
         return _Stream(self, self._told(since, flow, may_go_on, from_ms))
 
     def _cursor_at(self, from_ms: int) -> dict[str, int]:
-        """Return the place before the first event of each partition that is as late as that."""
+        """Return the place before the first kept event of each partition at ``from_ms`` or later."""
         cursor = self.positions
         for one in self._kept:
             if one.event.at_ms >= from_ms:
@@ -205,7 +205,7 @@ class EventFeed:
                 yield self._alive(cursor)
 
     async def _has(self, number: int) -> bool:
-        """Wait for an event, or for the end of the feed. Returns False if there is none for a while."""
+        """Wait for an event, or for the end of the feed. Returns False if neither comes within ``alive_s``."""
         try:
             async with asyncio.timeout(self._alive_s), self._news:
                 await self._news.wait_for(lambda: self._is_closed or self._first + len(self._kept) > number)
@@ -214,7 +214,7 @@ class EventFeed:
         return True
 
     def _from(self, number: int) -> Iterator[Happened]:
-        """Return the events from one on that are kept now; at most so many that others get their turn."""
+        """Return the kept events from this number on; at most 100, so that other streams get their turn."""
         begin = max(0, number - self._first)
         return iter([self._kept[at] for at in range(begin, min(begin + 100, len(self._kept)))])
 
@@ -236,7 +236,7 @@ class EventFeed:
 
 
 class _Stream(AsyncIterator[str]):
-    """Counts as long as it is read."""
+    """A stream of the feed, counted until it is closed."""
 
     def __init__(self, feed: EventFeed, told: AsyncIterator[str]) -> None:
         self._feed = feed
@@ -261,5 +261,5 @@ class _Stream(AsyncIterator[str]):
 
 
 def told(event: Event, cursor: Cursor) -> str:
-    """Return an event as it is sent."""
+    """Return the text of a server-sent event."""
     return f"id: {written(cursor)}\nevent: {event.kind}\ndata: {event.model_dump_json()}\n\n"

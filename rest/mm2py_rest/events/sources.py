@@ -43,10 +43,10 @@ ToBrokers = Callable[[], Brokers]
 
 
 class TopicSource(ABC):
-    """A topic that is read on, partition by partition."""
+    """A topic that is followed, partition by partition."""
 
     def __init__(self, flow: Flow, topic: str, target: ToBrokers, *, from_end: bool = False) -> None:
-        """``from_end``: what is there already is not read."""
+        """``from_end``: records that are there already are not read."""
         self.name = f"{topic} on {flow.target}"
         self.positions: dict[str, int] = {}
         self.begins: dict[str, int] = {}
@@ -92,7 +92,7 @@ class TopicSource(ABC):
                 for event in self._events(record):
                     self._found.append(Happened(self._key(number), record.offset, not self._is_open, event))
         except BrokerRefused as error:
-            if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back, or recreated
+            if error.code == OFFSET_OUT_OF_RANGE:  # the topic was truncated or recreated
                 self._read_to.clear()
             raise
 
@@ -101,11 +101,11 @@ class TopicSource(ABC):
 
     @abstractmethod
     def _events(self, record: Record) -> Iterator[Event]:
-        """Yield what a record says has happened."""
+        """Yield the events that a record reports."""
 
 
 class GapsSource(TopicSource):
-    """``mm2-status.A.internal``: gaps that were found, and what was done about them."""
+    """``mm2-status.A.internal``: gaps, and what was done about them."""
 
     def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
         super().__init__(settings.flow, settings.status_topic, target)
@@ -123,7 +123,7 @@ class GapsSource(TopicSource):
 
 
 class QuarantineSource(TopicSource):
-    """``mm2-quarantine.A.internal``: records that the target has refused from now on."""
+    """``mm2-quarantine.A.internal``: records that the target refuses from now on."""
 
     def __init__(self, settings: FlowSettings, target: ToBrokers) -> None:
         super().__init__(settings.flow, str(quarantine(settings.flow.source).name), target, from_end=True)
@@ -146,7 +146,7 @@ class QuarantineSource(TopicSource):
 
 
 class GroupSource:
-    """``mm2-cluster.<group>.internal``: who joins and goes, who leads, and when tasks move."""
+    """``mm2-cluster.<group>.internal``: members that join and leave, elected leaders, and assignments."""
 
     def __init__(self, settings: GroupSettings, target: ToBrokers, *, clock: Clock, rng: random.Random) -> None:
         self._topic = control_log(settings.name, producer_expiry_ms=0)
@@ -167,7 +167,7 @@ class GroupSource:
         try:
             await self._read()
         except ControlLogMissing:
-            self._view = None  # no worker has ever joined, or it was deleted
+            self._view = None  # no worker has ever joined, or the topic was deleted
         except ControlLogLost:
             self._view = None
         found, self._found = self._found, []

@@ -1,4 +1,4 @@
-"""One metric of the page: its name, what it means, and where its series come from. Pure."""
+"""One metric of the page: its name, its meaning, and the function that reads its series. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Series = tuple[Sequence[str], float | None]
 
 
 class Sums(NamedTuple):
-    """What a summary shows of one series."""
+    """One series of a summary."""
 
     labels: Sequence[str]
     values: int
-    """How many."""
+    """How many values were summed."""
     total: float
 
 
@@ -49,17 +49,17 @@ AnyMetric = Metric | Summary
 def of_partitions(
     labels: Callable[[PartitionValues], Sequence[str]], read: Callable[[PartitionValues], float | None]
 ) -> Callable[[Values], Iterable[Series]]:
-    """Return what reads one series from each partition of a page."""
+    """Return a function that reads one series from each partition of a page."""
     return lambda values: ((labels(one), read(one)) for one in values.partitions)
 
 
 def of_flows(
     labels: Callable[[FlowValues], Sequence[str]], read: Callable[[FlowValues], float | None]
 ) -> Callable[[Values], Iterable[Series]]:
-    """Return what reads one series from each flow of a page."""
+    """Return a function that reads one series from each flow of a page."""
     return lambda values: ((labels(one), read(one)) for one in values.flows)
 
 
 def of_worker(read: Callable[[Values], float | None]) -> Callable[[Values], Iterable[Series]]:
-    """Return what reads the only series of a metric without labels."""
+    """Return a function that reads the only series of a metric without labels."""
     return lambda values: [((), read(values))]

@@ -2,8 +2,8 @@
 
 There are two families of such names, as Strimzi's two dashboards for MirrorMaker 2 show: those of Prometheus's JMX
 exporter with Strimzi's rules, and those of Strimzi's Metrics Reporter. MirrorMaker 2's own metrics have the same name
-in both, and are gauges, totals included. Names of connectors and clients are those of Connect mode. In labels that the
-JMX exporter makes they stand *in quotation marks*, which belong to the label's value: dashboards ask for them.
+in both. All of them are gauges, also the totals. Names of connectors and clients are those of Connect mode. In labels
+of the JMX exporter they are *in quotation marks*, which belong to the label's value: dashboards ask for them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _producer(flow: str) -> str:
 
 
 def _object_name(flow: str) -> str:
-    """Return the label by which Strimzi's second dashboard finds the first task. There tasks count from 1."""
+    """Return the label by which Strimzi's second dashboard finds the first task. It counts tasks from 1."""
     what = "source-record-active-count"
     return f'kafka.connect<type=source-task-metrics, connector="{connector_name(flow)}", task=1><>{what}'
 

@@ -1,4 +1,4 @@
-"""The metrics that only mm2py has: ``mm2py_`` in front, base units, counters that are counters. Pure.
+"""The metrics that only mm2py has. They begin with ``mm2py_`` and have base units; totals are counters. Pure.
 
 MirrorMaker 2 has no metric of lag, gaps or guarantees. ``flow`` is ``A->B`` in all of them, ``topic`` the name on the
 source cluster.

@@ -1,7 +1,7 @@
 """The page that Prometheus reads, from the snapshot of a worker. Pure.
 
-MirrorMaker 2 leaves that to an exporter in its JVM. This runs in the process that serves REST, so that it may take its
-time: a page of 10,000 partitions has 180,000 lines.
+MirrorMaker 2 leaves this to an exporter in its JVM. Here the process that serves REST makes the page, so it may take
+long: a page of 10,000 partitions has 180,000 lines.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mm2py_rest.metrics.values import Values, values_of
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 METRICS: Final[Sequence[AnyMetric]] = (*mirror_maker.METRICS, *own.METRICS)
-"""All that a page may have, in its order. A metric without series has no lines but its description."""
+"""All metrics of a page, in its order. A metric without series has only its description there."""
 
 
 class _MetricsPage(Collector):

@@ -1,6 +1,6 @@
-"""What a worker's snapshot means: lags, rates and statistics of partitions, and sums over topics and flows. Pure.
+"""Values computed from a worker's snapshot: lags, rates and statistics of partitions, sums of topics and flows. Pure.
 
-Counterpart: the sensors of MirrorSourceMetrics and MirrorCheckpointMetrics of Apache Kafka's Connect, mirror.
+Counterpart: the sensors of MirrorSourceMetrics and MirrorCheckpointMetrics, Apache Kafka, connect/mirror.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mm2py.status.not_copied import FAILED
 ALL: Final = "all"
 """The label ``partition`` of a topic's partitions that have no series of their own."""
 STATES: Final = ("copying", "drained", "draining", "reconciling", "stopped", "storing", "waiting")
-"""Of a copied partition, docs/internals/copier-states.md has them."""
+"""States of a copied partition, explained in docs/internals/copier-states.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class TopicValues:
     """A source topic: sums over the partitions that this worker has copied since the flow started."""
 
     batches: Counter[str] = field(default_factory=Counter)
-    """By what became of them: ``pass``, or why they were rebuilt."""
+    """By how they were copied: ``pass``, or why they were rebuilt."""
     dropped: Counter[str] = field(default_factory=Counter)
     copy_modes: Counter[str] = field(default_factory=Counter)
-    """Partitions that are copied now, by how their batches travel."""
+    """Partitions that are copied now, by their copy mode and its reason."""
     timed: int = 0
     age_ms: float = 0.0
     held_ms: float = 0.0
@@ -74,7 +74,7 @@ class FlowValues:
     name: str
     now_s: float
     free_bytes: int
-    """What records in memory may still take, over all flows."""
+    """Bytes that records in memory may still take, over all flows."""
     topics: dict[str, TopicValues] = field(default_factory=dict)
     states: Counter[str] = field(default_factory=Counter)
     """Partitions by state."""
@@ -90,7 +90,7 @@ class FlowValues:
 
 
 class Values(NamedTuple):
-    """All that a page shows of a worker."""
+    """All values of a worker's page."""
 
     worker: WorkerSnapshot
     flows: Sequence[FlowValues]
@@ -100,7 +100,7 @@ class Values(NamedTuple):
 
 
 def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:
-    """Return what a snapshot means.
+    """Return the values of a snapshot.
 
     Args:
         partitions_max: how many partitions have series of their own: the first by flow, remote topic and number. The
@@ -124,7 +124,7 @@ def values_of(worker: WorkerSnapshot, *, partitions_max: int) -> Values:
 
 
 def _as_connect_has_it(worker: WorkerSnapshot) -> tuple[ConnectorSnapshot, ...]:
-    """Return the connectors with the state of their task: as over REST, it has failed where a partition has."""
+    """Return the connectors, failed where a partition has failed, as over REST."""
     failed = {
         _name_of(flow)
         for flow in worker.flows
@@ -145,7 +145,7 @@ def partition_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: W
     samples = [sample for row in rows for sample in row.samples]
     lags = [(row, row.end_offset - row.position) for row in rows if row.end_offset is not None]
     if len(lags) < len(rows):
-        lags = []  # a sum that leaves some out would not be true
+        lags = []  # a sum without some of them would be wrong
     behind = [(row, lag) for row, lag in lags if lag > 0]
     newest_ms = [row.newest_ms for row, _ in behind if row.newest_ms is not None]
     timed = len(newest_ms) == len(behind)
@@ -171,7 +171,7 @@ def partition_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: W
 
 
 def is_rebalancing(group: GroupSnapshot) -> bool:
-    """Tell whether partitions are on their way from this worker to others, or it takes no part for now."""
+    """Whether this worker must still release partitions to others, or takes no part in the group for now."""
     return group.tasks_to_release > 0 or group.state != "Active"
 
 

@@ -1,1 +1,1 @@
-"""What ``/v1`` tells beyond the status: pages of topics and partitions, settings with their origins, quarantine."""
+"""What ``/v1`` shows besides the status: pages of topics and partitions, settings with their origins, quarantine."""

@@ -1,6 +1,6 @@
-"""Pages of long lists: a limit, and a cursor behind which the next page begins. Pure.
+"""Pages of long lists: a limit, and a cursor after which the next page begins. Pure.
 
-A cursor holds the sort key of the last item, so a page is right although items have come or gone since the one before.
+A cursor contains the sort key of the last item, so a page is right even if items came or went since the page before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SortKey = tuple[str | int | bool, ...]
 
 
 class WrongCursor(RestError):
-    """It was not made here, or for another list."""
+    """The text is no cursor, or a cursor of another list."""
 
     def __init__(self) -> None:
         super().__init__(400, "after is no cursor of this list: pass what next said.")
@@ -51,9 +51,9 @@ def cut(items: Sequence[T], key: Callable[[T], SortKey], part: PagePart) -> tupl
     """Return the items of a page, and the cursor of the next one.
 
     Args:
-        items: ascending by ``key``, which no two of them share.
+        items: ascending by ``key``, which differs for all items.
     Raises:
-        WrongCursor: ``part.after`` is none of this list.
+        WrongCursor: ``part.after`` is no cursor of this list.
     """
     first = 0
     if part.after is not None:

@@ -1,4 +1,4 @@
-"""Clusters, workers and flows in short, out of the status. Pure."""
+"""Short descriptions of clusters, workers and flows, made from the status. Pure."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def state_of(report: Report, facts: Facts, flow: Flow) -> GroupState | None:
 
 
 def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics: Iterable[TopicCopy]) -> FlowBody:
-    """Return a flow that is not refused; ``state`` as ``state_of`` returns it."""
+    """Return the body of a flow that is not refused; ``state`` as ``state_of`` returns it."""
     topics = list(topics)
     copied = [topic for topic in topics if topic.is_copied]
     owned = [topic for topic in topics if topic.copy is not None and topic.copy.owners]
@@ -183,5 +183,5 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
 
 
 def refused_bodies(refused: Mapping[Flow, str]) -> list[FlowBody]:
-    """Return the flows that the file enables and that must not run."""
+    """Return the bodies of the flows that the file enables and that must not run."""
     return [FlowBody(flow=str(flow), state=FlowState.REFUSED, why=why) for flow, why in refused.items()]

@@ -1,7 +1,7 @@
 """How far copies are behind in records, bytes and seconds. Pure.
 
-All three come out of the stored positions, so that any worker tells them of all partitions. None is made up: where a
-position does not say how old and how large records are, bytes and seconds are null, with a note.
+All three are computed from the stored positions, so any worker can show them for all partitions. None is guessed: where
+a position does not say how old and how large records are, bytes and seconds are null, with a note.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def lag_of(facts: FlowFacts, key: TopicPartition, looks: Looks) -> Lag:
     the age of the last one.
 
     The story: a partition gets a record every ten minutes, and its position is stored a second later. Of a thousand
-    such partitions there is always one that looks ten minutes late. But what came since the look before is younger.
+    such partitions there is always one that looks ten minutes late. But the record came after the look before, so it
+    is younger than that look.
     """
     position = facts.positions.get(key)
     end = end_of(facts, key, position)
@@ -64,13 +65,13 @@ def lag_of(facts: FlowFacts, key: TopicPartition, looks: Looks) -> Lag:
 
 
 def lags_of(facts: FlowFacts, topic: TopicReport, looks: Looks, as_of_ms: int | None) -> list[Lag]:
-    """Return the lag of each partition of a topic. Where the status does not know that of the topic, none has one.
+    """Return the lag of each partition of a topic. If the status does not know the topic's lag, all are unknown.
 
     Args:
-        as_of_ms: since when the source does not answer; None: it does.
+        as_of_ms: when the source stopped answering; None: it answers.
 
     The story: a right is missing and the source is silent. The last end that the owner has stored is its position, and
-    says nothing of what has come since.
+    does not show which records have come since.
     """
     lags = [lag_of(facts, (topic.topic, number), looks) for number in range(topic.partitions)]
     if as_of_ms is not None:
@@ -81,7 +82,7 @@ def lags_of(facts: FlowFacts, topic: TopicReport, looks: Looks, as_of_ms: int | 
 
 
 def sum_of(lags: Sequence[Lag]) -> Lag:
-    """Return the sum of several, and the largest age; each is None if one of them is."""
+    """Return the sum of several lags, and the largest age; each is None if one of them is."""
     records = [lag.records for lag in lags if lag.records is not None]
     sizes = [lag.bytes for lag in lags if lag.bytes is not None]
     ages = [lag.seconds for lag in lags if lag.seconds is not None]

@@ -1,4 +1,4 @@
-"""The partitions of a topic that a flow copies: where each stands, how far it is behind, and who copies it. Pure."""
+"""The partitions of a topic that a flow copies: the position, the lag and the owner of each. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def partition_copies(
     """Return the partitions of a topic, by number.
 
     Args:
-        state: of the group that runs the flow; None if no worker does.
+        state: state of the group that runs the flow; None if no worker does.
         starts: the first offsets of partitions, as far as they are known.
     """
     gaps: dict[int, list[Gap]] = {}

@@ -1,6 +1,6 @@
-"""The records in quarantine of one flow, without keys and values: what they are, why they are there, if replayed since.
+"""The records in quarantine of one flow, without keys and values: origin, reason of the refusal, time of the replay.
 
-MirrorMaker 2 has no quarantine. Reading goes on where it ended, so only the first answer reads the whole topic.
+MirrorMaker 2 has no quarantine. Reading continues where it ended, so only the first answer reads the whole topic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mm2py.records.batch import Record
 from mm2py.records.quarantined import NotQuarantined, QuarantineEntry, RecordOrigin, decode
 
 KEPT_MOST: Final = 20_000
-"""Of more records only the last ones are shown."""
+"""If there are more records, only the last ones are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class QuarantinedRecord:
 
 
 def record_of(kept: QuarantineEntry) -> QuarantinedRecord:
-    """Return what is shown of a record in quarantine."""
+    """Return the public description of a record in quarantine."""
     origin, provenance, record = kept.provenance.origin, kept.provenance, kept.record
     return QuarantinedRecord(
         origin.topic,
@@ -71,12 +71,12 @@ def record_of(kept: QuarantineEntry) -> QuarantinedRecord:
 
 
 def key_of(record: QuarantinedRecord) -> tuple[str, int, int, str]:
-    """Return by what the list is sorted."""
+    """Return the sort key of a record."""
     return record.topic, record.partition, record.offset, record.topic_id or ""
 
 
 class QuarantineTable:
-    """The quarantine topic of one source, followed."""
+    """Table of the records in one source's quarantine topic."""
 
     def __init__(self, brokers: Brokers, topic: str) -> None:
         self._brokers = brokers
@@ -86,11 +86,11 @@ class QuarantineTable:
         self._records: dict[RecordOrigin, QuarantinedRecord] = {}
 
     def records(self) -> list[QuarantinedRecord]:
-        """Return all, by topic, partition and offset."""
+        """Return all records, by topic, partition and offset."""
         return sorted(self._records.values(), key=key_of)
 
     async def follow(self) -> None:
-        """Read what is new. After an error, or when cancelled, the next call goes on there.
+        """Read the new records. After an error or cancelling, the next call continues at the same place.
 
         Raises: as ``each_record``; BrokerRefused, a right is missing.
         """
@@ -107,7 +107,7 @@ class QuarantineTable:
             async for record in each_record(self._brokers, topic, self._read_to):
                 self._take(record)
         except BrokerRefused as error:
-            if error.code == OFFSET_OUT_OF_RANGE:  # it was cut back
+            if error.code == OFFSET_OUT_OF_RANGE:  # the topic was truncated
                 self._start_again(topic.topic_id)
             raise
 

@@ -1,9 +1,9 @@
 """Each setting of a flow or of a worker with its value, its default, and where the value comes from. Pure.
 
-What may hold a secret is hidden, and addresses are masked. Keys of a file that mm2py does not know are counted and not
-shown: they may be pieces of secrets.
+Values that may contain a secret are hidden, and addresses are masked. Keys of a file that mm2py does not know are
+counted and not shown: they may be pieces of secrets.
 
-Counterpart: ``GET /connectors/NAME/config`` of Connect, which tells values only.
+Counterpart: ``GET /connectors/NAME/config`` of Connect, which shows only values.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def flow_settings_body(file: SettingsFile, flow: Flow, stored: FlowConfig | None
     """Return the settings of a flow.
 
     Args:
-        stored: what mm2py has stored; None: nothing.
+        stored: the stored settings; None: nothing is stored.
     """
     entries = file.properties.entries
     layers, defaults = flow_layers(entries, flow), flow_layers({}, flow)
@@ -199,7 +199,7 @@ def _shared(
 
 
 def _of_connections(layers: FlowLayers) -> Iterator[Setting]:
-    """Yield what the file says of a flow's clients and is not shared: addresses, credentials, time-outs."""
+    """Yield the settings of a flow's clients that only the file has: addresses, credentials, time-outs."""
     of_clients = (tables.CONSUMER, tables.PRODUCER, tables.ADMIN, tables.ADMIN)
     shared = stored_keys()
     for prefix, layer, table in zip(CLIENTS, clients_of(layers), of_clients, strict=True):
@@ -228,7 +228,7 @@ def _written(name: str, entry: PropertyEntry) -> Written | None:
 
 
 def _shown_entry(name: str, entry: PropertyEntry) -> str:
-    """What a config provider has given is never shown, only the reference to it."""
+    """Return the value of an entry as it may be shown. Of a config provider it is the reference, never the value."""
     return _shown(name, entry.text)
 
 

@@ -1,7 +1,7 @@
 """Which topics of its source a flow really copies, after all filters; and why it does not copy the others. Pure.
 
-MirrorMaker 2 tells neither. ``mm2py/status/not_copied.py`` has the reasons. What only workers find out, such as a
-remote topic that is not empty, they store in the status topic.
+MirrorMaker 2 reports neither. ``mm2py/status/not_copied.py`` has the reasons. Some are found only by workers, such as a
+remote topic that is not empty; workers store these in the status topic.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TopicCopy:
 
 
 def topic_copies(facts: FlowFacts, report: FlowReport, looks: Looks) -> list[TopicCopy]:
-    """Return all topics of the source, those that were copied from there, and those that ``topics`` names in vain."""
+    """Return all topics of the source, topics copied from it before, and those in ``topics`` that do not exist."""
     remote = facts.settings.remote_topic
     found = [_left_out(topic, remote(topic), facts) for topic in facts.left_out]
     found += [_selected(topic, remote(topic.topic), facts, looks, report.lag_as_of_ms) for topic in report.topics]

@@ -1,6 +1,6 @@
 """``/connectors``: the connectors of every flow, as Kafka Connect's clients see and change them.
 
-Any worker's REST process answers for all workers, from what stands on the target.
+Any worker's REST process answers for all workers, from what is stored on the target.
 Source: ConnectorsResource, Apache Kafka, connect/runtime.
 """
 
@@ -88,7 +88,7 @@ async def _create(
     state: TargetState | None = None,
     version: int | None = None,
 ) -> ConnectorChanged:
-    """The source connector gets exactly these settings; the others add theirs to those of the flow that runs."""
+    """Switch a connector on. Settings of the source connector replace those of the flow; others are added to them."""
     facts = (await services.live.view()).flow(name.flow)
     if name.kind is Kind.CHECKPOINT and facts is not None and is_switched_off(Kind.SOURCE, facts):
         source = ConnectorName(name.flow, Kind.SOURCE)
@@ -123,7 +123,7 @@ async def delete_connector(services: Shared, name: str, asker: Asker, if_match: 
         return {**before, SWITCHES[connector.kind].name: "false"}
 
     await changes.change(switched_off, version=_version(if_match), author=asker)
-    await changes.direct(connector.kind, TargetState.STARTED, asker)  # created again, it runs
+    await changes.direct(connector.kind, TargetState.STARTED, asker)  # so that it runs when it is created again
     services.live.changed()
 
 
@@ -169,7 +169,7 @@ async def patch_config(
 
 
 def _checked(name: ConnectorName, wanted: ConfigMap) -> Checked:
-    """Return what is to be stored. Raises: Invalid."""
+    """Return the checked settings. Raises: Invalid."""
     found = check(name.flow, name.kind, {key: value for key, value in wanted.items() if value is not None})
     if found.errors:
         raise Invalid(found.errors)
@@ -242,7 +242,7 @@ def _etag(view: View, name: ConnectorName, response: Response) -> None:
 
 
 def config_of(view: View, name: ConnectorName) -> dict[str, str]:
-    """Return the settings of a connector's flow as they are stored, else as the file has them."""
+    """Return the stored settings of a connector's flow, or those of the file if none are stored."""
     facts = view.flow(name.flow)
     properties = {} if facts is None else facts.file if facts.stored is None else facts.stored.properties
     return connector_properties(name.flow, name.kind, properties)
@@ -253,5 +253,5 @@ def _info(view: View, name: ConnectorName) -> ConnectorInfo:
 
 
 def task_ids(view: View, name: ConnectorName) -> list[TaskId]:
-    """Return the tasks that a connector has, by one look at the clusters."""
+    """Return the ids of a connector's tasks in one look at the clusters."""
     return [TaskId(connector=str(name), task=task.id) for task in status_of(name, view).tasks]

@@ -1,4 +1,4 @@
-"""``/openapi.json``: what this REST API has, for tools that read it."""
+"""``/openapi.json``: the description of this REST API, for tools."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``/connectors/NAME/pause`` and so on: connectors are paused, stopped, resumed and restarted, on all workers.
 
-It is stored in the configs topic of the flow, which the workers follow; no worker is called.
+The request is stored in the configs topic of the flow, which the workers follow; no worker is called.
 Source: ConnectorsResource, Apache Kafka, connect/runtime.
 """
 

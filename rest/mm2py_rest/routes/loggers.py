@@ -1,4 +1,4 @@
-"""``/admin/loggers``: how much the workers log. There is one logger, ``root``.
+"""``/admin/loggers``: the log level of the workers. There is one logger, ``root``.
 
 Connect changes Log4j's loggers, of one worker or of all. A level lasts until the worker ends.
 Source: LoggingResource, Apache Kafka, connect/runtime.

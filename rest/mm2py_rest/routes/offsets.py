@@ -1,4 +1,4 @@
-"""``/connectors/NAME/offsets``: what is copied, and altering it while the connector is stopped, as in KIP-875.
+"""``/connectors/NAME/offsets``: the stored positions, and changing them while the connector is stopped, as in KIP-875.
 
 Source: ConnectorsResource, Apache Kafka, connect/runtime.
 """

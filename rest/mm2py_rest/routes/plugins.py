@@ -1,6 +1,6 @@
-"""``/connector-plugins``: the three classes of connectors, and what their settings may be.
+"""``/connector-plugins``: the three classes of connectors, their settings and the values that these may have.
 
-Nothing is loaded, and checking settings connects to nothing.
+Nothing is loaded, and a check of settings connects to nothing.
 Source: ConnectorPluginsResource, Apache Kafka, connect/runtime.
 """
 

@@ -1,4 +1,4 @@
-"""What one worker says of itself: its release, its health, its metrics."""
+"""What one worker reports about itself: its release, its health, its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a flow's settings over REST: checked as the file is, then stored for all its workers.
+"""Changes of a flow's settings over REST: checked like the file, then stored for all its workers.
 
 Counterpart: ``PUT /connectors/NAME/config`` of Connect, whose leader writes for all. Here any worker's REST process
 writes by compare-and-set, as ``mm2py apply`` does, and no worker is called.
@@ -34,11 +34,11 @@ from mm2py.shared_settings.running_mm2 import refuse_running_mm2
 
 STORE_MOST_S: Final = 20.0
 LOG_KEPT_S: Final = 300.0
-"""For changes that follow each other: the first one reads the topic and gets a producer id."""
+"""How long the writer is kept for further changes: a new one reads the topic and gets a producer id."""
 
 
 class Invalid(Exception):
-    """Settings that cannot be taken, with a reason for each."""
+    """Settings are refused, with a reason for each."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Invalid(Exception):
 
 
 class Conflict(Exception):
-    """Something else is stored by now than the change was made for."""
+    """The change was made for another version than the stored one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class FlowChanges:
         rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
-        """``connect`` connects to the target; ``worker`` is named as the writer."""
+        """``connect`` connects to the target; records name ``worker`` as their writer."""
         self.flow = settings.flow
         self._file = file
         self._settings = settings
@@ -91,7 +91,7 @@ class FlowChanges:
 
     @property
     def by_file(self) -> Mapping[str, str]:
-        """What this worker's file says of the flow; it counts while nothing is stored."""
+        """The flow's settings in this worker's file. They apply while nothing is stored."""
         return self._file.shared(self.flow)
 
     async def change(
@@ -100,16 +100,16 @@ class FlowChanges:
         """Store settings.
 
         Args:
-            wanted: returns all settings that are to be stored, by what is stored now.
-            version: that has to be stored now; None: any.
-            author: who asks for it.
+            wanted: takes the settings stored now, and returns all settings to store.
+            version: the version that must be stored now; None: any.
+            author: the user who asks for the change.
         Raises:
             Conflict: another version is stored, or another writer was quicker.
-            Invalid: the flow cannot run by these settings.
+            Invalid: the flow cannot run with these settings.
             Mm2IsRunning: a live MirrorMaker 2 runs the flow, and would follow what is written.
             FlowOfAnotherGroup: workers of another group run it.
             TimeoutError: the target does not answer. Others as ``ConfigLog.write``.
-        Cancelling may leave it stored or not.
+        After cancelling, the change may be stored or not.
         """
         async with self._changing, asyncio.timeout(STORE_MOST_S):
             log = await self._config_log_to_write()
@@ -135,7 +135,7 @@ class FlowChanges:
             return Changed(outcome.config, restarts)
 
     async def direct(self, kind: Kind, state: TargetState, author: Author) -> None:
-        """Pause, stop or resume a connector on all workers, and after restarts; ``author`` asks for it.
+        """Pause, stop or resume a connector on all workers, also after restarts; ``author`` asks for it.
 
         Raises: as ``ConfigLog.write_target``. Mm2IsRunning, FlowOfAnotherGroup, TimeoutError: as ``change``.
         """
@@ -149,15 +149,15 @@ class FlowChanges:
             await (await self._config_log_to_write()).write_restart(restart)
 
     async def set_log_level(self, level: str, author: Author) -> None:
-        """Let all workers of the flow log at this level, as Connect names it, from now on. Raises: as ``direct``."""
+        """Make all workers of the flow log at this level, named as in Connect. Raises: as ``direct``."""
         async with self._changing, asyncio.timeout(STORE_MOST_S):
             log = await self._config_log_to_write()
             await log.write_log_level(level, by=author.by_rest, author=author)
 
     async def store_audit(self, record: AuditRecord) -> None:
-        """Keep on the target what a user changed, beside the settings. Raises: as ``ConfigLog.write``.
+        """Store a user's change on the target, in the configs topic. Raises: as ``ConfigLog.write``.
 
-        A live MirrorMaker 2 passes over it, so it is kept in any case.
+        A live MirrorMaker 2 ignores the record, so it is stored in any case.
         """
         await self._config_log().append_audit(record)
 
@@ -172,10 +172,10 @@ class FlowChanges:
         return log
 
     def _config_log(self) -> ConfigLog:
-        """Return the writer, a new one from time to time.
+        """Return the writer, a new one after ``LOG_KEPT_S``.
 
-        The story: an operator pauses a flow, and resumes it the next morning. A producer that was idle for hours may be
-        forgotten by the brokers, so its gate lets nothing pass any more; and one that was fenced stays fenced.
+        The story: an operator pauses a flow, and resumes it the next morning. The brokers may forget a producer that
+        was idle for hours, so its gate refuses all writes; and a producer that was fenced stays fenced.
         """
         if self._brokers is None:
             self._brokers = self._connect()

@@ -1,7 +1,7 @@
-"""Which settings a connector may be given over REST, and what is wrong with others. Pure: nothing is connected to.
+"""Checks the settings that a connector is given over REST. Pure: it connects to nothing.
 
 The settings are those of the flow, read by the same definitions as the file; its three connectors share them.
-Addresses and credentials are none of them: each worker has these in its own file.
+Addresses and credentials are not among them: each worker has these in its own file.
 
 Counterpart: the ConfigDefs of MirrorMaker 2's connectors and ``AbstractHerder.validateConnectorConfig``.
 """
@@ -24,7 +24,7 @@ from mm2py_rest.models import ConfigInfo, ConfigKey, ConfigsReport, ConfigValue
 
 PACKAGE: Final = "org.apache.kafka.connect.mirror"
 OF_CONNECT: Final = ("name", "connector.class", "source.cluster.alias", "target.cluster.alias")
-"""What Connect's clients send beside the settings; it has to be what it is."""
+"""What Connect's clients send in addition to the settings. These values follow from the flow and must not differ."""
 GROUPS: Final = ("Common", "mm2py")
 _NUMBERS_WITHOUT_DEFAULT: Final = (keys.TASKS_MAX, keys.BYTES_PER_SECOND_MAX, keys.FETCH_PARTITION_MAX_BYTES)
 _PATTERNS: Final = (
@@ -41,31 +41,31 @@ SWITCHES: Final = {
     Kind.CHECKPOINT: keys.EMIT_CHECKPOINTS_ENABLED,
     Kind.HEARTBEAT: keys.EMIT_HEARTBEATS_ENABLED,
 }
-"""What switches a connector off, which for Connect's clients deletes it."""
+"""The setting that switches a connector off. For Connect's clients this deletes the connector."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What came of a check."""
+    """The result of a check."""
 
     properties: dict[str, str] = field(default_factory=dict)
     """The settings to store."""
     without_effect: list[str] = field(default_factory=list)
     """Known settings that change nothing."""
     errors: dict[str, str] = field(default_factory=dict)
-    """By setting, as far as its name may be shown."""
+    """Errors by setting, as far as its name may be shown."""
 
 
 def connector_properties(flow: Flow, kind: Kind, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a flow as those of one of its connectors."""
+    """Return the settings of a flow in the form of one of its connectors."""
     fixed = (f"{flow}.{kind}", f"{PACKAGE}.{kind}", flow.source, flow.target)
     return {**properties, **dict(zip(OF_CONNECT, fixed, strict=True))}
 
 
 def check(flow: Flow | None, kind: Kind, wanted: Mapping[str, str]) -> Checked:
-    """Look at each setting for itself; whether they fit together is known once they are merged with the file.
+    """Check each setting by itself. Whether they fit together is checked when they are merged with the file.
 
-    A name that MirrorMaker 2 dropped in 4.0 counts as its new one.
+    A name that MirrorMaker 2 dropped in 4.0 is read as its new name.
     Args:
         flow: None: any flow.
     """
@@ -129,7 +129,7 @@ def _wrong(key: Key[Any], value: str) -> str:
     return ""
 
 
-# -- as Connect's plug-ins tell it -------------------------------------------------------------------------------------
+# -- as Connect's plug-ins show it -------------------------------------------------------------------------------------
 
 
 def definitions(kind: Kind) -> list[ConfigKey]:
@@ -183,7 +183,7 @@ def _default(key: Key[Any]) -> str | None:
 
 
 def validated(kind: Kind, wanted: Mapping[str, str]) -> ConfigsReport:
-    """Return what is wrong with each setting, and what the others would be."""
+    """Return each setting with its value, or with what is wrong."""
     found = check(None, kind, wanted)
     known = definitions(kind)
     given = {new_name(name) or name: value for name, value in wanted.items()}
@@ -200,6 +200,6 @@ def validated(kind: Kind, wanted: Mapping[str, str]) -> ConfigsReport:
 def _info(key: ConfigKey, value: str | None, error: str | None) -> ConfigInfo:
     shown = HIDDEN if value is not None and is_hidden(key.name, value) else value
     if error is not None:
-        shown = None  # what is none of its values may be anything, as a password that was pasted into the wrong field
+        shown = None  # a wrong value may be anything, such as a password pasted into the wrong field
     errors = [] if error is None else [f"Invalid value for configuration {key.name}: {error}."]
     return ConfigInfo(definition=key, value=ConfigValue(name=key.name, value=shown, errors=errors))

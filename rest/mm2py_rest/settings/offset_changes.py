@@ -1,4 +1,4 @@
-"""Offsets of a flow's connectors, altered over REST while they are stopped; connects when it is first needed."""
+"""Changes of the offsets of a flow's connectors over REST, while they are stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALTER_MOST_S: Final = 60.0
 
 
 class OffsetChanges:
-    """Alters the offsets of one flow, one request after the other."""
+    """Alters the offsets of one flow, one request after the other. Connects at the first one."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class OffsetChanges:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """``group`` is that of the workers that run the flow."""
+        """``group``: the group of the workers that run the flow."""
         self._connect_source = connect_source
         self._connect_target = connect_target
         self._group = group
@@ -40,7 +40,7 @@ class OffsetChanges:
         self._altering = asyncio.Lock()
 
     async def alter(self, kind: Kind, body: object, settings: FlowSettings) -> str:
-        """Set the offsets that a body names; ``settings`` are those by which the workers run the flow.
+        """Set the offsets in a body; ``settings`` are those with which the workers run the flow.
 
         Raises: as ``ConnectorOffsets.alter``. TimeoutError: a cluster does not answer.
         """

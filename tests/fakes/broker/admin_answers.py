@@ -1,4 +1,4 @@
-"""What a broker answers to changes of topic settings, and about the ACLs of topics.
+"""A broker's answers to changes of topic settings, and to requests about the ACLs of topics.
 
 Source: ConfigurationControlManager, AclControlManager, AclApis, Apache Kafka 4.3.
 """
@@ -154,7 +154,7 @@ def _created(state: ClusterState, wanted: AclCreation) -> AclCreationResult:
 
 
 def _judge(wanted: AclCreation) -> ErrorCode:
-    """Refuse unknown codes, and wildcards that only filters may have; any operation is accepted for a topic."""
+    """Return the error for unknown codes, and for wildcards that only filters may have. A topic takes any operation."""
     assert wanted.resource_type == _TOPIC_RESOURCE, "the model has ACLs of topics only"
     unknown = (
         wanted.resource_pattern_type not in _PATTERNS

@@ -1,4 +1,4 @@
-"""What a broker answers to the requests that never wait: metadata, offsets, coordinators, topics.
+"""A broker's answers to the requests that never wait: metadata, offsets, coordinators, topics.
 
 Source: KafkaApis, ReplicationControlManager, ConfigHelper, Apache Kafka 4.3.
 """
@@ -431,7 +431,7 @@ def _judge_topic(
         return ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
     if factor < 1:
         return ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0."
-    if factor > len(state.nodes):  # one that is away counts: it gets its replica when it is back
+    if factor > len(state.nodes):  # a stopped broker counts: it gets its replica when it is back
         return ErrorCode.invalid_replication_factor, f"Unable to replicate the partition {factor} time(s)"
     unknown = state.unknown_configs & overrides.keys()
     if unknown:

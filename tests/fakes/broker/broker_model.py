@@ -5,9 +5,9 @@
     cluster.append("orders", 0, [Record(b"first", key=b"k"), b"second"])
     run_virtual(scenario(cluster))
 
-What a test does to the cluster (topics, appends, leaders, stops, truncation, cleaning) is in ``ClusterState``; this
-module adds what the network and the broker's threads add: latency, order, replication, faults. The rules for producers
-are in ``producer_state.py`` and ``produce_rules.py``, for logs in ``log_model.py``.
+``ClusterState`` has what a test does to the cluster (topics, appends, leaders, stops, truncation, cleaning). This
+module adds the effects of the network and the broker's threads: latency, order, replication, faults. The rules for
+producers are in ``producer_state.py`` and ``produce_rules.py``, for logs in ``log_model.py``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _TRACE_LENGTH: Final = 20_000
 
 
 class ClusterModel(ClusterState):
-    """The cluster as mm2py meets it: an implementation of ``mm2py.kafka.port.Brokers``.
+    """The cluster as mm2py sees it: an implementation of ``mm2py.kafka.port.Brokers``.
 
     Args:
         latency_s: one-way latency between client and brokers, drawn evenly from this range.
-        replication_s: time until the followers have what was appended, drawn likewise.
-        request_timeout_s: when ``send`` gives up; a fetch may take its own wait longer.
+        replication_s: time until the followers have the appended records, drawn evenly from this range.
+        request_timeout_s: when ``send`` gives up; for a fetch, the request's own wait is added.
         connect_timeout_s: when ``send`` gives up on a broker that lets no packet through.
-        produce_by_topic_id: brokers from 4.1 on; older ones find a recreated topic by its name
+        produce_by_topic_id: True for brokers from 4.1 on; older ones find a recreated topic by its name
             (docs/broker-facts.md#m4).
 
     Attributes:
@@ -88,9 +88,9 @@ class ClusterModel(ClusterState):
         self.hung_apis: set[str] = set()
         """Requests that are never answered, by name (``DescribeAcls``)."""
         self.unspoken_apis: set[str] = set()
-        """Requests that these brokers have no version of."""
+        """Requests of which these brokers support no version."""
         self.cut_off_by: Callable[[object], bool] = lambda _: False
-        """Requests at which a broker closes the connection, as at those that it cannot parse."""
+        """Requests at which a broker closes the connection, as at a request that it cannot parse."""
         self.trace: deque[tuple[float, int, str, str, str]] = deque(maxlen=_TRACE_LENGTH)
         self._source = FaultSource(random.Random(rng.getrandbits(64)))
         self._latency_s = random_latency(random.Random(rng.getrandbits(64)), *latency_s)
@@ -112,7 +112,7 @@ class ClusterModel(ClusterState):
         return self._source.faults
 
     def inject(self, faults: Faults) -> None:
-        """Let these faults occur from now on, instead of earlier ones. To be called during a run."""
+        """Let these faults occur from now on, in place of earlier ones. Call it during a run."""
         self._source.faults = faults
         self._nemesis += 1
         if faults.leader_move_every_s is not None:
@@ -138,7 +138,7 @@ class ClusterModel(ClusterState):
                 connection.break_off("connection reset by peer")
 
     def hang_up(self, channels: str) -> None:
-        """Close all connections of channels whose names start so, as when their client's process ends."""
+        """Close all connections of channels with this prefix, as when their client's process ends."""
         for (_, channel), connection in list(self._connections.items()):
             if channel.startswith(channels):
                 connection.break_off("the client is gone")
@@ -199,7 +199,7 @@ class ClusterModel(ClusterState):
         channel: str = "control",
         timeout_s: float | None = None,
     ) -> object:
-        """Send one request and return its reply, see ``mm2py.kafka.port.Brokers``; ``timeout_s``: not the usual one."""
+        """Send one request and return its reply, see ``mm2py.kafka.port.Brokers``; ``timeout_s`` None: the default."""
         loop = asyncio.get_running_loop()
         node = self._pick(broker)
         api = type(request).__name__.removesuffix("Request")
@@ -225,7 +225,7 @@ class ClusterModel(ClusterState):
             self.trace.append((loop.time(), node.id, channel, api, call.outcome))
 
     def round_trip_s(self, broker: BrokerId) -> float | None:
-        """Return the shortest round trip that there is."""
+        """Return the shortest possible round trip."""
         del broker
         return self._round_trip_s
 
@@ -307,7 +307,7 @@ class ClusterModel(ClusterState):
                 connection.silent = connection.deaf = True
 
     def replicate_later(self, partition: Partition) -> None:
-        """Let the followers of a partition fetch after a delay; appends that come until then are included."""
+        """Let the followers of a partition fetch after a delay; they also get what is appended until then."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

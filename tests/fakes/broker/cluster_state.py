@@ -1,7 +1,7 @@
 """The state of a cluster (brokers, topics, leaders, producers), and how a test changes it.
 
-Nothing here knows of requests or connections. Records that a test appends are replicated at once; those that arrive by
-a request take the time of replication (``ClusterModel``). Methods without ``async`` may be called before a run and
+This module has no requests and no connections. Records that a test appends are replicated at once; records that arrive
+by a request take the time of replication (``ClusterModel``). Methods without ``async`` may be called before a run and
 during it.
 """
 
@@ -40,7 +40,7 @@ MAX_TOPIC_NAME: Final = 249
 
 @dataclass(slots=True)
 class Node:
-    """One broker. ``up``: the process runs; ``registered``: the controller still takes it for alive."""
+    """One broker. ``up``: the process runs; ``registered``: the controller still believes that it is alive."""
 
     id: int
     host: str
@@ -130,8 +130,8 @@ class ClusterState:
         rng: the source of every choice of the model; the same seed makes the same choices.
         nodes: the number of brokers; their ids count from 1.
         broker_config: what differs from ``BROKER_DEFAULTS``.
-        broker_session_timeout_s: how long the controller takes a killed broker for alive.
-        metadata_lag_s: the most by which each broker's metadata lag; 0 for a cluster without surprises.
+        broker_session_timeout_s: how long the controller believes that a killed broker is alive.
+        metadata_lag_s: the longest lag of a broker's metadata; 0 for a cluster without surprises.
     """
 
     def __init__(
@@ -163,13 +163,13 @@ class ClusterState:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self.denied_topics: set[str] = set()
         self.unwritable_topics: set[str] = set()
-        """Topics on which all rights but WRITE are left."""
+        """Topics on which the right WRITE is revoked, and all others are not."""
         self.denied_configs: set[str] = set()
         """Topics whose settings may be read and not changed."""
         self.hidden_configs: set[str] = set()
         """Topics whose settings may not be read."""
         self.unknown_configs: set[str] = set()
-        """Settings of topics that these brokers are too old, or too new, to know."""
+        """Settings of topics that these brokers do not know, because they are too old or too new."""
         self.acls: set[TopicAcl] | None = None
         """The ACLs of topics; None: the cluster has no authorizer. The model stores them, and enforces none."""
         self.denied_on_cluster: set[str] = set()
@@ -177,7 +177,7 @@ class ClusterState:
         self.groups = ConsumerGroups()
         self.transactions_available = True
         self.follower_error = ErrorCode.none
-        """What brokers answer to reads of partitions that they follow."""
+        """The error that followers answer to reads of their partitions."""
         self.coordinator = Coordinator(
             first_producer_id=1000 + self._choices.randrange(1000),
             expiration_ms=int(self.broker_config["transactional.id.expiration.ms"]),
@@ -196,7 +196,7 @@ class ClusterState:
         return [node.id for node in self.nodes.values() if node.registered]
 
     def stop_broker(self, node: int, *, clean: bool = True) -> None:
-        """Stop a broker: cleanly, moving its leaderships, or killed, so that the controller notices only later."""
+        """Stop a broker cleanly, which moves its leaderships, or kill it, so that the controller notices later."""
         broker = self.nodes[node]
         if not broker.up:
             return
@@ -227,7 +227,7 @@ class ClusterState:
                 self.later(self._catch_up_s(), partial(self._rejoin, partition, node))
 
     def cut_broker(self, node: int) -> None:
-        """Lose every packet to and from a broker, which does not know that."""
+        """Lose every packet to and from a broker; the broker does not notice."""
         self.nodes[node].reachable = False
 
     def join_broker(self, node: int) -> None:
@@ -277,13 +277,13 @@ class ClusterState:
         return self._choices.uniform(0.05, 1.0)
 
     def draw_s(self, least_s: float, most_s: float) -> float:
-        """Draw a duration around this mean."""
+        """Draw a duration evenly from this range."""
         return self._choices.uniform(least_s, most_s)
 
     # ---- hooks for ClusterModel
 
     def on_broker_stopped(self, node: int) -> None:
-        """Connections to this broker break now."""
+        """Break the connections to this broker; here there are none."""
 
     def replicate_later(self, partition: Partition) -> None:
         """Let the followers of a partition fetch; here at once."""
@@ -309,7 +309,7 @@ class ClusterState:
         replication_factor: int | None = None,
         visible_at_once: bool = True,
     ) -> uuid.UUID:
-        """Create a topic and return its id; replicated on all brokers unless told otherwise.
+        """Create a topic and return its id. Without ``replication_factor`` all brokers have replicas.
 
         Raises:
             Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG.
@@ -358,7 +358,7 @@ class ClusterState:
         )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; requests that wait for it are answered."""
+        """Delete a topic, and answer the requests that wait for it."""
         topic = self.topics.pop(name)
         del self._by_id[topic.id]
         topic.deleted_s = self.clock.monotonic()
@@ -379,7 +379,7 @@ class ClusterState:
         self.replace_overrides(name, {**self.topics[name].overrides, **configs})
 
     def replace_overrides(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace all settings of the topic's own by these."""
+        """Replace all of the topic's own settings by these."""
         topic = self.topics[name]
         topic.config = parse_topic_config(overrides)
         topic.overrides = dict(overrides)
@@ -397,7 +397,7 @@ class ClusterState:
         return self._by_id.get(topic_id)
 
     def topics_seen_by(self, node: int) -> dict[str, Topic]:
-        """Return the topics in a broker's metadata now: a little behind the truth."""
+        """Return the topics in a broker's metadata now, which lag a little."""
         at_s = self._as_of_s(node)
         seen = {
             topic.name: topic
@@ -473,7 +473,7 @@ class ClusterState:
     def write_marker(
         self, topic: str, partition: int, producer_id: int, producer_epoch: int, *, commit: bool = False
     ) -> int:
-        """Write the end of a transaction, or a fence: a higher epoch fences the old owner. Return its offset."""
+        """Write a transaction's end, or a fence (its higher epoch fences the old owner). Return the marker's offset."""
         found = self.partition(topic, partition)
         offset = found.append_marker(
             commit=commit, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=self.clock.wall_ms()
@@ -518,7 +518,7 @@ class ClusterState:
         found.notify()
 
     def expire(self, topic: str) -> None:
-        """Let the broker's retention check run: whole segments go whose newest *record* is older than retention.ms."""
+        """Run the broker's retention check: it removes segments whose newest *record* is older than retention.ms."""
         config = self.topics[topic].config
         for partition in self.topics[topic].partitions:
             partition.log.remove_old_segments(
@@ -529,7 +529,7 @@ class ClusterState:
             partition.notify()
 
     def truncate(self, topic: str, partition: int, to_offset: int) -> None:
-        """Elect an unclean leader: everything from ``to_offset`` on is lost, answered or not; a new leader epoch."""
+        """Elect an unclean leader in a new leader epoch: records from ``to_offset`` on are lost, even answered ones."""
         found = self.partition(topic, partition)
         found.truncate(to_offset)
         candidates = [node for node in found.replicas if self.nodes[node].up]
@@ -537,7 +537,7 @@ class ClusterState:
         found.settle(self.alive, now_ms=self.clock.wall_ms())
 
     def move_leader(self, topic: str, partition: int, node: int | None = None) -> int:
-        """Elect another of the replicas in sync (the same one if it is alone); return the new leader."""
+        """Elect ``node``, or another replica in sync (the same one if it is alone); return the new leader."""
         found = self.partition(topic, partition)
         others = [other for other in found.isr if other != found.leader and self.nodes[other].up]
         leader = node if node is not None else self._choices.choice(others or [found.leader])

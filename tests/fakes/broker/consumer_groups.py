@@ -1,9 +1,9 @@
-"""Consumer groups: their states and commits, and what their coordinators answer about them.
+"""Consumer groups: their states and commits, and their coordinators' answers.
 
     cluster.groups.commit("g", {("t", 0): (5, "")})
     cluster.groups.activate("g", members=2)
 
-No client of the model joins a group; a test says which groups have members. Clients commit from outside only.
+No client of the model joins a group; a test sets which groups have members. Clients only commit without being members.
 Source: KafkaApis, GroupMetadataManager, OffsetMetadataManager, Apache Kafka 4.3.
 """
 
@@ -49,7 +49,7 @@ _METADATA_MOST: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
-    """What a coordinator keeps of one commit."""
+    """One commit as a coordinator stores it."""
 
     offset: int
     metadata: str
@@ -58,7 +58,7 @@ class StoredCommit:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """One group. ``protocol_type`` stays when the last member leaves; without any member so far it is empty."""
+    """One group. ``protocol_type`` is empty until a member joins, and stays when the last member leaves."""
 
     state: str = "Empty"
     protocol_type: str = ""
@@ -70,11 +70,11 @@ class ConsumerGroups:
     """All groups of a cluster.
 
     Attributes:
-        available: whether groups have coordinators at all, as far as FindCoordinator tells.
-        errors: what coordinators answer about a group in place of the truth, by group.
-        list_errors: what brokers answer in place of a list, by broker.
-        denied: groups on which all rights are revoked; listing them needs DESCRIBE on the cluster then.
-        unwritable: groups on which READ, the right to commit, is revoked, and DESCRIBE is not.
+        available: whether FindCoordinator returns coordinators of groups.
+        errors: errors that coordinators answer about a group, by group.
+        list_errors: errors that brokers answer to ListGroups, by broker.
+        denied: groups on which all rights are revoked; then listing them needs DESCRIBE on the cluster.
+        unwritable: groups on which READ, the right to commit, is revoked, but not DESCRIBE.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class ConsumerGroups:
         kept |= {key: StoredCommit(offset, metadata, leader_epoch) for key, (offset, metadata) in commits.items()}
 
     def activate(self, group: str, *, members: int = 1, state: str = "Stable", protocol_type: str = "consumer") -> None:
-        """Let so many members join a group."""
+        """Let this many members join a group."""
         found = self.known.setdefault(group, ConsumerGroup())
         found.state, found.members, found.protocol_type = state, members, protocol_type
 
@@ -221,7 +221,7 @@ def offset_commit(state: ClusterState, node: int, request: OffsetCommitRequest) 
 def _commit_error(
     state: ClusterState, node: int, name: str, topic: str, part: OffsetCommitRequestPartition
 ) -> ErrorCode:
-    """Judge in the order of a broker: rights and topics first, before the coordinator is asked."""
+    """Return the error of one commit, checked in a broker's order: rights and topics before the coordinator."""
     group = state.groups.known.get(name)
     known = state.topics_seen_by(node).get(topic)
     if name in state.groups.denied | state.groups.unwritable:
@@ -241,7 +241,7 @@ def _commit_error(
 
 
 def _judge(state: ClusterState, node: int, name: str) -> ErrorCode:
-    """Return what any request about a group is answered with, if not with the truth."""
+    """Return the error that answers any request about a group, or ``none``."""
     if name in state.groups.denied:
         return ErrorCode.group_authorization_failed
     if state.coordinator_of(name) != node:

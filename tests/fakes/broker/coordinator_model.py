@@ -1,7 +1,7 @@
 """Transactional ids: the owner and epoch of each, and the partitions in its open transaction.
 
-One coordinator stands for all of the cluster; the model decides at which broker it is found. Transactions can only be
-aborted, and the coordinator epoch is always 0.
+One coordinator represents all coordinators of the cluster; the model decides at which broker it is found. Transactions
+can only be aborted, and the coordinator epoch is always 0.
 Source: TransactionCoordinator, TransactionMetadata, Apache Kafka 4.3.
 """
 
@@ -25,13 +25,13 @@ class TransactionState(enum.Enum):
     EMPTY = "Empty"
     ONGOING = "Ongoing"
     PREPARE_ABORT = "PrepareAbort"
-    """Its markers are being written, which may never end."""
+    """Its markers are being written. The state may last for ever."""
     COMPLETE_ABORT = "CompleteAbort"
 
 
 @dataclass(slots=True)
 class TransactionalId:
-    """What the coordinator keeps of one transactional id. Times in milliseconds."""
+    """The coordinator's state of one transactional id. Times are in milliseconds."""
 
     producer_id: int
     updated_at_ms: int
@@ -42,17 +42,17 @@ class TransactionalId:
     timeout_ms: int = 60_000
     started_at_ms: int = -1
     partitions: dict[tuple[str, int], None] = field(default_factory=dict)
-    """(topic, partition) of the open transaction, in order; while it is being ended, those without a marker."""
+    """(topic, partition) of the open transaction, in order. While it is being ended: those that still lack a marker."""
 
     @property
     def is_decided(self) -> bool:
         return self.state in {TransactionState.EMPTY, TransactionState.COMPLETE_ABORT}
 
     def fence(self, now_ms: int) -> None:
-        """Start to abort the open transaction in the coordinator's own name, which raises the epoch.
+        """Start to abort the open transaction on the coordinator's own account, which raises the epoch.
 
-        The old epoch is remembered: an owner that asks with it gets the new one, like a repeated request whose answer
-        was lost.
+        The old epoch is remembered: an owner that asks with it gets the new one, as if it repeated a request whose
+        answer was lost.
         """
         self.last_producer_epoch = self.producer_epoch
         self.producer_epoch += 1
@@ -63,7 +63,7 @@ class TransactionalId:
 
 
 class Coordinator:
-    """Gives out producer ids and epochs. Raises ``Refused`` with the code the broker answers."""
+    """Assigns producer ids and epochs. Raises ``Refused`` with the code that the broker answers."""
 
     def __init__(self, *, first_producer_id: int, expiration_ms: int) -> None:
         self.transactional_ids: dict[str, TransactionalId] = {}
@@ -87,12 +87,11 @@ class Coordinator:
         """Return (producer id, epoch).
 
         Args:
-            expected: the (producer id, epoch) that the caller believes to have; a fenced caller is refused by it
-                (docs/broker-facts.md#h3),
-                unless a transaction is open: then the epoch is not checked.
+            expected: the (producer id, epoch) that the caller believes to have. A fenced caller is refused because of
+                it (docs/broker-facts.md#h3), unless a transaction is open: then the epoch is not checked.
             timeout_ms: how long this owner's transactions may stay open.
         Raises:
-            Refused: fenced; or CONCURRENT_TRANSACTIONS, and an open transaction is PREPARE_ABORT from now on.
+            Refused: fenced; or CONCURRENT_TRANSACTIONS: an open transaction becomes PREPARE_ABORT.
         """
         if transactional_id is None:
             return self.new_producer_id(), 0
@@ -170,7 +169,7 @@ class Coordinator:
         return known
 
     def lookup(self, transactional_id: str, *, now_ms: int) -> TransactionalId | None:
-        """Return the state of an id; one that was unused for long expires (docs/broker-facts.md#c2)."""
+        """Return the state of an id; an id that was unused for long expires (docs/broker-facts.md#c2)."""
         known = self.transactional_ids.get(transactional_id)
         if known is not None and known.is_decided and now_ms - known.updated_at_ms >= self._expiration_ms:
             del self.transactional_ids[transactional_id]

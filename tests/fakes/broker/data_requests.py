@@ -31,7 +31,7 @@ from tests.fakes.broker.producer_state import Refused
 from tests.fakes.broker.record_batch import ATTRIBUTES_AT, TRANSACTIONAL
 
 _FRAME_HEAD_BYTES: Final = 64
-"""Stands for the bytes before the records in a reply, so that a view does not start where its buffer does."""
+"""Size of the bytes before the records in a reply, so that a view does not start where its buffer starts."""
 
 _WITHOUT_LOG_START: Final = frozenset({ErrorCode.message_too_large, ErrorCode.corrupt_message})
 """Errors that the broker answers without the log's start offset."""
@@ -51,7 +51,7 @@ class Pending:
         self.over = False
 
     def abandon(self) -> None:
-        """The broker died: no reply."""
+        """End without a reply, because the broker died."""
         self.over = True
         for partition in self._watched:
             partition.watchers.pop(self._key, None)
@@ -88,7 +88,7 @@ class Pending:
 
 
 def resolve(state: ClusterState, node: int, name: str, topic_id: uuid.UUID | None) -> Topic | ErrorCode:
-    """Return the topic of a request: by id where the request has one, as Fetch and Produce do from version 13 on."""
+    """Return the topic of a request, by id if the request has one, as Fetch and Produce have from version 13 on."""
     if topic_id is not None:
         by_id = state.topic_with_id(topic_id)
         if by_id is None or not state.is_visible(node, by_id, 0):
@@ -109,7 +109,7 @@ def locate(state: ClusterState, node: int, topic: Topic, index: int) -> Partitio
 
 
 def check_leader_epoch(partition: Partition, current_leader_epoch: int) -> ErrorCode:
-    """Compare the leader epoch of the client with the broker's."""
+    """Return the error if the client's leader epoch differs from the broker's."""
     if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
         return ErrorCode.none
     if current_leader_epoch < partition.leader_epoch:
@@ -139,7 +139,7 @@ class PendingProduce(Pending):
     """Stores on the leader at once, and answers when every replica in sync has the records.
 
     Args:
-        by_topic_id: the broker speaks Produce 13 (4.1 on); older ones do not recognise a recreated topic
+        by_topic_id: the broker supports Produce 13 (4.1 on); older ones do not recognise a recreated topic
             (docs/broker-facts.md#m4).
         interfere: called per partition; the error that a fault answers instead, and whether the batch is stored.
     """
@@ -255,7 +255,7 @@ class PendingProduce(Pending):
 
 
 def _refused_at_the_door(request: ProduceRequest) -> ErrorCode | None:
-    """Return the error that answers the whole request because of one of its batches, or None."""
+    """Return the error of one batch for which the whole request is refused, or None."""
     for topic in request.topics:
         for one in topic.partitions:
             try:
@@ -399,7 +399,7 @@ class PendingFetch(Pending):
             self._collect(partition, want, read, limit, min(want.max_bytes, left), at_least_one=at_least_one)
 
     def _preferred_replica(self, partition: Partition, want: PartitionFetch) -> int:
-        """Return which replica a ``RackAwareReplicaSelector`` names; -1: the leader, or it has no say.
+        """Return the replica that a ``RackAwareReplicaSelector`` names; -1: the leader, or no selector is set.
 
         Source: ReplicaManager.findPreferredReadReplica, RackAwareReplicaSelector.
         """

@@ -1,8 +1,8 @@
 """The log of one partition: batches, leader epochs and transactions, with retention, compaction and truncation.
 
-Segments are kept as their start offsets, since their borders show: a fetch never crosses one, a search by time looks
-into one only, and retention removes whole ones. A mirrored log has more of them than expected, because a broker also
-starts a new one when the *records'* times are further apart than ``segment.ms``.
+The model keeps the start offsets of segments, because clients can see the borders: a fetch never crosses one, a search
+by time reads one segment only, and retention removes whole segments. A mirrored log has more segments than expected,
+because a broker also starts a new one when the *records'* times are further apart than ``segment.ms``.
 Source: UnifiedLog, LeaderEpochFileCache, TransactionIndex, Cleaner, MemoryRecords.filterTo, Apache Kafka 4.3.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tests.fakes.broker.record_batch import Batch, StoredRecord, read_marker, read_records, reencode
 
 _INDEX_INTERVAL_BYTES = 4096
-"""Bytes between index entries; within them a broker lists aborted transactions that it need not have listed."""
+"""Bytes between index entries. Within this distance a broker also lists aborted transactions that lie further on."""
 
 _MOST_ENDED = 200
 """The number of ended transactions that are remembered in case their markers are not replicated yet."""
@@ -32,7 +32,7 @@ class AbortedTransaction:
 
 
 class PartitionLog:
-    """One log. Offsets are in records; ``end_offset`` is where the next record goes."""
+    """One log. Offsets are in records; ``end_offset`` is the offset of the next record."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -79,7 +79,7 @@ class PartitionLog:
             self._active_bytes = 0
 
     def segment_end(self, offset: int) -> int:
-        """Return the end of the segment that holds ``offset``: the start of the next one, or the log's end."""
+        """Return the end of the segment that contains ``offset``: the start of the next one, or the log's end."""
         index = bisect_right(self.segments, offset)
         return self.segments[index] if index < len(self.segments) else self.end_offset
 
@@ -119,7 +119,7 @@ class PartitionLog:
         self.epochs.append((epoch, start_offset))
 
     def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """Return (the largest epoch up to ``epoch``, where it ended), (-1, -1) if the log cannot tell.
+        """Return (the largest epoch up to ``epoch``, the offset where it ended), or (-1, -1) if the log does not know.
 
         Args:
             end_offset: where the asked replica's copy of the log ends.
@@ -147,7 +147,7 @@ class PartitionLog:
         return bisect_left(self._last_offsets, offset)
 
     def from_offset(self, offset: int, limit_offset: int) -> Iterator[Batch]:
-        """Yield the batches from the one that holds ``offset`` on, as far as they lie below ``limit_offset``."""
+        """Yield the batches that begin below ``limit_offset``, from the batch that contains ``offset`` on."""
         for index in range(self.index_of(offset), len(self.batches)):
             batch = self.batches[index]
             if batch.base_offset >= limit_offset:
@@ -155,9 +155,9 @@ class PartitionLog:
             yield batch
 
     def aborted_within(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of the aborted transactions that overlap a stretch that was read.
+        """Return (producer id, first offset) of the aborted transactions that overlap the range that was read.
 
-        A broker finds the end of the stretch through its sparse index, so later ones may be among them.
+        A broker finds the end of the range through its sparse index, so later transactions may be among them.
         """
         upper = self.segment_end(end_offset - 1)
         passed = 0
@@ -175,10 +175,10 @@ class PartitionLog:
         return found
 
     def find_timestamp(self, timestamp_ms: int) -> StoredRecord | None:
-        """Return the first record that is at least as new, from the first segment that has one.
+        """Return the first record that is at least as new, from the first segment that has such a record.
 
-        Aborted and control records count. If all such records of that segment lie before the log start, because the
-        segment is not removed yet, there is none.
+        Aborted and control records count. If all such records of that segment are before the log start, because the
+        segment is not removed yet, the result is None.
         """
         for segment in self.segments:
             batches = self._in_segment(segment)
@@ -194,7 +194,7 @@ class PartitionLog:
         return None
 
     def find_newest(self) -> StoredRecord | None:
-        """Return the record with the largest timestamp, even one before the log start if its segment exists."""
+        """Return the record with the largest timestamp, even if it is before the log start and its segment exists."""
         newest: Batch | None = None
         for batch in self.batches:
             if batch.count and (newest is None or batch.max_timestamp > newest.max_timestamp):
@@ -233,7 +233,7 @@ class PartitionLog:
             del self.batches[:keep], self._last_offsets[:keep], self.segments[0]
 
     def truncate_to(self, offset: int) -> None:
-        """Truncate the log at ``offset``, or at the start of the batch that holds it."""
+        """Truncate the log at ``offset``, or at the start of the batch that contains it."""
         if offset >= self.end_offset:
             return
         keep = self.index_of(offset)
@@ -254,10 +254,10 @@ class PartitionLog:
                 self._learn_transaction(batch)
 
     def compact(self, limit_offset: int, *, delete_retention_ms: int, now_ms: int) -> None:
-        """Compact the log up to ``limit_offset``: of each key the last record stays, of each producer the last batch.
+        """Compact the log up to ``limit_offset``: each key's last record stays, and each producer's last batch.
 
         A tombstone stays for ``delete_retention_ms`` after the first compaction that meets it, unless its batch already
-        carries a delete horizon from anywhere (docs/broker-facts.md#h6). Markers stay for good, which a broker does
+        has a delete horizon from another source (docs/broker-facts.md#h6). Markers stay for ever; a broker keeps them
         only for a while. The cleaner skips the active segment, so a new one is started.
         """
         self.roll()
@@ -308,7 +308,7 @@ class PartitionLog:
         return offsets
 
     def newest(self, limit_offset: int, *, committed: bool, count: int) -> list[StoredRecord]:
-        """Return the last of ``records``: a test that waits for the end of a long log asks again and again."""
+        """Return the last of ``records`` without reading all: a test that waits for a long log calls it often."""
         found: list[StoredRecord] = []
         for index in range(len(self.batches) - 1, -1, -1):
             batch = self.batches[index]
@@ -327,7 +327,7 @@ class PartitionLog:
         )
 
     def records(self, limit_offset: int, *, committed: bool, with_control: bool = False) -> list[StoredRecord]:
-        """Return the records from the log start on, as a consumer of that isolation would see them at the end."""
+        """Return the records from the log start to ``limit_offset`` that a consumer of this isolation would see."""
         aborted = self._aborted_records() if committed else set()
         return [
             record

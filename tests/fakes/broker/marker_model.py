@@ -1,7 +1,7 @@
-"""How transaction markers get into the logs: through a coordinator, in its own time, or by a request.
+"""How transaction markers get into the logs: through a coordinator, after its answer, or by a request.
 
-A coordinator skips a partition without leader as if it were deleted (docs/broker-facts.md#c3), and gives up a whole
-transaction as soon as one partition refuses its marker: that one stays PrepareAbort for good.
+A coordinator skips a partition without leader as if it were deleted (docs/broker-facts.md#c3). It gives up a whole
+transaction as soon as one partition refuses its marker: the transaction stays PrepareAbort for ever.
 Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest, Apache Kafka 4.3.
 """
 
@@ -26,7 +26,7 @@ from tests.fakes.broker.partition_model import NO_LEADER, Partition
 from tests.fakes.broker.producer_state import Refused
 
 _ROUND_S: Final = (0.001, 0.02)
-"""The time in which a coordinator sends markers and hears that they are replicated."""
+"""Range of the time in which a coordinator sends markers, or learns that they are replicated."""
 _MARKER_RIGHTS: Final = frozenset({"ALTER", "CLUSTER_ACTION"})
 _TIMEOUT_S: Final = 30.0
 
@@ -38,7 +38,7 @@ def write_markers_later(state: ClusterState, transactional_id: str) -> None:
 
 @dataclass(slots=True)
 class _Written:
-    """A marker on its leader. It is written again if that leader goes before the other replicas have it."""
+    """A marker on its leader. It is written again if the leader changes before the marker is replicated."""
 
     offset: int
     leader_epoch: int
@@ -66,7 +66,7 @@ class _Ending:
             self._transaction.complete(self._state.clock.wall_ms())
 
     def _is_done(self, place: tuple[str, int]) -> bool:
-        """Write the marker of one partition, or check whether it is replicated."""
+        """Write the marker of one partition if needed. Return whether it is replicated, or not needed any more."""
         name, index = place
         topic = self._state.topics.get(name)
         if topic is None or index >= len(topic.partitions) or topic.partitions[index].leader == NO_LEADER:

@@ -1,8 +1,8 @@
 """One partition with its replicas: which one leads, which are in sync, and how far each has copied.
 
-There is one log, the leader's. A follower is an offset up to which it has copied that log, a high watermark that it
-knows, and a producer table of its own; if it is elected, the log is truncated to its offset. So an answered record is
-on every replica in sync, and an unanswered one may vanish with its leader, as on a real cluster.
+The model has one log, the leader's. A follower has an offset up to which it has copied that log, a high watermark, and
+a producer table of its own. If it is elected, the log is truncated to its offset. So an answered record is on every
+replica in sync, and an unanswered record may vanish with its leader, as on a real cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Replica:
     end_offset: int = 0
     high_watermark: int = 0
     diverged: bool = False
-    """Its log was truncated, or it was away: the producer table no longer follows from its log."""
+    """Its log was truncated: the producer table no longer matches the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The leader from a certain time on; metadata answers look it up a little in the past."""
+    """The leader from a certain time on. Answers to metadata requests use the leader of a little earlier."""
 
     since_s: float
     leader: int
@@ -93,7 +93,7 @@ class Partition:
     def append_from_client(
         self, data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms: int
     ) -> tuple[Stored, Batch | None]:
-        """Store a produced batch on the leader, or find it stored already.
+        """Store a produced batch on the leader, unless it is stored already; then the batch returned is None.
 
         Raises:
             Refused: with the error that the broker answers; nothing was stored.
@@ -148,10 +148,9 @@ class Partition:
         return self.append_as_leader(parse_batch(raw)).base_offset
 
     def replicate(self, alive: Sequence[int], *, now_ms: int) -> bool:
-        """Let the living followers in sync copy what they lack, and the high watermark follow; return whether it moved.
+        """Let the living followers in sync copy what they lack; return whether the high watermark moved.
 
-        Followers hear of a new high watermark one round later. One that is out of sync stays where it is until
-        ``catch_up``.
+        Followers learn a new high watermark one round later. A follower out of sync copies nothing until ``catch_up``.
         """
         if self.leader == NO_LEADER:
             return False
@@ -168,7 +167,7 @@ class Partition:
         return moved
 
     def catch_up(self, node: int, *, now_ms: int) -> None:
-        """Let one follower copy all that it lacks."""
+        """Let one follower copy everything that it lacks."""
         replica = self.replicas[node]
         replica.table.tick(now_ms)
         if replica.diverged:

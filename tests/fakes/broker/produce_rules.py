@@ -34,15 +34,15 @@ _MAGIC_AT: Final = 16
 
 
 class WouldCorrupt(AssertionError):
-    """A real broker would store this without an error, and consumers would read nonsense: the sender has a bug."""
+    """The sender has a bug: a broker would store this batch without an error, and consumers would read nonsense."""
 
 
 def accept(data: bytes | bytearray | memoryview, config: TopicConfig, *, now_ms: int) -> Batch:
-    """Return the batch as it will be stored, but for its offset and leader epoch.
+    """Return the batch as it will be stored, except its offset and leader epoch.
 
     Raises:
-        Refused: with the code the broker answers.
-        WouldCorrupt: record offsets inside the batch that no broker checks.
+        Refused: with the code that the broker answers.
+        WouldCorrupt: offsets of records inside the batch are wrong, which no broker checks.
     """
     batch = _only_batch(data)
     if batch.base_offset != 0:
@@ -78,7 +78,7 @@ def look_at_frames(data: bytes | bytearray | memoryview, *, only_first: bool = F
     """Return (begin, end) of each batch, as a broker finds them before it reads any; a cut batch ends the search.
 
     Raises:
-        Refused: an impossible length or magic number. In the first batch of any partition it answers the
+        Refused: an impossible length or magic number. In the first batch of any partition it refuses the
             whole request.
     """
     frames: list[tuple[int, int]] = []
@@ -121,7 +121,7 @@ def _check_records(batch: Batch, records: list[StoredRecord], config: TopicConfi
     null_key = False
     for record in records:
         if config.compacted and record.key is None:
-            null_key = True  # if a record has both faults, this error counts; of two faults of a batch, the other
+            null_key = True  # within a record this error wins; between two records, the timestamp's
         elif not config.log_append_time and record.timestamp_ms != NO_TIMESTAMP:
             if (
                 now_ms - record.timestamp_ms > config.timestamp_before_max_ms

@@ -1,7 +1,7 @@
-"""What a replica remembers of the producers of one partition: which may write, and which sequence comes next.
+"""A replica's state of the producers of one partition: which may write, and which sequence comes next.
 
-Every replica keeps its own table, so each forgets by its own clock and loses what a restart loses. The rules are those
-of Kafka 4.3; docs/broker-facts.md names those that surprise (C1, H1, H2).
+Every replica keeps its own table: each forgets by its own clock, and a restart of one affects only its own table. The
+rules are those of Kafka 4.3; docs/broker-facts.md names the surprising ones (C1, H1, H2).
 Source: ProducerAppendInfo, ProducerStateManager, ProducerStateEntry, Apache Kafka, storage/.../internals/log.
 """
 
@@ -24,7 +24,7 @@ NO_SEQUENCE: Final = -1
 class Refused(Exception):
     """The broker answers this error for the partition, and stores nothing.
 
-    ``at_the_door``: before the log was read, so the answer lacks the log's start.
+    ``at_the_door``: the batch was refused before the log was read, so the answer lacks the log's start.
     """
 
     def __init__(self, code: ErrorCode, message: str, *, at_the_door: bool = False) -> None:
@@ -70,7 +70,7 @@ class ProducerTable:
 
     Args:
         expiration_ms: ``producer.id.expiration.ms``.
-        check_interval_ms: ``producer.id.expiration.check.interval.ms``; the first check is so long after ``since_ms``.
+        check_interval_ms: ``producer.id.expiration.check.interval.ms``; the first check is so much after ``since_ms``.
     """
 
     def __init__(self, *, expiration_ms: int, check_interval_ms: int, since_ms: int) -> None:
@@ -83,10 +83,10 @@ class ProducerTable:
         self._last_tick = 0
 
     def check(self, batch: Batch) -> CachedBatch | None:
-        """Check a client's batch before it is stored; nothing is changed.
+        """Check a client's batch before it is stored; the table does not change.
 
         Returns:
-            The batch that is already stored, if this is a resent one; else None.
+            The stored batch, if this batch was sent again; else None.
         Raises:
             Refused: with the error that the broker answers.
         """
@@ -141,7 +141,7 @@ class ProducerTable:
             )
 
     def learn(self, batch: Batch) -> None:
-        """Take a stored batch into account: the leader's own or a replicated one."""
+        """Update the table with a stored batch, the leader's own or a replicated one."""
         if batch.producer_id < 0:
             return
         if batch.control:
@@ -170,14 +170,14 @@ class ProducerTable:
             producer.transaction_first_offset = batch.base_offset
 
     def tick(self, now_ms: int) -> None:
-        """Forget the producers that the periodic check would have removed by now, by the time of *records*."""
+        """Remove the producers that the periodic check would have removed by now, by the times of their *records*."""
         ticks = (now_ms - self._since_ms) // self.check_interval_ms
         if ticks != self._last_tick:
             self._last_tick = ticks
             self._drop_expired(self._since_ms + ticks * self.check_interval_ms)
 
     def reload(self, now_ms: int) -> None:
-        """Do what a restart does: the snapshot has each producer's last batch only, and no expired producer."""
+        """Apply a restart: the snapshot has only each producer's last batch, and no expired producer."""
         self._drop_expired(now_ms)
         for producer in self.producers.values():
             while len(producer.batches) > 1:

@@ -1,7 +1,7 @@
 """Record batches of format v2, built and read without any of mm2py's code.
 
-The broker model checks what mm2py produces, and the tests check what arrived; with a shared codec one mistake could
-hide the other. Plain and slow on purpose.
+The broker model checks what mm2py produces, and the tests check what arrived. With a shared codec one mistake could
+hide another. This codec is plain and slow on purpose.
 Source: DefaultRecordBatch, DefaultRecord, EndTransactionMarker, Apache Kafka 4.3, clients/.../common/record.
 """
 
@@ -22,11 +22,11 @@ from crc32c import crc32c
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LOG_OVERHEAD: Final = 12
-"""The bytes of base offset and length, which the length does not count."""
+"""Size of base offset and length, which the length does not include."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ATTRIBUTES_AT: Final = 22
-"""The lower of the two bytes, which has all bits in use."""
+"""Offset of the lower of the two bytes, which has all bits in use."""
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
@@ -34,7 +34,7 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 NO_TIMESTAMP: Final = -1
 SEQUENCES: Final = 1 << 31
-"""The largest sequence number; the next one is 0."""
+"""Number of sequence numbers: 0 follows the largest, 2^31 - 1."""
 
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
@@ -48,7 +48,7 @@ class BadBatch(ValueError):
 
 
 class Undecodable(BadBatch):
-    """Compressed data, or a number in them, that cannot be decoded: brokers answer it with code -1."""
+    """Compressed data, or a number in them, cannot be decoded: brokers answer code -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record as it stands in a log."""
+    """One record as a log contains it."""
 
     offset: int
     timestamp_ms: int
@@ -137,7 +137,7 @@ def parse_batch(data: bytes | bytearray | memoryview, at: int = 0) -> Batch:
     """Return the batch that starts at ``at``.
 
     Raises:
-        BadBatch: cut short, or its length is impossible.
+        BadBatch: the batch is cut short, or its length is impossible.
     """
     view = memoryview(data)
     if len(view) - at < HEADER_BYTES:
@@ -149,7 +149,7 @@ def parse_batch(data: bytes | bytearray | memoryview, at: int = 0) -> Batch:
 
 
 def parse_batches(data: bytes | bytearray | memoryview, *, allow_cut: bool = False) -> list[Batch]:
-    """Return the batches that stand one after the other in ``data``; a fetch reply may end in the middle of one."""
+    """Return the batches in ``data``, which follow each other; a fetch reply may end in the middle of one."""
     batches: list[Batch] = []
     at = 0
     while at < len(data):
@@ -176,7 +176,7 @@ def rewrite(
     attributes: int | None = None,
     max_timestamp: int | None = None,
 ) -> Batch:
-    """Return the batch with other header fields; the CRC follows where it covers what changed."""
+    """Return the batch with other header fields, and a new CRC if it covers one of them."""
     raw = bytearray(batch.raw)
     if base_offset is not None:
         struct.pack_into(">q", raw, 0, base_offset)
@@ -206,8 +206,8 @@ def encode_records(
     """Return one batch of (offset delta, timestamp, key, value, headers) tuples.
 
     Args:
-        last_offset_delta: where the batch ends, if not at its last record (a compacted one).
-        attributes: bits beside the codec's.
+        last_offset_delta: where the batch ends, if not at its last record (a compacted batch).
+        attributes: all bits except the codec's.
         base_timestamp: the header's, if not the first record's (a delete horizon).
         max_timestamp: the header's, if not the largest of the records.
     """
@@ -259,7 +259,7 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Return the batch a producer would send: base offset 0, no leader epoch."""
+    """Return the batch that a producer would send: base offset 0, no leader epoch."""
     rows = [
         (
             delta,
@@ -295,7 +295,7 @@ def build_marker(
 
 
 def read_marker(batch: Batch) -> tuple[bool, int] | None:
-    """Return (whether it aborts, coordinator epoch) of a transaction's marker, None for an emptied one."""
+    """Return (whether it aborts, coordinator epoch) of a transaction's marker, None for a batch without records."""
     records = read_records(batch)
     if not records:
         return None
@@ -315,7 +315,7 @@ def read_records(batch: Batch) -> list[StoredRecord]:
 
 @lru_cache(maxsize=8192)
 def _decoded(batch: Batch) -> tuple[StoredRecord, ...]:
-    """Decode once what tests read repeatedly while they wait for a log to be complete."""
+    """Decode a batch. The cache helps tests that read a log repeatedly until it is complete."""
     body = decompress(batch.codec, batch.raw[HEADER_BYTES:])
     reader = _Reader(body)
     records = []
@@ -362,7 +362,7 @@ def reencode(
     codec: str | None = None,
     delete_horizon_ms: int | None = None,
 ) -> Batch:
-    """Return the batch with these records only (or in another codec), as a broker rewrites it: its span is kept."""
+    """Return the batch with only these records (or another codec), as a broker rewrites it: its offset range stays."""
     attributes = batch.attributes & ~CODEC_MASK
     base_timestamp = delete_horizon_ms
     if delete_horizon_ms is not None:
@@ -411,10 +411,10 @@ def compress(codec: str, data: bytes) -> bytes:
 
 
 def decompress(codec: str, data: bytes) -> bytes:
-    """Return what was compressed, as Java would: it reads no lz4 frame whose blocks depend on each other.
+    """Return the decompressed data. As in Java, lz4 frames whose blocks depend on each other are refused.
 
     Raises:
-        Undecodable: the codec is unknown, or the data are not what it wrote.
+        Undecodable: the codec is unknown, or did not write these data.
     """
     try:
         match codec:
@@ -436,7 +436,7 @@ def decompress(codec: str, data: bytes) -> bytes:
 
 
 def _read_snappy(data: bytes) -> bytes:
-    """Java frames snappy in xerial's way, librdkafka does not."""
+    """Return decompressed snappy. Java adds xerial's frames, librdkafka does not."""
     if not data.startswith(_XERIAL_MAGIC):
         return bytes(cramjam.snappy.decompress_raw(data))
     out = bytearray()

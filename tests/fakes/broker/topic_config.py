@@ -40,7 +40,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "unclean.leader.election.enable": "false",
     }
 )
-"""Kafka 4.3's topic settings with their defaults, but for a few that concern tiered storage."""
+"""Kafka 4.3's topic settings with their defaults, except a few for tiered storage."""
 
 BROKER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -79,7 +79,7 @@ class TopicConfig:
 
 
 class BadConfig(ValueError):
-    """No broker would accept this setting."""
+    """A broker would refuse this setting."""
 
 
 def parse_topic_config(overrides: Mapping[str, str]) -> TopicConfig:

@@ -1,4 +1,4 @@
-"""What a broker answers about producer ids and transactions; the markers themselves are in ``marker_model.py``.
+"""A broker's answers about producer ids and transactions; the markers themselves are in ``marker_model.py``.
 
 Source: KafkaApis, TransactionCoordinator, ReplicaManager.activeProducerState, Apache Kafka 4.3.
 """

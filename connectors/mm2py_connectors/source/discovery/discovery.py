@@ -1,8 +1,8 @@
 """Which topics a flow copies. Each round starts new topics and stops topics that were deleted or created again.
 
-Counterpart: refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all
-its tasks when a topic comes or goes, and only warns about topics that it cannot create. Here the other topics are
-copied on undisturbed. A topic that must not be copied is refused with a remedy, and looked at again now and then.
+Counterpart: refreshTopicPartitions of MirrorSourceConnector in Apache Kafka's Connect, mirror. MM2 reconfigures all its
+tasks when a topic comes or goes, and only warns about topics that it cannot create. Here the other topics are copied
+without a pause. A topic that must not be copied is refused with a remedy, and checked again from time to time.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from mm2py_connectors.source.refusals import (
 from mm2py_connectors.source.task.source_task import SourceTask
 
 LOOK_AGAIN_MOST_S: Final = 30.0
-"""How often, at least, refused topics are looked at again: an operator may have acted."""
+"""The longest pause before refused topics are checked again: an operator may have acted."""
 INCOMPLETE_AGAIN_S: Final = 0.25
 """How soon the next round comes while a new topic has no leader yet."""
 INCOMPLETE_REPORT_S: Final = 5.0
 """How long topics may wait for their leaders before that is logged."""
 UNLISTED_AFTER_S: Final = 60.0
-"""How long the group keeps the partitions of a topic assigned that is not copied any more."""
+"""How long the partitions of a topic that is not copied any more stay assigned in the group."""
 
 
 def look_again_s(settings: FlowSettings) -> float:
-    """Return how often refused topics and remote topics are looked at again."""
+    """Return the pause before refused topics and remote topics are checked again, in seconds."""
     return min(LOOK_AGAIN_MOST_S, settings.refresh_topics_interval_s or LOOK_AGAIN_MOST_S)
 
 
@@ -73,7 +73,7 @@ class Discovery:
         assigned_positions: AssignedPositions,
     ) -> None:
         self.made = asyncio.Event()
-        """Set after the first round: all that could start has started."""
+        """Set after the first round, when all partitions that could start have started."""
         self.refused_configs = RefusedConfigs(context)
         self._context = context
         self._flow = context.flow
@@ -90,21 +90,21 @@ class Discovery:
         self._missing = MissingTopics(context)
         self.rings = Rings(context, target_id, starting_offsets.positions)
         self._passed_over: set[str] = set()
-        """Topics that the source showed in the last round, and that are not to be copied."""
+        """Topics that the source showed in the last round, and that must not be copied."""
         self._holds_at = 0
-        """How often the holds had changed when the topics were selected."""
+        """How often the holds (``AttemptState.holds``) had changed when the topics were selected."""
         self._held: dict[str, str] = {}
-        """Topics that are left to backfills, by the id of those."""
+        """Topics that are left to backfills, each with the id of its backfill."""
         self._look_again_at_s = 0.0
         self._vanished = Vanished()
         self._known_defaults: remote_topics.KnownDefaults = {}
         self._incomplete_since_s: float | None = None
         self._incomplete_said = False
         self._unseen_since_s: dict[str, float] = {}
-        """Kept by the flow coordinator: listed topics that are not to be copied any more."""
+        """On the flow coordinator: since when listed topics must not be copied any more."""
 
     async def look(self, metadata: ClusterMetadata) -> int:
-        """Start what is new. Returns how many partitions wait for a leader or for a remote topic.
+        """Start what is new, stop what is gone. Returns how many partitions wait for a leader or a remote topic.
 
         Raises: FlowRefused, if the group copies the flow from another cluster.
         """
@@ -128,11 +128,11 @@ class Discovery:
         return missing
 
     def refused(self) -> dict[str, str]:
-        """Return which topics are not copied, or not wholly, and why."""
+        """Return the topics that are not copied, or not completely, and why."""
         return self._refused.shown()
 
     def causes(self) -> Iterator[tuple[str, Cause]]:
-        """Yield by topic why topics are not copied that are refused, left out, or that the source does not show."""
+        """Yield each topic that is refused, left out, or not shown by the source, with the reason."""
         refused = self._refused.causes()
         yield from refused.items()
         if self._ownership.is_coordinator:
@@ -149,7 +149,8 @@ class Discovery:
         self._look_again_at_s = 0.0
 
     def pause_after(self, missing: int, interval_s: float | None) -> float | None:
-        """Return when to look again: soon, then less often, while partitions cannot start yet."""
+        """Return the pause before the next round in seconds: short at first, then longer, while partitions cannot
+        start."""
         now_s = self._clock.monotonic()
         if not missing:
             if self._incomplete_said:
@@ -171,7 +172,7 @@ class Discovery:
         return max(INCOMPLETE_AGAIN_S, min(waited_s, interval_s or LOOK_AGAIN_MOST_S))
 
     async def end(self, kind: GapKind, name: str, why: str) -> None:
-        """Stop copying a topic that is not what was copied, on either side; its copy is kept."""
+        """Stop copying a topic that was deleted or created again, on either side; its copy is kept."""
         await self._stop_copying({name})
         self._meet_gap(kind, name, why)
 
@@ -200,7 +201,7 @@ class Discovery:
     async def _leave_out_rings(
         self, metadata: ClusterMetadata, wanted: dict[str, TopicMetadata]
     ) -> dict[str, TopicRefused]:
-        """Leave out what came from the target, or may have come from there. Return what of it this worker refuses."""
+        """Leave out topics that came, or may have come, from the target. Return those that this worker refuses."""
         await self.rings.look(metadata, wanted, again=self._clock.monotonic() >= self._look_again_at_s)
         for name in {*self.rings.copies, *self.rings.refused} & wanted.keys():
             del wanted[name]
@@ -241,13 +242,14 @@ class Discovery:
         )
 
     def _forget_refusals(self, wanted: Iterable[str]) -> None:
-        """Leave topics of which this worker has nothing any more to those that have: they say whether it is refused."""
+        """Forget refusals of topics of which this worker has no partition any more: the workers that own some report
+        them."""
         if self._refused.names() and not self._ownership.is_coordinator:
             mine = {name for name, _ in self._ownership.mine()}
             self._refused.forget(name for name in wanted if name not in mine)
 
     def _still_missing(self, name: str, topic: TopicMetadata) -> int:
-        """Return how many partitions of a topic have to start, or to be listed once its remote topic is there."""
+        """Return how many partitions of a topic must still start, or be listed once its remote topic exists."""
         return len(topic.partitions) if self._is_to_be_listed(name, topic) else len(self._not_started(name, topic))
 
     def _not_started(self, name: str, topic: TopicMetadata) -> list[TopicPartition]:
@@ -255,9 +257,10 @@ class Discovery:
         return [key for key in keys if key not in self._task.partitions and self._ownership.may_copy(key)]
 
     def _fits(self, name: str, topic: TopicMetadata) -> bool:
-        """Whether a partition could start of a topic whose remote topic is too narrow for all of them.
+        """Return whether any partition of a refused topic fits into its remote topic, which has too few partitions.
 
-        The story: the flow coordinator finds that out in its first round, and gets its partitions only afterwards.
+        The story: the flow coordinator refuses the topic in its first round, and is assigned partitions only
+        afterwards.
         """
         return any(number < self._refused.width(name) for _, number in self._not_started(name, topic))
 
@@ -268,12 +271,12 @@ class Discovery:
         return group.listed.get(name, 0) < len(topic.partitions) or group.claim(name) != self._claim_on(name)
 
     def _not_seen(self, wanted: Mapping[str, TopicMetadata]) -> int:
-        """Return how many partitions are assigned here of topics that this worker's broker does not show yet."""
+        """Return how many partitions are assigned to this worker whose topics its broker does not show yet."""
         seen = wanted.keys() | self._passed_over
         return sum(name not in seen and name not in self._refused for name, _ in self._ownership.mine())
 
     def _settled_refusals(self) -> set[str]:
-        """Return the refused topics that need not be looked at in this round."""
+        """Return the refused topics that need no check in this round."""
         now_s = self._clock.monotonic()
         if now_s < self._look_again_at_s:
             return self._refused.names()
@@ -325,11 +328,11 @@ class Discovery:
     ) -> None:
         """List partitions of topics whose remote topics exist, so that the group assigns them.
 
-        If the flow has no position of such a remote topic, all of it must be empty. Those that this worker has just
-        ``created`` are. Their leaders are not asked, as they may not know of it yet.
+        If the flow has no position of such a remote topic, all its partitions must be empty. Remote topics that this
+        worker has just ``created`` are empty; their leaders are not asked, as they may not know them yet.
 
-        The story: another flow is switched off, and retention has emptied half of its copy. Each worker looks only at
-        its own partitions: one of two would copy into the empty half, and the other one would refuse the topic.
+        The story: another flow is switched off, and retention has emptied half of its copy. Each worker checks only its
+        own partitions. So one of two workers would copy into the empty half, and the other one would refuse the topic.
         """
         new = {name: upstream for name, (upstream, _) in pairs.items() if self._is_to_be_listed(name, upstream)}
         if not new:
@@ -445,7 +448,7 @@ class Discovery:
         self._starting_offsets.positions.update(stood)
 
     def _meet_gap(self, kind: GapKind, name: str, why: str) -> None:
-        """Refuse a topic that is not what was copied, unless policy lets it start again in the next round."""
+        """Refuse a topic that was deleted or created again, unless policy lets it start again in the next round."""
         done = self._context.gap_policy(kind)
         if done in {Done.STOPPED, Done.KEPT}:
             self._gaps.met_topic(kind, name, self._positions_of(name), why)
@@ -457,8 +460,8 @@ class Discovery:
         return {number: at for number, at in found.items() if self._ownership.speaks_for((name, number))}
 
     async def _unlist(self, wanted: Collection[str]) -> None:
-        """As the flow coordinator, unlist topics that have been gone for so long that every worker has seen it and has
-        reported its partitions."""
+        """As the flow coordinator, unlist topics that have been gone for ``UNLISTED_AFTER_S``: by then every worker has
+        seen that, and has reported its partitions."""
         listed = self._ownership.listed if self._ownership.is_coordinator else {}
         now_s = self._clock.monotonic()
         gone = [name for name in listed if name not in wanted]
@@ -500,7 +503,7 @@ class Discovery:
 
 
 def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:
-    """Return whether some position is of this remote topic, and not of an earlier one or one of another name.
+    """Return whether any position belongs to this remote topic, and not to an earlier one or one of another name.
 
     A position without a topic id counts: old brokers have none, and MirrorMaker 2 stores none.
     """

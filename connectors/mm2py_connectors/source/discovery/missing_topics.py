@@ -1,8 +1,8 @@
-"""Topics that are to be copied, and that the source does not show: logged, and stored where status and REST read it.
+"""Reports topics that must be copied and that the source does not show: logs them, and stores them for status and REST.
 
 These are the names in ``topics`` that match nothing, and topics that were copied and may not be described any more. In
-a list of all topics the latter look as if they were deleted. Asked for by name, a broker tells the difference.
-MirrorMaker 2 says nothing of either.
+a list of all topics the latter look as if they were deleted. A broker shows the difference only for a request by name.
+MirrorMaker 2 reports neither.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMED_MOST: Final = 100
 """How many entries are named."""
 HIDDEN_WHY: Final = "mm2py may not describe the source topic any more (TOPIC_AUTHORIZATION_FAILED)"
 MISSING_MOST_S: Final = 30.0
-"""For how long, at most, a topic is missing before that is said: it may be created just now."""
+"""How long, at most, a topic is missing before that is reported: it may be in the middle of its creation."""
 
 
 class MissingTopics:
@@ -38,12 +38,12 @@ class MissingTopics:
         self._copied: set[str] = set()
         """All topics that were copied since the start, or before."""
         self._hidden_since_ms: dict[str, int] = {}
-        """Those that may not be described."""
+        """Topics that may not be described, and since when."""
         self._asked_at_s = float("-inf")
         self._asked: list[str] = []
 
     async def look(self, metadata: ClusterMetadata, copied: Iterable[str]) -> None:
-        """Take in which topics the source shows. What is missing is logged when it has been for a while.
+        """Update which topics the source shows. Topics that have been missing for a while are logged.
 
         Args:
             copied: topics that have positions, or are listed.
@@ -58,17 +58,17 @@ class MissingTopics:
             found: list[Unmatched] = []
             for one in unmatched_steps(topic_filter.included, names, copy_of=self._copy_of):
                 found += [] if one is None else [one]
-                await asyncio.sleep(0)  # heartbeats go on
+                await asyncio.sleep(0)  # let heartbeats run
             now_ms = self._clock.wall_ms()
             self._since_ms = {one: self._since_ms.get(one, now_ms) for one in found[:NAMED_MOST]}
         self._say()
 
     def is_hidden(self, name: str) -> bool:
-        """Whether a topic that was copied is there, and may not be described."""
+        """Return whether a topic that was copied exists, but may not be described."""
         return name in self._hidden_since_ms
 
     def causes(self) -> dict[str, Cause]:
-        """Return them by the name of the missing topic; patterns that match nothing are about the flow."""
+        """Return the causes by missing topic; the empty name has the patterns that match nothing."""
         causes: dict[str, Cause] = {}
         source = self._context.flow.source
         for name, since_ms in self._hidden_since_ms.items():
@@ -89,7 +89,7 @@ class MissingTopics:
         """Ask for topics by name that were copied and are not in the list of all: are they deleted, or hidden?"""
         settings, now_s = self._context.settings, self._clock.monotonic()
         gone = sorted(name for name in self._copied if name not in metadata.topics and settings.replicates(name))
-        if not self._context.ownership.is_coordinator:  # what this worker copies, it would call deleted
+        if not self._context.ownership.is_coordinator:  # it would report only its own topics as deleted
             mine = {name for name, _ in self._context.ownership.mine()}
             gone = [name for name in gone if name in mine]
         if gone == self._asked and now_s - self._asked_at_s < MISSING_MOST_S:
@@ -125,7 +125,7 @@ class MissingTopics:
         return settings.policy.format_remote_topic(settings.flow.target, TopicName(name))
 
     def _is_due(self, one: Unmatched) -> bool:
-        """Whether it has been missing for longer than one refresh. A pattern is no promise of topics."""
+        """Return whether it is missing for longer than one refresh. Patterns are always due: they promise no topics."""
         after_s = min(MISSING_MOST_S, self._context.settings.refresh_topics_interval_s or MISSING_MOST_S)
         return not one.is_name or self._clock.wall_ms() - self._since_ms[one] >= after_s * 1000
 

@@ -1,7 +1,7 @@
-"""Partitions that start where an operator or a policy says, whatever was copied before.
+"""Starts partitions where an operator or a policy says, whatever was copied before.
 
-MirrorMaker 2 does that by offsets that are altered in its topic. Here a previous producer is fenced first, because the
-position that names it is replaced: then the new one is stored, and copying starts there once.
+MirrorMaker 2 does that with offsets that are altered in its topic. Here a previous producer is fenced first, because
+the position that names it is replaced. Then the new position is stored, and copying starts there once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OperatorsStarts:
         self._store = store
 
     async def put(self, starts: Mapping[TopicPartition, OperatorsStart]) -> None:
-        """Store where partitions start that are not being copied. Previous producers are fenced there."""
+        """Store the starts of partitions that are not being copied. Their previous producers must be fenced before."""
         positions = {
             key: operators_position(
                 start.source_offset,

@@ -1,8 +1,8 @@
-"""The remote topics of a flow: created, widened, and how they are to be written to (``RemoteRules``). Upstream topics
-that were deleted or created again are noticed here.
+"""Creates and widens the remote topics of a flow, and looks up how to write to them (``RemoteRules``). This module also
+notices upstream topics that were deleted or created again.
 
-When an upstream topic is created again under its old name, MM2 copies on into the same remote topic. Here copying
-stops, and the remote topic is kept.
+When an upstream topic is created again under its old name, MM2 continues to copy into the same remote topic. Here
+copying stops, and the remote topic is kept.
 
 Counterpart: MirrorSourceConnector.createTopicPartitions of Apache Kafka's Connect, mirror.
 """
@@ -55,7 +55,7 @@ from mm2py_connectors.source.refusals import (
 from mm2py_connectors.source.timestamp_limits import entries_of, looser_limits_if_decided
 
 KnownDefaults = dict[frozenset[tuple[str, str]], Sequence[TopicConfigEntry]]
-"""What settings the target gives a new topic, its own defaults included, by the settings that are asked for."""
+"""The settings that the target gives a new topic, with its own defaults, by the settings that were asked for."""
 KNOWN_MOST: Final = 1_000
 CHUNK: Final = 200
 """Topics in one admin request; more are described in pages."""
@@ -72,7 +72,7 @@ class RemoteTopics:
     created: Sequence[str]
     widened: Sequence[str]
     left_out: Sequence[SettingLeftOut] = ()
-    """Settings without which remote topics were created, because the target refuses them."""
+    """Settings that new remote topics lack, because the target refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _Round:
     target: Brokers
     room: int
     replicas: int
-    """With how many a new topic is created; -1 leaves it to the target."""
+    """How many replicas a new topic gets; -1 leaves that to the target."""
     known: KnownDefaults
     refused: dict[str, TopicRefused] = field(default_factory=dict)
     too_narrow: dict[str, RemoteTopicTooNarrow] = field(default_factory=dict)
@@ -227,13 +227,13 @@ async def _create(now: _Round, topics: Mapping[str, tuple[str, TopicMetadata]]) 
 async def _with_looser_limits(
     now: _Round, wanted: Mapping[str, NewTopic], upstreams: Mapping[str, Sequence[ConfigEntry]]
 ) -> dict[str, NewTopic]:
-    """Return the new topics with the limits of timestamps in which they would be stricter than their upstream topics.
+    """Return the new topics, with the upstream topics' timestamp limits where their own would be stricter.
 
-    What the target does not tell of a topic is left to the configuration sync.
+    If the target does not return the settings of a topic, its limits are left to the configuration sync.
 
-    Brokers count the partitions of such a question for ``controller_mutation_rate``, as if they were created. The
-    story: under a low quota the question took what the creation needed, in each round again. So it is asked once for
-    all topics with the same settings, for one partition, and not again in later rounds.
+    Brokers charge the partitions of such a question to ``controller_mutation_rate``, as if they were created. The
+    story: under a low quota the question used up, in every round, what the creation needed. So it is asked once for all
+    topics with the same settings, for one partition, and not again in later rounds.
     """
     alike = {frozenset(topic.configs.items()): topic for topic in wanted.values()}
     new = {configs: replace(topic, partitions=1) for configs, topic in alike.items() if configs not in now.known}
@@ -263,9 +263,9 @@ async def _create_with_less(
 ) -> dict[str, BrokerRefused | None]:
     """Create topics without the settings that the target refuses: one setting must not prevent a topic.
 
-    Brokers judge a topic's settings together, so each setting is tried beside those that passed before it. The topic is
-    created only when all settings have been tried, so it never exists without the accepted ones. The story: the
-    controller is throttled, or moves, just when it is asked about ``cleanup.policy``. A topic created without that
+    Brokers judge a topic's settings together, so each setting is tried together with those that passed before it. The
+    topic is created only when all settings have been tried, so it never exists without the accepted ones. The story:
+    the controller is throttled, or moves, just when it is asked about ``cleanup.policy``. A topic created without that
     setting would lose its old records to the default policy. So only a refusal of the content leaves a setting out;
     after any other error, or no answer, the topic waits for the next round.
 
@@ -281,7 +281,7 @@ async def _create_with_less(
     answers |= {name: refusal for name, refusal in found.items() if refusal is not None}
     tried = Tried({name: [ConfigChange(*one) for one in _in_order(wanted[name].configs)] for name in fit})
     for name in tried.next_round():
-        tried.turned_down(name, str(refused[name]))  # all settings together, as just answered
+        tried.turned_down(name, str(refused[name]))  # the answer to all settings together
     while asked := tried.next_round():
         found = await admin.create_topics(
             now.target,
@@ -384,7 +384,7 @@ class Vanished:
         self._rounds: dict[str, int] = {}
 
     def look(self, copied: Iterable[CopiedPartition], topics: Mapping[str, TopicMetadata]) -> Mapping[str, str | None]:
-        """Return the topics whose copying must stop: with how they were created again, or None if they are gone."""
+        """Return the topics whose copying must stop, each with how it was created again, or None if it is gone."""
         widths: dict[str, int] = {}
         ids: dict[str, uuid.UUID | None] = {}
         for part in copied:
@@ -438,9 +438,9 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
 
 
 class RemoteRules:
-    """Looks up how remote topics of one flow are to be written to. It keeps nothing: each partition keeps its rules.
+    """Looks up how to write to the remote topics of one flow. It stores nothing: each partition keeps its own rules.
 
-    MirrorMaker 2 leaves that to its producer: a batch that the remote topic does not take fails the task.
+    MirrorMaker 2 leaves that to its producer: a batch that the remote topic refuses fails the task.
     """
 
     def __init__(self, context: FlowContext) -> None:
@@ -449,7 +449,7 @@ class RemoteRules:
         self._target = context.target.brokers
 
     async def learn(self, settings_of: Mapping[str, Mapping[str, str]], copied: Iterable[CopiedPartition]) -> None:
-        """Give partitions that are copied new rules after settings of their remote topics have changed.
+        """Give copied partitions new rules after settings of their remote topics have changed.
 
         Args:
             settings_of: the remote topics, with the new values that are known; brokers may still show the old ones.
@@ -473,7 +473,7 @@ class RemoteRules:
         known: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
         channel: str = "control",
     ) -> dict[str, TargetRules]:
-        """Return how each remote topic is to be written to.
+        """Return the rules for writing to each remote topic.
 
         Args:
             upstreams: the upstream topic of each remote topic.
@@ -506,6 +506,6 @@ class RemoteRules:
 
 
 def values_of(found: Sequence[admin.ConfigEntry] | BrokerRefused | None) -> dict[str, str]:
-    """Return the settings of a topic that a broker has told; none if it has refused to."""
+    """Return the settings of a topic in a broker's answer; none if the broker has refused to answer."""
     known = () if found is None or isinstance(found, BrokerRefused) else found
     return {entry.name: entry.value for entry in known if entry.value is not None}

@@ -1,8 +1,9 @@
-"""Flows from this flow's target back into its source: looked up on the source, named, and their topics not copied back.
+"""Finds flows from this flow's target back into its source, reports them, and does not copy their topics back.
 
-Such a flow keeps records on its own target, which is this flow's source: its owner with the id of its source cluster,
-its settings, and its positions. ``mm2py/topics/reverse_flows.py`` has the rule. Little is read, each time from where
-the last look ended: when topics have come or gone, and now and then. MirrorMaker 2 sees a ring only in names.
+Such a reverse flow stores records on its own target, which is this flow's source: its owner with the id of its source
+cluster, its settings, and its positions. ``mm2py/topics/reverse_flows.py`` has the rule. A look reads little, as it
+starts where the last one ended. It happens when topics have come or gone, and from time to time. MirrorMaker 2 finds a
+ring only by names.
 """
 
 from __future__ import annotations
@@ -52,19 +53,19 @@ from mm2py_connectors.source.refusals import TopicRefused, WouldComeBack
 
 READS_AT_ONCE: Final = 16
 PATIENCE_S: Final = 15.0
-"""How long new topics wait for records that cannot be read just now. Then they are copied, and that is said."""
+"""How long new topics wait for records that cannot be read now. After that they are copied, and that is logged."""
 ALIAS_SHOWN: Final = 100
 TOPICS_AT_ONCE: Final = 1000
-"""How many are judged before heartbeats go on."""
+"""How many topics are judged before other tasks, such as heartbeats, run."""
 STRETCH_S: Final = 0.05
-"""Or so long: what others have stored may hold patterns for which each name takes a tenth of a second."""
+"""Other tasks also run after this time: the stored patterns of others may take 0.1 s for each name."""
 LOOK_MOST_S: Final = 30.0
 """How long it may take to find out whether a group that does not answer has ended."""
 
 
 @dataclass(slots=True)
 class _Records:
-    """What a flow into the source keeps there."""
+    """What a flow into the source stores there."""
 
     configs: ConfigTable
     positions: PositionTable
@@ -82,32 +83,32 @@ class _Records:
 
 @dataclass(slots=True)
 class Rings:
-    """The flows that lead back of one flow."""
+    """The reverse flows of one flow: those that lead from its target back into its source."""
 
     context: FlowContext
     target_id: str | None
-    """The id of the target cluster; without one nothing can be told."""
+    """The id of the target cluster; without it no reverse flow can be recognised."""
     positions: Mapping[TopicPartition, StoredPosition]
-    """Where this flow goes on."""
+    """The stored positions of this flow."""
     copies: dict[str, ReverseFlow] = field(default_factory=dict)
-    """Selected topics that a flow that leads back has made, by their names."""
+    """Selected topics that a reverse flow has made, as their names show."""
     refused: dict[str, TopicRefused] = field(default_factory=dict)
-    """Selected topics that it has made, or may have made, under the names of their originals."""
+    """Selected topics that a reverse flow has made, or may have made, under the names of their originals."""
     _records: dict[ClusterAlias, _Records] = field(default_factory=dict)
     _seen: object = None
     _behind: dict[str, ReverseFlow] = field(default_factory=dict)
-    """Topics of which copying began behind what that flow has brought, after it had ended: it does not begin again, by
-    the same rule."""
+    """Topics that this flow copies from after the last record that the reverse flow brought, because that flow had
+    ended. It does not begin again, by the same rule."""
     _since_ms: dict[str, int] = field(default_factory=dict)
-    """What was said, and since when it is so."""
+    """Since when each logged reason has been true."""
 
     async def look(self, metadata: ClusterMetadata, wanted: Mapping[str, TopicMetadata], *, again: bool) -> None:
         """Find out which of the selected topics must not be copied.
 
         Args:
             metadata: of all topics of the source.
-            again: also if the same topics are there as in the last look.
-        Raises: KafkaError, the source does not tell just now.
+            again: look also if the topics are the same as in the last look.
+        Raises: KafkaError, the source does not answer now.
         """
         aliases = sources_of(metadata.topics)
         seen = (frozenset(wanted), tuple(aliases))
@@ -141,7 +142,7 @@ class Rings:
         return _Records(ConfigTable(self.context.source.brokers, configs_topic(alias)), PositionTable(alias))
 
     async def _read(self, alias: ClusterAlias, metadata: ClusterMetadata) -> None:
-        """Read on, and find out whether the flow leads back. Where that fails, what was known before still counts."""
+        """Read new records, and find out whether the flow leads back. After a failure the previous result counts."""
         found = self._records[alias]
         try:
             await self._read_on(alias, found, metadata)
@@ -153,7 +154,7 @@ class Rings:
                     return
                 if now_s - found.failing_since_s < PATIENCE_S:
                     raise
-            found.unread = error.with_traceback(None)  # it is kept: not with all the metadata of this look
+            found.unread = error.with_traceback(None)  # it is kept; its traceback holds all metadata
         else:
             found.is_read, found.failing_since_s, found.unread = True, None, None
 
@@ -166,7 +167,7 @@ class Rings:
             return
         offsets = metadata.topics.get(offsets_topic(alias))
         origins: frozenset[str] | None = None
-        if not source_id:  # of an earlier version. Its positions tell: another cluster may have had the alias before
+        if not source_id:  # an earlier version stored none. Its positions do: another cluster may have had the alias
             if offsets is not None:
                 await found.positions.read(self.context.source.brokers, offsets)
             stored = found.positions.positions.items()
@@ -174,7 +175,7 @@ class Rings:
             if not origins:
                 found.reverse, found.origins = None, origins
                 return
-        # anybody may have written it who may create topics here, and its patterns may take seconds to compile
+        # any client that may create topics here may have written it, and its patterns may take seconds to compile
         reverse = await asyncio.to_thread(self._reverse, alias, found.configs)
         if source_id and offsets is not None and reverse.policy.keeps_names:
             await found.positions.read(self.context.source.brokers, offsets)
@@ -291,7 +292,7 @@ class Rings:
                 yield self._why(one.reverse), "", True
 
     def _shows(self, found: _Records, reverse: ReverseFlow) -> bool:
-        """Whether names alone would not show the copies of a flow that gives them other names."""
+        """Return whether a reverse flow renames its copies, and their names alone do not show that they are copies."""
         if reverse.policy.keeps_names:
             return False
         if found.origins is not None and reverse not in self.copies.values():
@@ -310,7 +311,7 @@ class Rings:
         return f"Flow {reverse} leads back, from {flow.target} into {flow.source}: the two are a ring."
 
     def _say(self) -> None:
-        """Say what is new. The flow coordinator does, and keeps since when it is so."""
+        """Log what is new, and keep since when it is true. Only the flow coordinator does so."""
         if not self.context.ownership.is_coordinator:
             return
         known, self._since_ms = self._since_ms, {}
@@ -327,7 +328,7 @@ class Rings:
 
 
 def _names(alias: ClusterAlias, properties: FlowProperties) -> tuple[ReplicationPolicy, TopicFilter | None]:
-    """Return what decides on names in a flow by its stored settings. Those that no worker can run are the default."""
+    """Return what decides on names in a flow, from its stored settings; the default if no worker can run them."""
     try:
         policy = make_policy(
             properties.get(keys.POLICY_CLASS.name, keys.POLICY_CLASS.default),
@@ -343,5 +344,5 @@ def _names(alias: ClusterAlias, properties: FlowProperties) -> tuple[Replication
 
 
 def _texts(key: Key[tuple[str, ...]], properties: FlowProperties) -> tuple[str, ...]:
-    """Return a list among stored settings. Raises: BadValue."""
+    """Return a setting that is a list from stored settings. Raises: BadValue."""
     return key.kind(properties[key.name]) if key.name in properties else key.default

@@ -1,9 +1,9 @@
-"""Where partitions start: at their position, or at the start of the log where that is safe or allowed.
+"""Decides where partitions start: at their position, or at the start of the log where that is safe or allowed.
 
-MirrorMaker 2 starts at the earliest record whenever it finds no offset, and takes any offset that it finds, whatever
-topic it was stored for. Here a position must fit its topics. Without a position the remote partition must be empty,
-unless the operator allows a second copy (``--allow-recopy``). Positions that are set from outside are stored in
-``operators_starts.py``.
+MirrorMaker 2 starts at the earliest record whenever it finds no offset, and uses any offset that it finds, even one
+that was stored for another topic. Here a position must fit its topics. Without a position the remote partition must be
+empty, unless the operator allows a second copy (``--allow-recopy``). ``operators_starts.py`` stores the positions that
+operators and policies set.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Started:
 
     partitions: Sequence[CopiedPartition]
     jobs: Sequence[ReconcileJob]
-    """Partitions behind whose positions a previous incarnation of the flow may have written."""
+    """Partitions to which a previous incarnation of the flow may have written after the position."""
     behind_mm2: Sequence[CopiedPartition]
-    """Partitions behind whose positions MirrorMaker 2 may have written."""
+    """Partitions to which MirrorMaker 2 may have written after the position."""
     resumed: int
     """How many partitions continue at a stored position."""
     refused: Mapping[str, TopicRefused]
@@ -66,9 +66,10 @@ class StartingOffsets:
         """Make one.
 
         Args:
-            shell: of the partitions that are made here.
+            shell: the shell of the partitions that are made here.
             store: stores positions (``PositionKeeper.store``).
-            met_gap: takes in a topic that is not what was copied, and returns what to do (``GapKeeper.met_topic``).
+            met_gap: is called for a topic that was deleted or created again; returns what to do
+                (``GapKeeper.met_topic``).
         """
         self.positions = prepared.positions
         self._context = context
@@ -83,7 +84,7 @@ class StartingOffsets:
         self._met_gap = met_gap
         self._shell = shell
         self._wished: set[TopicPartition] = set()
-        """Partitions that policies want copied from their start, until that is stored."""
+        """Partitions that policies copy again from their start, until that start is stored."""
         self._reset: set[TopicPartition] = set()
         """Partitions whose positions an operator has deleted, until their start is stored."""
         self._recopied: set[TopicPartition] = set()
@@ -157,9 +158,9 @@ class StartingOffsets:
     async def _find_ends(
         self, partitions: Mapping[TopicPartition, Pair]
     ) -> tuple[dict[TopicPartition, Pair], dict[TopicPartition, int]]:
-        """Return the partitions where nothing else can arrive any more, and the ends of their remote partitions.
+        """Fence earlier producers. Return the partitions that may start, and the ends of their remote partitions.
 
-        Partitions that are looked up are fenced and read then, so they need no end here.
+        Partitions that must be looked up are fenced and read by the look-up, so they need no end here.
         """
         fresh = {key: pair for key, pair in partitions.items() if not self._is_looked_up(key)}
         remotes = {key: remote for key, (_, remote) in fresh.items()}
@@ -184,14 +185,14 @@ class StartingOffsets:
         return key[1] >= self._width_at_first.get(key[0], 0)
 
     def _is_continued(self, key: TopicPartition) -> bool:
-        """Return whether a partition continues where a previous incarnation was, not where an operator said."""
+        """Return whether a partition continues after a previous incarnation, and not at an operator's position."""
         stored = self.positions.get(key)
         if stored is None or stored.by == BY_OPERATOR:
             return False
         return None not in {stored.producer_id, stored.producer_epoch, stored.next_sequence, stored.next_target}
 
     def assign(self, key: TopicPartition, stored: StoredPosition | None) -> None:
-        """Take in the position of a partition that is assigned to this worker now."""
+        """Note the stored position of a partition that is now assigned to this worker."""
         self._reset.discard(key)
         if stored is not None and not stored.recopy:
             self.positions[key] = stored
@@ -201,8 +202,8 @@ class StartingOffsets:
             self._reset.add(key)
 
     def _is_behind_mm2(self, key: TopicPartition) -> bool:
-        """Return whether a partition continues behind MirrorMaker 2. Among records of other flows its records cannot be
-        found."""
+        """Return whether a partition continues after MirrorMaker 2, in a remote topic of this flow only: MirrorMaker
+        2's records cannot be found among those of other flows."""
         stored = self.positions.get(key)
         return stored is not None and stored.is_of_mm2 and not self._context.settings.many_to_one
 
@@ -256,8 +257,8 @@ class StartingOffsets:
     ) -> None:
         """Refuse a topic whose stored positions are of another source topic or another remote topic.
 
-        Topic ids tell, on clusters that have them. Otherwise fewer partitions than positions mean another topic, as a
-        topic never loses partitions. Only partitions that this worker decides about are looked at.
+        Clusters with topic ids show that by the id. On others, fewer partitions than positions mean another topic, as a
+        topic never loses partitions. Only partitions that this worker decides about are checked.
         """
         name = upstream.name
         stale: dict[TopicPartition, tuple[GapKind, str]] = {}
@@ -354,7 +355,7 @@ class StartingOffsets:
         starts: Mapping[TopicPartition, int],
         pairs: Mapping[TopicPartition, Pair],
     ) -> set[TopicPartition]:
-        """Store the start of a second copy as an operator's position, so that what asked for it does nothing again.
+        """Store the start of a second copy as an operator's position, so that its cause has no second effect.
 
         Returns the partitions that must wait because previous producers are not fenced there yet.
         """
@@ -384,7 +385,7 @@ class StartingOffsets:
         rules: TargetRules,
         identity: ProducerIdentity,
     ) -> CopiedPartition:
-        """``offsets`` are the source and target offsets to start at if no position says so."""
+        """Make a partition. ``offsets`` are its first source and target offsets where no position gives them."""
         start, target_end = offsets
         upstream, remote = pair
         name, number = key
@@ -439,9 +440,9 @@ class StartingOffsets:
 def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:
     """Return how many partitions a topic had when it was first copied.
 
-    mm2py stores a position for each partition that it starts, so a partition without one beside it is new. MM2 stores
-    none for a partition without records, so only those after the last position count as new. Idle last partitions look
-    the same, and are copied from their start.
+    mm2py stores a position for each partition that it starts, so a partition without one is new if others of its topic
+    have one. MM2 stores none for a partition without records, so only partitions after the last position count as new.
+    Idle last partitions look the same, and are copied from their start.
     """
     if not stored:
         return partitions

@@ -1,4 +1,4 @@
-"""How an attempt of a flow starts: conditions are checked in order, until no other process can change its positions.
+"""Starts an attempt of a flow: checks conditions in order, until no other process can change the flow's positions.
 
 Internal topics are created, previous producers are fenced, and only then the positions are read.
 
@@ -49,7 +49,7 @@ class Prepared:
     source_id: str | None
     target_id: str | None
     identity: ProducerIdentity
-    """The first one that it writes under."""
+    """The first identity that it writes under."""
     previous: PreviousProducers
     offsets_partitions: int
     ledger_partitions: int
@@ -78,7 +78,7 @@ class Preparation:
 
         Raises:
             FlowRefused, Mm2IsRunning: the flow must not run; the error names the way out.
-            Mm2Error: it cannot go on as it is, but may when it is started again.
+            Mm2Error: this attempt cannot continue; another one may succeed.
         """
         context, settings, target = self._context, self._context.settings, self._brokers
         answers = FirstAnswers(
@@ -174,7 +174,7 @@ class Preparation:
         return positions
 
     async def _with_patience(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str, why: str) -> T | None:
-        """Wait for an answer, for a while only unless the flow must be exactly-once. Returns None without an answer."""
+        """Wait for an answer, at most ``PATIENCE_S`` unless the flow must be exactly-once. Returns None without one."""
         context, must = self._context, self._context.must_be_exactly_once
         try:
             async with asyncio.timeout(None if must else PATIENCE_S):

@@ -99,8 +99,8 @@ class KeepAlive:
 
 
 PROOF_S: Final = 6.0
-"""How long ``fence_in_partitions`` waits for markers in a topic; longer than it takes to log the wait. As long again
-for each hundred producers."""
+"""How long ``fence_in_partitions`` waits for markers in a topic; longer than it takes to log the wait. Each hundred
+producers add as much."""
 
 
 class PreviousProducers:
@@ -129,7 +129,7 @@ class PreviousProducers:
         return frozenset({*self._incarnation.ids, *self._producers, *self._named, *self._ended, *group})
 
     def spares(self, transactional_id: str | None) -> bool:
-        """Return whether another worker is to fence a producer.
+        """Return whether another worker must fence a producer.
 
         The leader fences members of the group when it evicts them. The flow coordinator fences producers of processes
         that are not members any more, before it lists a partition. This process fences its own earlier attempts. A task
@@ -157,7 +157,7 @@ class PreviousProducers:
         return known
 
     def fence_of(self, stored: StoredPosition) -> Fence | None:
-        """Return the fence against the producer that a position names; None if it writes to this partition no more.
+        """Return the fence against the producer that a position names; None if that no longer writes to this partition.
 
         A member that still writes has released this partition: it would not be assigned to this worker otherwise.
         """
@@ -174,9 +174,10 @@ class PreviousProducers:
         return self.meet(name, stored.producer_id, stored.producer_epoch)
 
     def _refuse_superseded(self, transactional_id: str | None) -> None:
-        """Raises: Fenced, if a producer is of a later attempt of this process: Spark starts one beside a slow one.
+        """Raise IncarnationFenced if a producer is of a later attempt of this process: Spark starts one beside a slow
+        one.
 
-        Two attempts that fenced each other would both go on for ever.
+        Two attempts that fenced each other would never end.
         """
         name = None if transactional_id is None else parse(transactional_id, self._own.group)
         if name is not None and name.process == self._own.process and name.attempt > self._own.attempt:
@@ -255,7 +256,7 @@ class PreviousProducers:
             self._expired.add(producer_id)
 
     async def fence_in(self, topic: TopicMetadata) -> bool:
-        """Fence all previous producers in a topic. Returns when that is proven, and whether there are any.
+        """Fence all previous producers in a topic. Returns, once that is proven, whether there are any.
 
         Args:
             topic: fresh metadata; every partition has a leader.

@@ -1,9 +1,9 @@
-"""Finds where a previous producer left partitions, so that no record is copied twice and none is left out.
+"""Finds out how far a previous producer has written, so that no record is copied twice and none is left out.
 
-The shell around ``mm2py.copying.recovery``: it fences the previous producer and reads the remote partitions up to
-the marker that proves the fence. If records were written behind the position, it also reads the source records that
-they are copies of. MirrorMaker 2 copies again what came after the last stored offset. Partitions are independent: one
-without a leader holds up no other.
+The shell around ``mm2py.copying.recovery``: it fences the previous producer and reads the remote partitions up to the
+marker that proves the fence. If records were written after the position, it also reads the source records that they are
+copies of. MirrorMaker 2 copies again what came after the last stored offset. Partitions are independent: one without a
+leader does not delay others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ END_PATIENCE_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ReconcileJob:
-    """A partition that may hold records behind its position."""
+    """A partition whose copy may have records after its position."""
 
     part: CopiedPartition
     position: Position
@@ -69,7 +69,7 @@ class ReconcileOutcome:
     job: ReconcileJob
     position: Position | None
     stored: int = 0
-    """How many records were found behind the position."""
+    """How many records were found after the position."""
     by_content: bool = False
     """The source reads differently now than when it was copied, so the records themselves were compared."""
     foreign: Mapping[int, ForeignRecords] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Reconciler:
         previous: PreviousProducers,
         wanted: Callable[[CopiedPartition], bool],
     ) -> None:
-        """``wanted`` tells whether a partition is still to be copied; jobs of others are dropped."""
+        """``wanted`` returns whether a partition must still be copied; jobs of others are dropped."""
         source, target, rng = context.source.brokers, context.target.brokers, context.rng
         self._source = source
         self._target = target
@@ -108,14 +108,14 @@ class Reconciler:
         """Reconcile partitions; ``done`` gets each outcome as soon as there is one.
 
         Raises:
-            KafkaError: what no repetition mends.
+            KafkaError: one that no retry mends.
         Cancelling is safe: nothing is stored here.
         """
         async with FirstErrorGroup() as tasks:
             self._begin(tasks, list(jobs), done)
 
     async def read_tails(self, tails: Mapping[CopiedPartition, Tail]) -> None:
-        """Fill tails that stand on their own."""
+        """Read tails that belong to no job."""
         stretches = [
             TailStretch(part.target_topic, part.target_topic_id, part.partition, tail, self._clock)
             for part, tail in tails.items()
@@ -238,7 +238,7 @@ class Reconciler:
     async def _compare(
         self, tasks: asyncio.TaskGroup, job: ReconcileJob, done: Callable[[ReconcileOutcome], None]
     ) -> None:
-        """Counting is not enough: read the tail again, and look up the source records in it."""
+        """Read the tail again, and look up the source records in it, because counting is not enough."""
         stretch = _JobTail(job, self._clock, keep_records=True)
         await self._tails.read([stretch], lambda _: None)
         if not stretch.tail.is_whole:
@@ -274,7 +274,7 @@ async def find_bounds(brokers: Brokers, partitions: Sequence[TopicPartition]) ->
 
 
 def _entries(job: ReconcileJob, tail: Tail, walk: SourceWalk | Comparison) -> tuple[Entry, ...]:
-    """Return what the ledger says of the records that were found."""
+    """Return the ledger's entries for the records that were found."""
     if isinstance(walk, SourceWalk):
         cause = HoleCause.TRIMMED if tail.is_trimmed else HoleCause.COUNTED
         counted, places = walk.counted.runs, tail.places.runs
@@ -338,11 +338,11 @@ class _WalkStretch(PlannedStretch):
 
     @property
     def is_over(self) -> bool:
-        """It was not given up; a comparison tells where to go on even then."""
+        """Whether the walk was not given up; a comparison knows where to continue even then."""
         return isinstance(self.walk, Comparison) or self.walk.is_over
 
     def is_proven(self, read_committed: bool) -> bool:
-        """Whether what it found can be believed; ``read_committed``: how records are read today."""
+        """Whether what it found can be believed; ``read_committed``: how records are read now."""
         if isinstance(self.walk, Comparison):
             return True
         if self.read_committed != read_committed:
@@ -354,7 +354,7 @@ class _WalkStretch(PlannedStretch):
         self._is_done = self.walk.take(self.planned.steps)
 
     def take(self, fetched: FetchedPartition) -> bool:
-        """Over, or given up: the source begins further on, ends too early, or holds what cannot be read."""
+        """Return True when over, or given up: the source begins further on, ends too early, or cannot be read."""
         if self._is_done or fetched.error_code == OFFSET_OUT_OF_RANGE:
             return True
         end = fetched.last_stable_offset if self.read_committed else fetched.high_watermark

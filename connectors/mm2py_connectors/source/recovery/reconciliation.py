@@ -1,12 +1,12 @@
-"""Which partitions of a task are being reconciled, and what follows; and under which producer id partitions restart.
+"""Reconciles partitions of a task; chooses the producer id under which partitions restart (``RestartState``).
 
-A partition is reconciled if it starts at a position behind which a previous incarnation or MirrorMaker 2 may have
-written, or if the outcome of its own batches is unknown. The latter come in crowds when a broker restarts, so they are
+A partition is reconciled if a previous incarnation or MirrorMaker 2 may have written after its position, or if the
+outcome of its own batches is unknown. The latter happens to many partitions at once when a broker restarts, so they are
 gathered.
 
 A partition that restarts within an attempt starts its sequences at 0. The story: a right is revoked and granted again,
 so a topic vanishes and returns. Under its old producer id and epoch the target would know sequence 0, acknowledge the
-new records as repeats, and drop them. So it restarts under another producer id (``RestartState``).
+new records as repeats, and drop them. So it restarts under another producer id.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RestartState:
             self._written_under.setdefault(part.key, set()).add(part.copier.identity)
 
     def started(self, parts: Iterable[CopiedPartition]) -> None:
-        """Forget partitions that have restarted; one that is reconciled first has not done so yet."""
+        """Forget partitions that have restarted; one that is reconciled first has not restarted yet."""
         for part in parts:
             if part.copier.owns_position:
                 self._written_under.pop(part.key, None)
@@ -76,7 +76,7 @@ class RestartState:
         """Fence requests that may be in flight to remote partitions that are not reconciled.
 
         Args:
-            remotes: remote topics by source partition; those that were not stopped in this attempt are passed over.
+            remotes: remote topics by source partition; those that were not stopped in this attempt are skipped.
         Returns:
             The source partitions where no marker proves the fence yet (docs/broker-facts.md#c3): they must not start.
         Raises: as ``Incarnation.fence_itself``.
@@ -187,7 +187,7 @@ class Reconciliation:
         self._news.set()
 
     async def run(self) -> None:
-        """Reconcile what comes in until cancelled.
+        """Reconcile partitions as they come, until cancelled.
 
         Raises:
             IncarnationFenced: another process has fenced us.
@@ -241,9 +241,9 @@ class Reconciliation:
             )
 
     async def _look_between(self, displaced: Mapping[CopiedPartition, Displaced]) -> None:
-        """Find out who wrote there.
+        """Find out who wrote between these target offsets.
 
-        Markers of our own incarnations are not foreign (docs/broker-facts.md#m1); records of theirs are unknown copies.
+        Markers of our own incarnations are not foreign (docs/broker-facts.md#m1); their records may be second copies.
         """
         no_writer = LastWriter(NO_PRODUCER_ID - 1, 0, 0)
         tails = {
@@ -314,7 +314,7 @@ class Reconciliation:
 def rounds_of(
     displaced: Iterable[tuple[CopiedPartition, Displaced]],
 ) -> Iterable[Mapping[CopiedPartition, Displaced]]:
-    """Divide stretches into rounds that hold each partition once, as a read takes one stretch of a partition."""
+    """Divide stretches into rounds that contain each partition once, as a read takes one stretch of a partition."""
     rounds: list[dict[CopiedPartition, Displaced]] = []
     for part, effect in displaced:
         fitting = next((one for one in rounds if part not in one), None)

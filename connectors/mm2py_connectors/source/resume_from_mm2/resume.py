@@ -1,8 +1,8 @@
-"""Resumes a flow where a MirrorMaker 2 that was killed stopped.
+"""Resumes a flow where a killed MirrorMaker 2 stopped.
 
-A killed MirrorMaker 2 has copied records behind the position that it stored last, and would itself copy them again.
+A killed MirrorMaker 2 has copied records after the position that it stored last, and would itself copy them again.
 ``ResumeFromMm2`` reads the end of each remote partition, and the source from the position on; ``search`` compares them.
-That none copies the flow any more was made sure of before (``mm2py/shared_settings/running_mm2.py``).
+``mm2py/shared_settings/running_mm2.py`` has checked before that no MirrorMaker 2 copies the flow any more.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ UNDECIDED_PATIENCE_S: Final = 900.0
 PARTITIONS_AT_ONCE: Final = 1000
 """How many partitions keep their last records in memory at a time."""
 GROUP_PATIENCE_S: Final = 5.0
-"""If a group of partitions waits longer, for a leader or a transaction, the next group starts beside it."""
+"""If a group of partitions waits longer, for a leader or a transaction, the next group starts in parallel."""
 _WIDER: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where one partition goes on."""
+    """Where one partition continues."""
 
     part: CopiedPartition
     position: Position
     records: int = 0
-    """How many records MirrorMaker 2 copied behind its position."""
+    """How many records MirrorMaker 2 copied after its position."""
     is_ambiguous: bool = False
     """Records look the same: some may be copied twice."""
     is_proven: bool = True
-    """False: nothing was left to compare, and copying goes on at the position."""
+    """False: nothing was left to compare, and copying continues at the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ResumeFromMm2:
         """Make one; nothing is asked yet.
 
         Args:
-            wanted: tells whether a partition is still to be copied.
+            wanted: returns whether a partition must still be copied.
         """
         source, target, rng = context.source.brokers, context.target.brokers, context.rng
         self._flow = context.flow
@@ -98,7 +98,7 @@ class ResumeFromMm2:
         self._wanted = wanted
 
     async def run(self, parts: Sequence[CopiedPartition]) -> None:
-        """Find out where partitions go on, and log what was found.
+        """Find out where partitions continue, and log what was found.
 
         Raises:
             CopyUncertain: the flow must copy exactly once, and a record may come twice.
@@ -153,7 +153,7 @@ class ResumeFromMm2:
                         continue
                     job = _Job(part, *target, source_end=source[1])
                     if job.source_end <= part.copier.position.source_offset:
-                        done(ResumePoint(part, job.position))  # the source has no record behind the position
+                        done(ResumePoint(part, job.position))  # the source has no record after the position
                     elif job.target_start == job.target_end:
                         done(ResumePoint(part, job.position, is_proven=False))
                     else:

@@ -1,12 +1,12 @@
 """From which source offset copying continues after a MirrorMaker 2 that was killed. Pure.
 
 The story: MirrorMaker 2 stores positions once a minute, copies on, and is killed. Its positions name no producer and no
-target offset, and the sequences of its batches tell nothing. But it copies in order: everything up to the *last* record
+target offset, and the sequences of its batches do not help. But it copies in order: everything up to the *last* record
 of the remote partition is copied. ``LastRecords`` keeps fingerprints of the last records. ``SourceSearch`` looks for
 them in the source, from the position's own record on, and copying continues after them.
 
 If records look the same, the last records may fit at several places. Then the first place is taken: a record that comes
-twice does less harm than one that is left out. If the source no longer has what was copied, copying goes on at the
+twice does less harm than one that is left out. If the source no longer has what was copied, copying continues at the
 position, as in MirrorMaker 2. Restarts of MirrorMaker 2, batches that its producer sent twice, and records of other
 writers can hide the place where the last records fit, but never move it further on.
 """
@@ -29,7 +29,7 @@ from mm2py.records.varints import CorruptBatch
 LAST_RECORDS: Final = 100
 """How many of a remote partition's last records are looked for: the more, the fewer places they fit at."""
 LOOK_AHEAD: Final = 1_000
-"""How many source records behind the first place are searched for a second one."""
+"""How many source records after the first place are searched for a second one."""
 LOOK_FURTHER: Final = 10_000
 """If only the very last record fits, its place is taken after this many further source records."""
 _DIGEST_BYTES: Final = 16
@@ -50,7 +50,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 class LastRecords:
-    """The last records of a remote partition, taken in read by read. Aborted ones do not count."""
+    """The last records of a remote partition, collected read by read. Aborted ones do not count."""
 
     def __init__(self) -> None:
         self.is_timed = True
@@ -59,7 +59,7 @@ class LastRecords:
         self._untimed: deque[bytes] = deque(maxlen=LAST_RECORDS)
 
     def take(self, records: memoryview, steps: Iterable[Step]) -> None:
-        """Take in what one read brought, and what ``plan`` made of it.
+        """Add the records of one read, and the steps that ``plan`` made of them.
 
         Raises:
             Mm2Error: a batch cannot be read, see ``UNREADABLE``.
@@ -78,7 +78,7 @@ class LastRecords:
 
 
 def _is_stamped(records: memoryview) -> bool:
-    """Tell whether a broker set the times of one of these batches. Damaged ones do not count: they are read again."""
+    """Return whether a broker set the times of one of these batches. Damaged ones do not count: they are read again."""
     with suppress(CorruptBatch):
         for batch in split(records):
             is_sound = len(batch) >= HEADER_BYTES and batch[MAGIC_AT] == MAGIC and crc_is_right(batch)
@@ -89,7 +89,7 @@ def _is_stamped(records: memoryview) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Behind a source record."""
+    """The place after a source record."""
 
     records: int
     """How many records lie between the position and this place."""
@@ -100,7 +100,7 @@ class _Place:
 
 
 class SourceSearch:
-    """Walks the source until the last records fit. Steps come from ``plan``, so what is not copied does not count."""
+    """Walks the source until the last records fit. Steps come from ``plan``, so uncopied records do not count."""
 
     def __init__(self, last_records: LastRecords, from_offset: int, leader_epoch: int, *, records_most: int) -> None:
         """Start at a position.
@@ -108,7 +108,7 @@ class SourceSearch:
         Args:
             from_offset: the next source offset by the position, > 0; reading starts one before it.
             leader_epoch: of the record before it, -1 if not known.
-            records_most: the remote partition has no more offsets than that.
+            records_most: the remote partition has no more offsets than this.
         """
         self.read_offset = from_offset - 1
         """Where to read first: the position's own record."""
@@ -131,12 +131,12 @@ class SourceSearch:
 
     @property
     def has_found(self) -> bool:
-        """The last records fit somewhere; the rest of the walk only tells whether it is the only place."""
+        """Whether the last records fit somewhere; the rest of the walk only shows whether that is the only place."""
         return self._fit is not None
 
     @property
     def is_proven(self) -> bool:
-        """Whether a place was found; if not, copying goes on at the position."""
+        """Whether a place was found; if not, copying continues at the position."""
         return self._found() is not None
 
     @property
@@ -158,7 +158,7 @@ class SourceSearch:
 
     @property
     def records(self) -> int:
-        """How many records were copied behind the position."""
+        """How many records were copied after the position."""
         return (self._found() or self._at_position).records
 
     def take(self, steps: Iterable[Step]) -> bool:
@@ -205,7 +205,7 @@ class SourceSearch:
         self._is_over |= seen >= self._records_most
 
     def _fits(self) -> bool:
-        """Tell whether what was seen last, from the position on, equals the end of the last records."""
+        """Return whether the records seen last, from the position on, equal the end of the last records."""
         return all(one == other for one, other in zip(self._backwards, reversed(self._recent), strict=False))
 
     def _found(self) -> _Place | None:

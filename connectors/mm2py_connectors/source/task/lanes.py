@@ -1,6 +1,6 @@
 """The lanes of one flow, one for each broker it reads from or writes to; and which of its partitions stand still.
 
-MirrorMaker 2 does not say that a partition stands still. ``Stalls`` says it after ``stall.timeout.ms``, with the
+MirrorMaker 2 does not report that a partition stands still. ``Stalls`` logs it after ``stall.timeout.ms``, with the
 reason, in one line for each topic and reason: a target broker that fails stalls thousands of partitions at once.
 
 Counterpart: the connections of the consumer and the producer that each MirrorSourceTask of MirrorMaker 2 has for
@@ -35,14 +35,14 @@ from mm2py_connectors.source.context import FlowContext
 
 
 class Lanes:
-    """Started when a partition first needs them, and kept until the flow's task ends."""
+    """The lanes of one flow's task. A lane is started when a partition first needs it, and kept until the task ends."""
 
     def __init__(
         self,
         context: FlowContext,
         start: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
-        """Make it, without lanes. ``start`` runs a lane under a name, until the flow's task ends."""
+        """Make one, without lanes. ``start`` runs a lane under a name, until the flow's task ends."""
         self._context = context
         self._start = start
         self._clock = context.clock
@@ -74,7 +74,7 @@ class Lanes:
         return lane
 
     def move(self, part: CopiedPartition) -> None:
-        """Read a partition from another broker now, and wait for no answer of the old one."""
+        """Read a partition from another broker now, without waiting for the old one's answer."""
         part.reading.current = None
         if lane := self._place(part):
             lane.offer(part)
@@ -95,32 +95,32 @@ class Lanes:
         self.take_part_of_rate(self._part_of_rate)
 
     def offer_read(self, part: CopiedPartition) -> None:
-        """Take in that it may be read."""
+        """Offer a partition for reading: it may be read now."""
         if (broker := part.read_from) is not None:
             self._fetch[broker].offer(part)
 
     def offer_batches(self, part: CopiedPartition) -> None:
-        """Take in that it may have batches to send."""
+        """Offer a partition for sending: it may have batches."""
         if part.copier.in_flight.has_batches and part.leaders.target is not None:
             self._produce[part.leaders.target].offer(part)
 
     def forget(self, part: CopiedPartition) -> None:
-        """Stop reading it."""
+        """Stop reading a partition."""
         if part.read_from in self._fetch:
             self._fetch[part.read_from].partitions.pop(part.key, None)
 
     @property
     def read_bytes(self) -> int:
-        """Received since the task started."""
+        """Bytes received since the task started."""
         return sum(lane.read_bytes for lane in self._fetch.values())
 
     @property
     def sent_bytes(self) -> int:
-        """Sent since the task started, in batches."""
+        """Bytes of batches sent since the task started."""
         return sum(lane.sent_bytes for lane in self._produce.values())
 
     def link_use(self) -> LinkUse | None:
-        """Return how the link is used; None: over one connection to each broker."""
+        """Return how the link is used; None if there is only one connection to each broker."""
         tuners = [lane.pool.tuner for lane in self._fetch.values()] + [lane.tuner for lane in self._produce.values()]
         used = [tuner for tuner in tuners if tuner.connections > 1]
         if not used:
@@ -139,7 +139,7 @@ class Lanes:
             account.close()
 
     def circumstances(self, part: CopiedPartition) -> Circumstances:
-        """Return what is known of a partition just now."""
+        """Return what is known of a partition now."""
         copier = part.copier
         source = None if part.read_from is None else self._fetch.get(part.read_from)
         target = None if part.leaders.target is None else self._produce.get(part.leaders.target)
@@ -232,7 +232,7 @@ _SAYS_WHY = (Reconciling, Waiting, Stopped)
 
 
 class Stalls:
-    """Which partitions of a flow stand still, and why. The flow's task looks every second."""
+    """Finds which partitions of a flow stand still, and why. The flow's task calls it every second."""
 
     def __init__(self, context: FlowContext) -> None:
         self._context = context
@@ -245,10 +245,10 @@ class Stalls:
         now_s: float,
         circumstances: Callable[[CopiedPartition], Circumstances],
     ) -> None:
-        """Keep ``part.stalled`` up to date, and say what stands still and what moves again.
+        """Keep ``part.stalled`` up to date, and log which partitions stand still and which move again.
 
-        Each reason is said once while a partition stands still, and another reason after ``stall.timeout.ms`` again: a
-        target that lacks replicas at first just does not answer.
+        Each reason is logged once while a partition stands still, and another reason ``stall.timeout.ms`` later: a
+        target that lacks replicas only gives no answer at first.
         """
         timeout_s = self._context.settings.stall_timeout_s
         self._watches = {part: self._watches.get(part) or Watch() for part in partitions}
@@ -284,6 +284,7 @@ class Stalls:
 
 
 def _has_other_reason(part: CopiedPartition) -> bool:
-    """Whether a line of its own told why, such as a missing right: ``mm2py/status/not_copied.py`` puts that first."""
+    """Return whether another line logged why, such as a missing right: ``mm2py/status/not_copied.py`` puts that
+    first."""
     state = part.copier.state
     return isinstance(state, Stopped) or (isinstance(state, Copying | Waiting) and bool(state.cause and state.reported))

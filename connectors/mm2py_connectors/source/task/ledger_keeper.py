@@ -1,11 +1,11 @@
-"""Writes the ledger of a task's partitions: which target offset each copied record has.
+"""Writes the ledger of a task's partitions, which says at which target offset each record was copied.
 
 MirrorMaker 2 has only offset syncs, which name single records. A position is stored only after the part of the ledger
 before it (``PositionKeeper``). So nothing is missing after a crash: the next owner continues the ledger at the position
-that it finds, with what it finds out about the records behind it. Both topics are written under the producer id that a
-successor fences.
+that it finds, and adds what it finds out about the records after it. Both topics are written under the producer id that
+a successor fences.
 
-The copier notes what is acknowledged once, for the ledger and for the offset syncs (``take_runs``).
+The copier notes each acknowledgement once, for both the ledger and the offset syncs (``take_runs``).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class LedgerKeeper:
         self._runs: dict[CopiedPartition, list[Run]] = {}
         """What the offset syncs have not taken yet."""
         self.written_chunks = 0
-        """Written to the topic; a chunk that grows is written again. Likewise the entries in them."""
+        """Chunks written to the topic; one that grows is written again. ``written_entries``: the entries in them."""
         self.written_entries = 0
 
     def start(self, part: CopiedPartition) -> None:
-        """Begin where a partition stands: it continues the ledger that its stored position names, or a new one."""
+        """Begin at a partition's position: continue the ledger that its stored position names, or begin a new one."""
         stored, position = part.stored, part.copier.position
         if part.ledger.number is None:
             part.ledger.number = self._clock.wall_ms()
@@ -95,7 +95,7 @@ class LedgerKeeper:
             ledger.written(chunks)
 
     def trouble(self, position_key: TopicPartition) -> str | None:
-        """Return why the last attempt to write to the partition that has a ledger failed; None if it did not."""
+        """Return why the last attempt to write the ledger of a source partition failed; None if it did not fail."""
         number = self._number_of(position_key)
         why = self._writer.trouble.get(number)
         return None if why is None else f"{self._writer.topic}-{number}: {why}"
@@ -150,5 +150,5 @@ class LedgerKeeper:
         self._runs.setdefault(part, []).extend([one for one in entries if type(one) is Run])
 
     def _number_of(self, key: TopicPartition) -> int:
-        """Return the partition of the ledger topic, that of the positions if both topics have as many."""
+        """Return the partition of the ledger topic: as in the offsets topic if both topics are equally wide."""
         return partition_for(SourcePartition(self._source_alias, *key), self._partitions)

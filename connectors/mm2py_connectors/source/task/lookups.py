@@ -1,8 +1,8 @@
 """What a flow asks brokers about its partitions while it copies them.
 
 * ``SourceEnds``: where source partitions end that are not read just now.
-* ``TargetEnds``: whether remote partitions still hold all that was acknowledged. MirrorMaker 2 does not look.
-* ``BrokerLookups``: what a copier needs before it goes on. MirrorMaker 2's consumer resets an offset out of range.
+* ``TargetEnds``: whether remote partitions still hold all that was acknowledged. MirrorMaker 2 does not check that.
+* ``BrokerLookups``: what a copier needs before it continues. MirrorMaker 2's consumer resets an offset out of range.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _ENDING: Final = (Draining, Drained)
 
 
 class SourceEnds:
-    """Keeps ``CopiedPartition.asked`` for partitions that are not read, so that their waiting records are noticed,
-    and their lag is true.
+    """Updates ``CopiedPartition.asked`` for partitions that are not read: notices their records, and keeps their lag
+    right.
 
-    The story: a partition is idle when its remote partition loses its leader. Reads are made by target broker, so none
-    names the partition any more. Records that come then are not seen, and ``partition.stalled`` is never said. The same
-    holds for a partition that is being reconciled, or that waits for its first position.
+    The story: a partition is idle when its remote partition loses its leader. Reads are planned by target broker, so no
+    read names the partition any more. New records are not seen then, and ``partition.stalled`` is never logged. The
+    same happens to a partition that is being reconciled, or that waits for its first position.
     """
 
     def __init__(self, context: FlowContext, partitions: Mapping[TopicPartition, CopiedPartition]) -> None:
-        """Make one; ``run`` starts it. ``partitions`` are those that are copied; it may change meanwhile."""
+        """Make one; ``run`` starts it. ``partitions`` are the copied ones; the mapping may change meanwhile."""
         self._context = context
         self._source = context.source.brokers
         self._partitions = partitions
@@ -83,7 +83,7 @@ class SourceEnds:
         """Return the partitions that were not read for a while."""
         found: list[CopiedPartition] = []
         now_s = self._clock.monotonic()
-        unread_after_s = LOOK_EVERY_S + self._context.settings.fetch_max_wait_ms / 1000  # a read may wait so long
+        unread_after_s = LOOK_EVERY_S + self._context.settings.fetch_max_wait_ms / 1000  # a read may wait that long
         for part in self._partitions.values():
             if now_s - part.reading.answered_at_s < unread_after_s:
                 part.asked.end = 0
@@ -93,21 +93,21 @@ class SourceEnds:
 
 
 IDLE_EVERY_S: Final = 60.0
-"""How often partitions are looked at that got no acknowledgement meanwhile."""
+"""How often partitions that got no acknowledgement meanwhile are checked."""
 END_PATIENCE_S: Final = 3.0
 """How long a remote partition may seem shorter than what was stored in it before that is believed: right after an
-election the new leader's high watermark may be behind."""
+election the new leader's high watermark may lag."""
 GATHER_S: Final = 0.01
 AGAIN_S: Final = (0.1, 0.2, 0.5, 1.0)
 """How soon a leader is asked again after its first, second, ... answer that left an end unverified."""
 
 
 class TargetEnds:
-    """Looks at the ends of a task's remote partitions, many in one request to each leader.
+    """Checks the ends of a task's remote partitions, many in one request to each leader.
 
     The story: a replica that lacks records is elected, or a topic is deleted and created again. The new leader may know
-    no producer, and then takes any sequence: the copy would continue after a hole (docs/broker-facts.md#m4). So the end
-    is asked for before a batch is sent under another leader epoch, and now and then while nothing is sent.
+    no producer, and then accepts any sequence: the copy would continue after a hole (docs/broker-facts.md#m4). So the
+    end is checked before a batch is sent under another leader epoch, and from time to time while nothing is sent.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class TargetEnds:
         """Make one; ``run`` starts it.
 
         Args:
-            partitions: those that are copied, by source topic; it may change meanwhile.
+            partitions: the copied ones, by source topic; the mapping may change meanwhile.
         """
         self._context = context
         self._target = context.target.brokers
@@ -133,7 +133,7 @@ class TargetEnds:
         self._news = asyncio.Event()
 
     def look(self, part: CopiedPartition) -> None:
-        """Find out whether this partition holds all that was acknowledged; its copier sends nothing until then."""
+        """Check whether this partition has all that was acknowledged; its copier sends nothing until then."""
         self._wanted[part] = None
         self._news.set()
 
@@ -169,7 +169,7 @@ class TargetEnds:
         self._news.set()
 
     async def _look_at_idle(self) -> None:
-        """Look at partitions that got no acknowledgement since the last look; an acknowledgement proves as much."""
+        """Check partitions that got no acknowledgement since the last check; an acknowledgement proves the same."""
         while True:
             await asyncio.sleep(IDLE_EVERY_S)
             before = self._seen
@@ -234,7 +234,7 @@ def _by_leader(parts: Iterable[CopiedPartition]) -> dict[BrokerId | None, list[C
 
 
 LIMITS_APPLIED_S: Final = 1.0
-"""How long brokers may go by the older limits of a topic after new ones were set."""
+"""How long brokers may still apply the old limits of a topic after new ones were set."""
 
 
 class BrokerLookups:
@@ -288,11 +288,11 @@ class BrokerLookups:
         part.tell(Tick(self._clock.monotonic()))
 
     async def try_with_other_limits(self, part: CopiedPartition) -> None:
-        """Let the remote topic take the timestamps that its upstream topic takes, and the copier try again."""
+        """Let the remote topic accept the timestamps that its upstream topic accepts, and let the copier try again."""
         await self._has_other_limits(part)
 
     async def _has_other_limits(self, part: CopiedPartition) -> bool:
-        """Do the same, and return whether the copier tries again."""
+        """Do the same as ``try_with_other_limits``, and return whether the copier tries again."""
         if not await self._timestamp_limits.fit(part.source_topic, part.target_topic):
             return False
         await asyncio.sleep(LIMITS_APPLIED_S)

@@ -1,4 +1,4 @@
-"""Reads off what a task's partitions have counted, for ``/metrics``.
+"""Reads the counts of a task's partitions, for ``/metrics``.
 
 MirrorMaker 2 keeps its sensors in JMX, where a scrape reads them one by one. Here partitions are read in parts, in
 about a microsecond each: while a part is read, nothing is copied. So a row is flat, and a plain tuple.
@@ -69,10 +69,11 @@ def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple
 
 
 def _shown_end(part: CopiedPartition, now_s: float) -> int | None:
-    """Return up to where records count as lag; None where that is not known.
+    """Return the end offset from which lag is computed; None where it is not known.
 
-    The story: a flow reads committed records, and a transaction on its source never ends. All that may be read is
-    copied, so the lag was 0 while the partition was called stalled. How much of what is hidden counts is not known.
+    The story: a flow reads committed records, and a transaction on its source never ends. All readable records are
+    copied, so the lag was 0 while the partition was reported as stalled. How many of the hidden records count as lag is
+    not known.
     """
     end = part.known_end(now_s)
     return None if part.stalled and end is not None and end <= part.copier.position.source_offset else end
@@ -90,7 +91,7 @@ class _Totals:
 
 
 class Departed:
-    """What was counted of partitions that are not copied any more."""
+    """The counts of partitions that are not copied any more."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Totals] = {}

@@ -1,13 +1,13 @@
-"""Keeps the positions of a task's partitions on the target, at most a second behind.
+"""Stores the positions of a task's partitions on the target, at most a second late.
 
 Before a partition's first batch under a producer id, a position that names this id is stored. So the stored position
-always names the producer that may have written last. Before each position the part of the ledger is stored that ends
-there. The worker stores a limited number of positions a second. If more partitions are busy, those that are furthest
-behind come first, and a crash leaves more to reconcile.
+always names the producer that may have written last. Before each position, the part of the ledger that ends there is
+stored. The worker stores a limited number of positions a second. If more partitions are busy, those that have waited
+longest come first, and a crash leaves more to reconcile.
 
-Each partition of the offsets topic is written to by itself: one without a leader delays only the positions in it. The
-last position of a partition that is not copied any more, or that starts elsewhere, is *owed* until it is stored; a stop
-waits for it no longer than a few seconds.
+Each partition of the offsets topic is written separately: a partition without a leader delays only its own positions. A
+position is *owed* if it must still be stored although its partition is not copied just now: its last one, or one at
+which an operator lets it start again. A stop waits only a few seconds for owed positions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HELD_UP_S: Final = 5.0
 
 @dataclass(slots=True)
 class _Write:
-    """What is on its way to one partition of the topic."""
+    """The positions of one write to one partition of the topic."""
 
     since_s: float
     owed: list[TopicPartition] = field(default_factory=list)
@@ -59,10 +59,10 @@ class PositionKeeper:
         *,
         before_first: Callable[[], Awaitable[None]],
     ) -> None:
-        """Make one; ``run`` starts it, and ``look`` is called now and then.
+        """Make one; ``run`` starts it, and ``look`` is called from time to time.
 
         Args:
-            partitions: those that are copied; it may change meanwhile.
+            partitions: the copied partitions; the mapping may change meanwhile.
             before_first: is awaited before first positions and owed ones are stored.
         """
         self._context = context
@@ -83,22 +83,22 @@ class PositionKeeper:
         self._missing_at_s = float("-inf")
         self._stored: dict[TopicPartition, Position] = {}
         self._moved: dict[TopicPartition, tuple[int, int | None]] = {}
-        """The next source offset that was stored last, and when the partition came there."""
+        """The last known next source offset of each partition, and when it got there (wall clock, in ms)."""
         self._behind_since_s: dict[TopicPartition, float] = {}
         self._starting: dict[CopiedPartition, None] = {}
         """Partitions that wait until their first position is stored."""
         self._owed: dict[TopicPartition, StoredPosition] = {}
         self._owed_chunks: dict[TopicPartition, Sequence[LedgerChunk]] = {}
-        """What is to be stored before the owed positions."""
+        """Ledger chunks that must be stored before the owed positions."""
         self._under_way: dict[int, _Write] = {}
-        """By partition of the topic; one write at a time."""
+        """The write in progress to each partition of the topic; one at a time."""
         self._numbers: dict[TopicPartition, int] = {}
         self._round_at_s = 0.0
         self._now = asyncio.Event()
         self._settled = asyncio.Event()
         self._is_over = False
         self.writes_ms = Window()
-        """How long writes took that succeeded, what goes before the positions included."""
+        """How long successful writes took, in ms, including the ledger chunks before the positions."""
 
     @property
     def problem(self) -> str:
@@ -116,7 +116,7 @@ class PositionKeeper:
         return self._clock.monotonic() - min(self._behind_since_s.values(), default=self._clock.monotonic())
 
     def form(self, part: CopiedPartition) -> StoredPosition:
-        """Return what would be stored of a partition now."""
+        """Return the position that would be stored for a partition now."""
         position, identity, tally, before = part.copier.position, part.copier.identity, part.copier.tally, part.stored
         if tally.records:
             record_bytes: int | None = round(tally.bytes / tally.records)
@@ -145,7 +145,7 @@ class PositionKeeper:
         )
 
     def _moved_ms(self, part: CopiedPartition) -> int | None:
-        """Return when a partition came to where it stands, also under previous owners; None: they did not say."""
+        """Return when a partition reached its source offset, also under previous owners; None if they stored none."""
         at, before = part.copier.position.source_offset, part.stored
         known = self._moved.get(part.key)
         if known is None and before is not None:
@@ -164,11 +164,11 @@ class PositionKeeper:
         self._now.set()
 
     async def store_final(self, parts: Iterable[CopiedPartition], *, patience_s: float = 0.0) -> int:
-        """Store the positions of partitions that will not move any more, and those that are owed already.
+        """Store the final positions of partitions, and the positions that are owed already.
 
-        Returns how many could not be stored for now. They are stored as soon as possible while ``run`` lasts; after
-        that the next incarnation finds them out from the remote partitions. The stored position of a partition that a
-        gap stops, and that is not settled yet, stays.
+        Returns how many could not be stored yet. While ``run`` lasts they are stored as soon as possible; after that
+        the next incarnation finds them from the remote partitions. A partition that a gap has stopped, and whose
+        position is not known yet, keeps its stored position.
 
         Args:
             patience_s: how long to wait also for a partition of the topic that has accepted nothing for a while.
@@ -177,7 +177,7 @@ class PositionKeeper:
         return await self._settle(list(self._owed), patience_s)
 
     def owe_final(self, parts: Iterable[CopiedPartition]) -> None:
-        """See ``store_final``, without waiting."""
+        """Do the same as ``store_final``, without waiting."""
         for part in parts:
             writing = self._under_way.get(self._number_of(part.key))
             is_first = part in self._starting or (writing is not None and part in writing.starting)
@@ -193,7 +193,7 @@ class PositionKeeper:
         self._now.set()
 
     def owes(self, key: TopicPartition) -> bool:
-        """Tell whether a position of a partition is owed, or on its way."""
+        """Return whether a position of a partition is owed, or is being written."""
         writing = self._under_way.get(self._number_of(key))
         under_way = () if writing is None else (*writing.starting, *writing.changed)
         return key in self._owed or any(part.key == key for part in under_way)
@@ -201,13 +201,13 @@ class PositionKeeper:
     async def store(self, positions: Mapping[TopicPartition, StoredPosition]) -> None:
         """Store positions of partitions that are not copied just now; those that cannot be stored soon stay owed.
 
-        A partition that starts meanwhile stores its own position behind this one, or in its place, before it sends.
+        A partition that starts meanwhile stores its own position after this one, or instead of it, before it sends.
         """
         self._owed |= positions
         await self._settle(list(positions), 0.0)
 
     def forget(self, part: CopiedPartition) -> None:
-        """Forget a partition that is not copied any more; its owed position is stored all the same."""
+        """Forget a partition that is not copied any more; its owed position is still stored."""
         self._stored.pop(part.key, None)
         self._moved.pop(part.key, None)
         self._behind_since_s.pop(part.key, None)
@@ -216,7 +216,7 @@ class PositionKeeper:
         part.position_problem = ""
 
     async def _settle(self, keys: Iterable[TopicPartition], patience_s: float) -> int:
-        """Wait until owed positions are stored, but not for those that are held up. Returns how many are not stored."""
+        """Wait until owed positions are stored, but not for slow writes. Returns how many are not stored."""
         begun_s = self._clock.monotonic()
         self._now.set()
 
@@ -253,7 +253,7 @@ class PositionKeeper:
     def _begin_writes(self, tasks: asyncio.TaskGroup) -> float:
         """Start a write to each partition of the topic that has positions due and no write under way.
 
-        Returns how long nothing else will be due.
+        Returns the seconds until more positions are due.
         """
         now_s = self._clock.monotonic()
         writes: dict[int, _Write] = {}
@@ -272,7 +272,7 @@ class PositionKeeper:
         return max(0.0, self._round_at_s - now_s)
 
     def _choose_changed(self, writes: dict[int, _Write], now_s: float) -> float:
-        """Add changed positions, as many as the worker may store. Returns when to look again."""
+        """Add changed positions, as many as the worker may store. Returns the seconds until the next look."""
         first = {part for write in (*writes.values(), *self._under_way.values()) for part in write.starting}
         changed = [part for part in self._changed(first, now_s) if self._number_of(part.key) not in self._under_way]
         most = self._account.take(len(changed), now_s)
@@ -301,7 +301,7 @@ class PositionKeeper:
                 await self._before_first()
                 write.since_s = self._clock.monotonic()
             owed = {key: self._owed[key] for key in write.owed if key in self._owed}
-            still = (part for part in write.changed if not part.copier.has_untold_gaps)  # a gap may have come up
+            still = (part for part in write.changed if not part.copier.has_untold_gaps)  # a gap may have been met
             changed = [part for part in still if part not in self._starting]
             parts = [part for part in (*write.starting, *changed) if self._partitions.get(part.key) is part]
             chunks = {part: self._ledger.chunks(part) for part in parts}
@@ -392,8 +392,8 @@ class PositionKeeper:
             )
 
     def _is_whole_again(self) -> bool:
-        """Tell whether a topic that came back has all positions. After a crash before that, topics without a position
-        are refused."""
+        """Return whether a topic that was created again has all positions. If mm2py crashed before that, its next start
+        would refuse topics without a position."""
         if self._times_recreated != self._store.times_recreated:
             return False
         owned = (part for part in self._partitions.values() if part.copier.owns_position)

@@ -1,7 +1,7 @@
-"""Keeps records that the target refuses, whole, in ``mm2-quarantine.A.internal`` on the target.
+"""Stores the records that the target refuses, whole, in ``mm2-quarantine.A.internal`` on the target.
 
-MirrorMaker 2 has nothing like it: its task fails. A refused record is read again from the source, alone, so none is
-held in memory. It is written under the flow's producer id, and acknowledged, before copying continues after it. After a
+MirrorMaker 2 has nothing like it: its task fails. A refused record is read again from the source, alone, so none has to
+stay in memory. It is written under the flow's producer id, and acknowledged, before copying continues after it. After a
 crash in between it is refused again, and stored again under the same key.
 """
 
@@ -37,7 +37,7 @@ from mm2py_connectors.source.context import FlowContext
 CHANNEL: Final = "quarantine"
 _MUST_BE: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 ATTEMPTS: Final = 5
-"""How often in a row a cluster that does not answer is asked, before the partition pauses."""
+"""How many times in a row a cluster that does not answer is asked before the partition pauses."""
 READERS_KNOWN_S: Final = 60.0
 """How long an answer on who may read is used."""
 _ONE_BATCH_BYTES: Final = 1
@@ -53,7 +53,7 @@ class QuarantineUnusable(Mm2Error):
 
 
 class AnotherRead(KafkaError):
-    """The source did not send the refused record: it came damaged, or the log has changed."""
+    """The source did not send the refused record: it arrived damaged, or the log has changed."""
 
     retriable = True
 
@@ -91,7 +91,7 @@ class Quarantine:
     async def keep(self, part: CopiedPartition, poison: Poison) -> bool:
         """Store the record. Returns True when the target has acknowledged it, False if it could not be stored.
 
-        A failure is said once; the partition waits and asks again. Cancelling may leave the record stored or not.
+        A failure is logged once; the partition waits and asks again. Cancelling may leave the record stored or not.
 
         Raises:
             IncarnationFenced, EpochRefused: the flow's producer id cannot be used any more.
@@ -239,7 +239,7 @@ class Quarantine:
             )
 
     async def _check_readers(self, remote: str) -> None:
-        """Make sure that no principal can read the quarantine that may not read the remote topic."""
+        """Make sure that every principal that can read the quarantine may also read the remote topic."""
         now_s = self._clock.monotonic()
         if now_s - self._readers_known_s.get(remote, float("-inf")) < READERS_KNOWN_S:
             return
@@ -266,7 +266,7 @@ class Quarantine:
         self._readers_known_s[remote] = now_s
 
     async def _is_open_without_acl(self) -> bool:
-        """Tell whether every client may read topics without an ACL. If brokers hide the value, it counts as true."""
+        """Return whether every client may read topics without an ACL. If brokers hide the value, it counts as true."""
         metadata = await fetch_metadata(self._target, [])
         broker = next(iter(metadata.brokers), ANY_BROKER)
         entry = await admin.broker_config_entry(self._target, broker, _OPEN_WITHOUT_ACL)

@@ -1,7 +1,7 @@
-"""What log and status say of partitions that are copied: what copiers report, and how batches travel.
+"""The log and status of copied partitions: what copiers report, and how their batches are copied.
 
-A MirrorSourceTask of MirrorMaker 2 and its clients log a trouble at every attempt. Here it is logged once, and again
-only after it was over; partitions of a topic with the same trouble share a line.
+A MirrorSourceTask of MirrorMaker 2 and its clients log a problem at every attempt. Here it is logged once, and again
+only after it had ended; partitions of a topic with the same problem share a line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reports:
     # What copiers report
 
     def pass_on(self, part: CopiedPartition, report: OperatorNotice) -> None:
-        """Log what a copier reports, with the way out where there is one."""
+        """Log what a copier reports, with the remedy where there is one."""
         if report.event in {SOURCE_DENIED, TARGET_DENIED} and not isinstance(part.copier.state, Stopped):
             self._count_denied(part, report)
             return
@@ -62,7 +62,7 @@ class Reports:
         return remedy_of(report.event, report.refused_with, self._flow, part.source_topic, part.target_topic)
 
     def _again_from(self, part: CopiedPartition) -> str:
-        """Return how to send once more what the target may have lost, and nothing before that."""
+        """Return the remedy that sends again what the target may have lost, and nothing before that."""
         at = part.copier.position.source_offset
         way = requests(self._flow, part.source_topic, part.partition, at)
         return f"Send it again: {way}. Records that are stored from source offset {at} on come twice."
@@ -170,7 +170,7 @@ def _problems(parts: Sequence[CopiedPartition]) -> set[str]:
 
 
 def _copy_modes(parts: Sequence[CopiedPartition]) -> tuple[str, ...]:
-    """Return how batches of partitions that were read travel, with the reason."""
+    """Return how the batches of partitions that were read are copied, with the reason."""
     return tuple(sorted({part.reading.merging.why for part in parts if part.copier.end_offset is not None}))
 
 

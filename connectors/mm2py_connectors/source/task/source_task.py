@@ -104,11 +104,11 @@ class SourceTask:
         """
         self.partitions: dict[TopicPartition, CopiedPartition] = {}
         self.settling = asyncio.Lock()
-        """Held while partitions start, are released, or continue after a gap: one thing at a time."""
+        """Taken while partitions start, are released, or continue after a gap: only one of these at a time."""
         self.unsettled: set[TopicPartition] = set()
-        """Partitions that were drained, and of which a batch in flight may be stored later."""
+        """Drained partitions of which a batch in flight may still be stored later."""
         self.is_draining = False
-        """The whole task is being drained, or was."""
+        """True once the drain of the whole task has begun."""
         self.departed = Departed()
         self._context = context
         self._clock = context.clock
@@ -171,8 +171,8 @@ class SourceTask:
         """Start to copy partitions, unless the task is being drained.
 
         Args:
-            jobs: for those that a previous producer may have written to behind the stored position.
-            behind_mm2: those that MirrorMaker 2 may have written to behind it.
+            jobs: for partitions to which a previous producer may have written after the stored position.
+            behind_mm2: partitions to which MirrorMaker 2 may have written after the stored position.
         """
         if self.is_draining:
             return
@@ -186,13 +186,13 @@ class SourceTask:
         self._lead_lanes()
 
     async def remove(self, keys: Iterable[TopicPartition]) -> None:
-        """Drain partitions, store their positions, and forget them. A position that cannot be stored soon is owed."""
+        """Drain partitions, store their positions, and forget them. A position that cannot be stored soon is *owed*."""
         leaving = [self.partitions[key] for key in keys if key in self.partitions]
         await self._drain(leaving)
         self.forget(leaving)
 
     def forget(self, leaving: Iterable[CopiedPartition]) -> None:
-        """Copy partitions no more. Their positions must be stored, or owed."""
+        """Stop copying partitions. Their positions must be stored, or *owed* (see ``PositionKeeper``)."""
         for part in leaving:
             if self.partitions.get(part.key) is not part:
                 continue  # it was drained for two reasons
@@ -206,12 +206,12 @@ class SourceTask:
             self.lanes.forget(part)
 
     def start_draining(self, leaving: Iterable[CopiedPartition]) -> None:
-        """Read and send no more of these; each is ``Drained`` when its batches in flight are answered."""
+        """Stop reading and sending these partitions. Each is ``Drained`` when its batches in flight are answered."""
         for part in leaving:
             part.tell(Drain())
 
     def settle_gaps(self, leaving: Iterable[CopiedPartition]) -> None:
-        """Have the gaps of partitions reported, for which no answer will come any more."""
+        """Let partitions report their gaps now: no answer will come for them any more."""
         for part in leaving:
             part.tell(DrainGivenUp())
 
@@ -236,7 +236,7 @@ class SourceTask:
             part.copier.handle(SettingsChanged(self._context.copy_settings))
 
     def restart(self, topic: str, partition: int | None) -> None:
-        """Read partitions of a topic again from their positions, at once; None: all that are copied here."""
+        """Read a partition of a topic (None: all that are copied here) again from its position, at once."""
         parts = [part for part in self.partitions.values() if part.source_topic == topic]
         parts = [part for part in parts if partition in {None, part.partition}]
         for part in parts:
@@ -245,7 +245,7 @@ class SourceTask:
             self._context.log.info("partitions.restarted", topic=topic, partitions=len(parts), why="an operator asked")
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
-        """Take in the leaders of source partitions."""
+        """Update the leaders of source partitions."""
         for part in self.partitions.values():
             found = _found(metadata, part.source_topic, part.source_topic_id, part.partition)
             if found is not None and found.leader_epoch >= part.leaders.source_epoch:
@@ -258,9 +258,9 @@ class SourceTask:
         self._lead_lanes()
 
     def learn_target(self, metadata: ClusterMetadata) -> None:
-        """Take in the leaders of remote partitions; older metadata of a broker that is behind is ignored.
+        """Update the leaders of remote partitions; ignore outdated metadata.
 
-        Under another leader epoch a copier sends nothing before the partition's end is verified.
+        When the leader epoch changes, a copier sends nothing until the end of the remote partition is verified.
         """
         for part in self.partitions.values():
             found = _found(metadata, part.target_topic, part.target_topic_id, part.partition)
@@ -343,7 +343,7 @@ class SourceTask:
     def _once(self, what: tuple[str, str], work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start a piece of work unless the same one is under way.
 
-        The work is made when it begins: a task that is cancelled before that makes none.
+        The coroutine is created only when the task begins: a task that is cancelled before that creates none.
         """
         if what in self._busy:
             return
@@ -400,7 +400,7 @@ class SourceTask:
     async def _drain(self, leaving: list[CopiedPartition], *, patience_s: float = 0.0) -> tuple[int, int]:
         """Drain partitions and store their positions.
 
-        Returns how many have batches without an answer, and how many positions are not stored for now.
+        Returns how many partitions have unanswered batches, and how many positions are not stored yet.
         """
         self.start_draining(leaving)
         try:
@@ -418,6 +418,6 @@ class SourceTask:
 
 
 def _found(metadata: ClusterMetadata, topic: str, topic_id: UUID | None, number: int) -> PartitionMetadata | None:
-    """Return what metadata says of a partition; None if it lacks it, or has another topic of that name."""
+    """Return the metadata of a partition; None if it is missing, or belongs to another topic of that name."""
     found = metadata.topics.get(topic)
     return found.partitions.get(number) if found is not None and topic_id in {None, found.topic_id} else None

@@ -1,8 +1,8 @@
-"""Which partitions of a task stand still, why, and since when: looked at every second, logged, counted and kept.
+"""Finds every second which partitions of a task stand still, why, and since when; logs, counts and keeps that.
 
 A MirrorSourceTask of MirrorMaker 2 is RUNNING while a right is missing, and logs the refusal at every attempt. Here
-each partition has one reason of the table in ``mm2py/status/not_copied.py``. It is logged once, partitions of a topic
-with the same reason together; ``causes`` has what the status topic keeps for status and REST.
+each partition has one reason of the table in ``mm2py/status/not_copied.py``. It is logged once; partitions of a topic
+with the same reason share a line. ``causes`` returns what the status topic stores for status and REST.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from mm2py_connectors.source.context import FlowContext
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
 AT_A_GAP: Final = "a gap has stopped it"
-"""In the same words for all partitions of a topic: the gaps themselves are kept beside."""
+"""The same words for all partitions of a topic: the gaps themselves are stored separately."""
 SILENT_S: Final = 10.0
-"""A source that has not answered a read for so long counts as silent. At the end of a log it answers twice a second."""
+"""A source without an answer to a read for this long counts as silent. At a log's end it answers twice a second."""
 TEXT_KEPT_S: Final = 30.0
 """How long the words for a reason stay: each attempt may fail in other words."""
 _ENDING: Final = (Draining, Drained)
@@ -44,7 +44,8 @@ class Standing:
     worded_s: float
 
     def is_shown(self, now_s: float) -> bool:
-        """What may end within seconds, such as a move of leaders or a failed request, is shown when it has lasted."""
+        """Return whether it is shown. A reason that may end within seconds, such as a move of leaders or a failed
+        request, is shown only when it has lasted."""
         return self.found.is_shown_at_once or now_s - self.since_s >= WAITING_REPORT_S
 
 
@@ -52,7 +53,7 @@ class Standstills:
     """The standstills of one flow's task."""
 
     def __init__(self, context: FlowContext, circumstances: Callable[[CopiedPartition], Circumstances]) -> None:
-        """``circumstances`` tells what is known of a partition just now."""
+        """``circumstances`` returns what is known of a partition now."""
         self._context = context
         self._flow = context.flow
         self._log = context.log
@@ -61,10 +62,10 @@ class Standstills:
         self._standing: dict[CopiedPartition, Standing] = {}
         self._logged: dict[tuple[str, FoundReason], int] = {}
         self._waiting: set[CopiedPartition] = set()
-        """Those of which a line was logged, and which have not been copied since."""
+        """Partitions that were logged as waiting, and that have not been copied since."""
 
     def look(self, partitions: Mapping[TopicPartition, CopiedPartition], now_s: float) -> None:
-        """Take in how the partitions stand, and log what has stood still for a while, and what is over."""
+        """Update the standstills; log those that have lasted for a while, and those that are over."""
         before, self._standing = self._standing, {}
         now_ms = self._clock.wall_ms()
         for part in partitions.values():
@@ -82,13 +83,14 @@ class Standstills:
 
     @staticmethod
     def _since_ms(part: CopiedPartition, found: FoundReason, now_s: float, now_ms: int) -> int:
-        """Return since when it stands still. A source is silent since its last answer, not since that is noticed."""
+        """Return since when a partition stands still: for a silent source since its last answer, not since we
+        noticed."""
         if found.reason is Reason.SOURCE_SILENT and math.isfinite(part.reading.answered_at_s):
             return now_ms - round((now_s - part.reading.answered_at_s) * 1000)
         return now_ms
 
     def causes(self, now_s: float) -> dict[str, list[Cause]]:
-        """Return by source topic why partitions are not copied; those with the same reason and words are one."""
+        """Return by source topic why partitions are not copied; those with the same reason and words share a cause."""
         together: dict[tuple[str, FoundReason], list[tuple[int, int]]] = {}
         for part, one in self._standing.items():
             if one.is_shown(now_s):
@@ -133,7 +135,7 @@ class Standstills:
         return cause_of(seen, self._flow, part.source_topic, part.target_topic)
 
     def _why_silent(self, part: CopiedPartition, now_s: float) -> str:
-        """Return why reads of a partition are not answered; empty if they are, or if we hold them back ourselves."""
+        """Return why reads of a partition are not answered; empty if they are, or if this worker delays them itself."""
         after_s = SILENT_S + self._context.settings.fetch_max_wait_ms / 1000
         if now_s - part.reading.answered_at_s <= after_s or not isinstance(part.copier.state, Copying):
             return ""
@@ -145,7 +147,7 @@ class Standstills:
         return f"a read has had no answer for more than {after_s:g} s"
 
     def _say(self, copied: Set[CopiedPartition], now_s: float) -> None:
-        """Log what has stood still for a while, and of what was logged so, which topics are copied again."""
+        """Log partitions that have stood still for a while, and logged topics that are copied again."""
         lines: dict[tuple[str, FoundReason], int] = {}
         due: set[CopiedPartition] = set()
         for part, one in self._standing.items():
@@ -173,6 +175,6 @@ class Standstills:
 
 
 def _failure(part: CopiedPartition) -> str:
-    """Return why the last attempt failed. Without numbers, partitions with the same trouble are one; an operator who
-    has to find a record needs its offset."""
+    """Return why the last attempt failed. Without numbers, partitions with the same problem share a cause; but an
+    operator who must find a record needs its offset."""
     return part.copier.reason if part.copier.is_blocked else part.copier.kind_of_reason

@@ -1,10 +1,10 @@
 """Election through ZooKeeper: one session with kazoo's public client, and the shell around ``znodes.py``.
 
-MirrorMaker 2 has nothing like it: its workers are led through Kafka's groups. The znode decides which worker may claim
-leadership; the leader epoch of its claim in the control log then voids what an older leader still writes.
+The znode decides which worker may claim leadership. The leader epoch of its claim in the control log then voids what an
+older leader still writes. MirrorMaker 2 has no counterpart: its workers get their leader through Kafka's groups.
 
-kazoo runs threads of its own; what they report arrives in the event loop, in their order. When a session has ended,
-kazoo would start a new one by itself under another id; it is stopped instead.
+kazoo runs threads of its own; their reports arrive in the event loop in the same order. When a session has ended,
+kazoo would start a new one by itself under another id. So it is stopped then.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mm2py.kafka.errors import Backoff
 from mm2py.kafka.security.tls import Tls, explain
 
 _MUTE: Final = logging.Logger("kazoo of mm2py", level=logging.CRITICAL + 1)
-"""kazoo's log holds what it sends, passwords among it, and every attempt in a long outage."""
+"""kazoo's log contains what it sends, also passwords, and every attempt in a long outage."""
 _TLS_REMEDY: Final = (
     "Compare zookeeper.ssl of this file with the servers' settings; zookeeper.connect has to name their"
     " secureClientPort."
@@ -49,7 +49,7 @@ _DENIED: Final = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions
 
 
 class ElectionBlocked(Mm2Error):
-    """This worker cannot be elected until something outside is repaired. No message holds a password."""
+    """This worker cannot be elected until something outside is repaired. No message contains a password."""
 
     retriable = True
 
@@ -58,7 +58,7 @@ class ElectionBlocked(Mm2Error):
 
 
 class Interrupted(Exception):
-    """The connection broke, or the session ended, before an answer came: what was asked may have been done."""
+    """The connection broke, or the session ended, before an answer came: the request may have been carried out."""
 
 
 class NodeMissing(Exception):
@@ -66,7 +66,7 @@ class NodeMissing(Exception):
 
 
 class ZooKeeperConnection(Enum):
-    """Of a session to any of the servers."""
+    """The state of a session's connection to any of the servers."""
 
     UP = KazooState.CONNECTED
     BROKEN = KazooState.SUSPENDED
@@ -76,7 +76,7 @@ class ZooKeeperConnection(Enum):
 
 
 class ZooKeeperSession:
-    """A session, from its making to ``close``; its methods are for the event loop that made it."""
+    """A session, from its creation to ``close``; call its methods in the event loop that created it."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ZooKeeperSession:
         self._client.start_async()
 
     def unreachable(self) -> ElectionBlocked:
-        """Return what to tell when no server has answered for long."""
+        """Return the error to log when no server has answered for long."""
         why, remedy = self._handler.last_failure
         return ElectionBlocked(
             f"No ZooKeeper of zookeeper.connect ({_shown(self._settings.servers)}) answers: {why}.",
@@ -118,7 +118,7 @@ class ZooKeeperSession:
         )
 
     async def children(self, path: str) -> list[str]:
-        """Return the names of a node's children, and have ``on_change`` called when there are others.
+        """Return the names of a node's children; ``on_change`` is called when they change.
 
         Raises:
             Interrupted: there is no answer.
@@ -146,7 +146,8 @@ class ZooKeeperSession:
         await self._answer("write", path, self._client.set_async(path, value))
 
     async def close(self, *, timeout_s: float) -> None:
-        """End the session, so that its nodes go at once; after ``timeout_s`` they go when the session expires."""
+        """End the session, so that its nodes are deleted at once. If that takes longer than ``timeout_s``, they are
+        deleted when the session expires."""
         self._client.remove_listener(self._heard)
         self._on_change = lambda _: None
         closed = asyncio.Event()
@@ -158,7 +159,7 @@ class ZooKeeperSession:
             finally:
                 self._post(closed.set)
 
-        # Not asyncio.to_thread: a server that hangs would then hold up the end of the process.
+        # Not asyncio.to_thread: a server that hangs would then delay the end of the process.
         threading.Thread(target=stop, name="zookeeper close", daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -225,7 +226,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         self, address: tuple[str, int], hostname: str = "", timeout: float = 10.0, **others: Any
     ) -> socket.socket:
         where = _shown([(hostname, address[1])])
-        timeout /= self._servers  # one that does not answer must not cost the session that another would take
+        timeout /= self._servers  # a server that does not answer must leave time to save the session on another one
         try:
             made: socket.socket = super().create_connection(address, timeout=timeout)
         except OSError as error:
@@ -257,9 +258,9 @@ def _shown(servers: Sequence[HostPort]) -> str:
 
 
 CONFIRMATIONS_PER_TIMEOUT: Final = 6
-"""How often the first candidate has it confirmed, in one session time-out. The others are told of changes."""
+"""How often the first candidate has its place confirmed in one session time-out. The others are notified of changes."""
 CLOSE_MOST_S: Final = 2.0
-"""For telling a server that hangs that we leave. After that our node goes when the session expires."""
+"""How long to wait for a server that hangs when we leave. After that our node is deleted when the session expires."""
 
 
 class ZooKeeperElection:
@@ -327,7 +328,7 @@ class ZooKeeperElection:
             except ElectionBlocked as error:
                 self._tell(error)
             finally:
-                self._set(None)  # before the node goes, and our right with it
+                self._set(None)  # before the node is deleted: without it we may not lead
                 await session.close(timeout_s=CLOSE_MOST_S)
             await asyncio.sleep(self._backoff.next_s())
 
@@ -360,7 +361,7 @@ class ZooKeeperElection:
             elif node != nodes[0]:
                 self._set(None)
             else:
-                # A server that has lost the others goes on answering reads. A write needs a majority.
+                # A server that has lost the others still answers reads. A write needs a majority.
                 asked_at_s = self._clock.boottime()
                 await session.write(f"{self.path}/{node.name}", self._worker)
                 self._set(Confirmation(node, asked_at_s, is_connected=session.connection is ZooKeeperConnection.UP))
@@ -378,7 +379,7 @@ class ZooKeeperElection:
         except NodeMissing:
             chroot = self._settings.chroot
             if chroot and not await session.exists(chroot):
-                # Created by us, a typing error would make two groups of one.
+                # If we created it, a typing error would make two groups of one.
                 raise ElectionBlocked(
                     f"The chroot {chroot} of zookeeper.connect does not exist.",
                     remedy=f"Create it (zkCli.sh create {chroot}), or correct zookeeper.connect.",

@@ -1,10 +1,10 @@
-"""Which candidate's znode is first, and for how long that may be believed. Pure.
+"""Which candidate's znode is first, and for how long that is valid. Pure.
 
 Every candidate has one ephemeral, sequential znode whose name begins with the id of its session, so a node that an
-earlier session left behind is never taken for ours. The lowest sequence may claim leadership. ZooKeeper deletes the
-nodes of a session that it has not heard of for the session time-out. So what it confirmed may be believed that long,
-counted from the moment of asking. A leader stops acting after two thirds of that: w1 is cut off, and w2 is elected a
-third of the time-out later at the earliest.
+earlier session left is never taken for ours. The lowest sequence may claim leadership. ZooKeeper deletes the nodes of a
+session from which it has received nothing for the session time-out. So what it confirmed is valid for that time,
+counted from the moment of the request. A leader stops acting after two thirds of that: if w1 is cut off, it stops at
+least a third of the time-out before w2 is elected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def candidates(names: Iterable[str]) -> tuple[Node, ...]:
 
 
 def own_node(session: int, nodes: Iterable[Node]) -> Node | None:
-    """Return a session's node; the lowest, should there be two."""
+    """Return a session's node; the lowest if there are two."""
     return min((node for node in nodes if node.session == session), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What the routes of ``/v1`` have in common: paging, how a flow is named, and how an answer is made."""
+"""What the routes of ``/v1`` share: paging, the flow in a path, errors, and how an answer is made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 EXAMPLES: Final[dict[str, Any]] = json.loads((FilePath(__file__).parent / "examples.json").read_text())
-"""By the path of a route."""
+"""Example answers by the path of a route."""
 
 
 def example_of(path: str) -> dict[int | str, dict[str, Any]]:
@@ -90,17 +90,17 @@ FlowPath = Annotated[Flow, Depends(_flow)]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One flow as of one look."""
+    """One flow, as one look found it."""
 
     view: View
     facts: FlowFacts
     report: FlowReport
     state: GroupState | None
-    """Of the group that runs the flow now; None: no worker does."""
+    """State of the group that runs the flow now; None: no worker runs it."""
 
     @property
     def looks(self) -> Looks:
-        """When this was found out, and what the look before found."""
+        """Times of this look and the one before, and the ends that the one before found."""
         now, before, flow = self.view.facts, self.view.before, self.facts.settings.flow
         ends = [] if before is None else [one.ends for one in before.flows if one.settings.flow == flow]
         return Looks(now.at_ms, now.at_ms if before is None else before.at_ms, ends[0] if ends else {})
@@ -110,7 +110,7 @@ class Asked:
 
 
 async def ask(services: Services, flow: Flow) -> Asked:
-    """Return what is known of a flow. Raises: as ``LiveReport.view``; RestError, it was not looked at."""
+    """Return what is known of a flow. Raises: as ``LiveReport.view``; RestError, no look has read the flow yet."""
     view = await services.live.view()
     found = asked_of(view, flow)
     if found is None:
@@ -119,14 +119,14 @@ async def ask(services: Services, flow: Flow) -> Asked:
 
 
 def check_reachable(view: View, *clusters: ClusterAlias) -> None:
-    """Raises: RestError, a cluster did not answer the last look: who asks it something more would wait long."""
+    """Check that clusters answered the last look. Raises: RestError, one did not: another question would wait long."""
     for alias in clusters:
         if why := view.facts.clusters.get(alias):
             raise RestError(503, why, {"Retry-After": "5"})
 
 
 def asked_of(view: View, flow: Flow) -> Asked | None:
-    """Return what a look has found of a flow; None: nothing."""
+    """Return what a look has found about a flow; None: nothing."""
     facts = next((one for one in view.facts.flows if one.settings.flow == flow), None)
     report = next((one for one in view.report.flows if one.flow == flow), None)
     if facts is None or report is None:
@@ -140,7 +140,7 @@ async def topics_of(services: Services, asked: Asked) -> list[TopicCopy]:
 
 
 def json_response(body: JsonBody) -> Response:
-    """Return a body as it is: it has been checked when it was made."""
+    """Return a body without a second check: it was checked when it was made."""
     return Response(body.model_dump_json(), media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""``/v1/backfills``: what is copied with Spark, or was."""
+"""``/v1/backfills``: running and ended backfills with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/config`` and ``/v1/flows/A->B/config``: each setting with its default and where its value comes from."""
+"""``/v1/config`` and ``/v1/flows/A->B/config``: each setting with its default and the origin of its value."""
 
 from __future__ import annotations
 

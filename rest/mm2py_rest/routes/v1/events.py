@@ -17,7 +17,7 @@ from mm2py_rest.routes.v1.asking import ERRORS
 from mm2py_rest.services import Shared
 
 SINCE_MOST = 4000
-"""How many characters of a place in the URL are read; ids that name very many partitions are for Last-Event-ID."""
+"""Most characters of ``since`` in the URL. An id that names very many partitions must be sent as Last-Event-ID."""
 EXAMPLE = """id: 5d0b2c171a
 event: settings.changed
 data: {"kind":"settings.changed","at_ms":1764000000000,"flow":"A->B","group":null,\
@@ -72,7 +72,7 @@ async def stream_events(
     user may not listen any more. At most 30 streams are served.
     """
     cursor, from_ms = read_since(since, services.clock.wall_ms()) if since else (None, None)
-    if last_event_id:  # a client that has lost its stream asks with the same URL again
+    if last_event_id:  # a client that lost its stream sends the same URL again, with the old since
         cursor = read(last_event_id)
     if flow is not None:
         try:

@@ -1,4 +1,4 @@
-"""``/v1/flows/A->B/groups`` and ``/translate``: what consumers need to go on on the target."""
+"""``/v1/flows/A->B/groups`` and ``/translate``: what consumers need to continue on the target."""
 
 from __future__ import annotations
 

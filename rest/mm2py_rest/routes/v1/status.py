@@ -1,4 +1,4 @@
-"""``/v1/status``, ``/v1/clusters`` and ``/v1/workers``: everything, and who takes part."""
+"""``/v1/status``, ``/v1/clusters`` and ``/v1/workers``: the whole status, the clusters and the workers."""
 
 from __future__ import annotations
 
