@@ -20,6 +20,7 @@ from mm2py.copying.copier import Copier
 from mm2py.copying.events import Event
 from mm2py.copying.planning.steps import PASS_ALL, MergeRule, TargetRules
 from mm2py.copying.reading.read_replica import LEADER, ReadReplica
+from mm2py.copying.safe_time import SafeTime
 from mm2py.copying.states import Copying, Storing
 from mm2py.kafka.port import BrokerId
 from mm2py.metrics.windows import CopyMeter
@@ -131,6 +132,8 @@ class CopiedPartition:
     reading: Reading = field(default_factory=Reading)
     asked: AskedEnd = field(default_factory=AskedEnd)
     ledger: LedgerPlace = field(default_factory=LedgerPlace)
+    safe: SafeTime = field(default_factory=SafeTime)
+    """Up to which moment it is copied. Fetch lanes and ``SafeTimes`` give it the answers of the source."""
     meter: CopyMeter = field(default_factory=CopyMeter)
     connection: int = 0
     """The connection to its target broker over which it is written. Its produce lane sets it."""

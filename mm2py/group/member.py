@@ -69,6 +69,7 @@ from mm2py.records.control_record import (
     shortened,
 )
 from mm2py.records.link_use import LinkUse
+from mm2py.records.safe_point import SafePoint
 from mm2py.topics.names import control_log
 
 LEAVE_S: Final = 3.0
@@ -125,6 +126,8 @@ class Member:
         """See ``Beat.troubles``."""
         self.not_started: dict[Flow, NotStarted] = {}
         """See ``Beat.not_started``."""
+        self.safe: dict[Flow, SafePoint] = {}
+        """See ``Beat.safe``."""
         self._failed_at_ms: dict[Flow, int] = {}
         """By flow: when the first of its consecutive failed attempts has failed."""
         self.gate = Gate(
@@ -205,6 +208,12 @@ class Member:
         self.links = {one: used for one, used in self.links.items() if one != flow}
         if link is not None:
             self.links[flow] = link
+
+    def is_safe_to(self, flow: Flow, safe: SafePoint | None) -> None:
+        """Tell up to when this worker has copied its partitions of a flow; None: it copies none."""
+        self.safe = {one: point for one, point in self.safe.items() if one != flow}
+        if safe is not None:
+            self.safe[flow] = safe
 
     def cannot_store(self, flow: Flow, why: str) -> None:
         """Note why this worker cannot store in the status topic what it does not copy of a flow; empty: it can."""
@@ -404,6 +413,7 @@ class Member:
                         dict(self.links),
                         dict(self.troubles),
                         dict(self.not_started),
+                        dict(self.safe),
                     ),
                     *self._changed_loads(),
                 ]

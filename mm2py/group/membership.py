@@ -25,6 +25,7 @@ from mm2py.records.control_record import (
     Assigned,
     Beat,
     Claim,
+    ControlRecord,
     Entry,
     Evicted,
     Fenced,
@@ -43,6 +44,7 @@ from mm2py.records.control_record import (
     Writes,
 )
 from mm2py.records.link_use import LinkUse
+from mm2py.records.safe_point import SafePoint
 
 REMEMBERED_MS: Final = 14 * 24 * 3_600_000
 """How long ids and fences of members that ended are kept, in log time: twice the default life of the log's records."""
@@ -77,6 +79,8 @@ class KnownMember:
     """From its last heartbeat, like ``not_started``. Snapshots contain both: otherwise a status that is read just after
     a snapshot would be green."""
     not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
+    safe: Mapping[Flow, SafePoint] = field(default_factory=dict)
+    """Likewise: snapshots have it."""
 
 
 class GroupState:
@@ -131,6 +135,8 @@ class GroupState:
         self.listings = 0
         """Grows when ``topics`` change."""
         self.other_changes = 0
+        self.moved_at = 0
+        """The offset of the last record that changed which partitions there are, or who owns one."""
         self._wanted: dict[TaskName, None] | None = None
         self.flows: frozenset[Flow] = frozenset()
         """The flows that a live member may copy."""
@@ -233,11 +239,18 @@ class GroupState:
         if member is None:
             return
         self._hear(member, entry.offset)
+        moves = self.revocations.changes + self.listings
+        self._apply(record, member)
+        if self.revocations.changes + self.listings != moves:
+            self.moved_at = entry.offset
+
+    def _apply(self, record: ControlRecord, member: KnownMember) -> None:
         match record:
-            case Beat(applied=applied, held=held, links=links, troubles=troubles, not_started=not_started):
-                member.held, member.links, member.troubles, member.not_started = held, links, troubles, not_started
-                if applied != member.applied:
-                    member.applied = dict(applied)
+            case Beat():
+                member.held, member.links, member.safe = record.held, record.links, record.safe
+                member.troubles, member.not_started = record.troubles, record.not_started
+                if record.applied != member.applied:
+                    member.applied = dict(record.applied)
                     self.other_changes += 1
             case Joined() | Skipped():
                 pass

@@ -19,6 +19,7 @@ from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
 from mm2py.records.control_record import Listed, NotStarted, Released, TaskName, TopicClaim, Writer, Writes
 from mm2py.records.link_use import LinkUse
+from mm2py.records.safe_point import SafePoint
 
 RELEASED_A_RECORD: Final = 2000
 LISTED_A_RECORD: Final = 1000
@@ -72,6 +73,9 @@ class OwnershipView(Protocol):
     def conflicting_flows(self, topic: str, claim: TopicClaim) -> frozenset[Flow]: ...
     def measure(self, bytes_per_s: Mapping[TopicPartition, float]) -> None: ...
     def uses(self, link: LinkUse | None) -> None: ...
+    @property
+    def version(self) -> tuple[int, int]: ...
+    def is_safe_to(self, safe: SafePoint | None) -> None: ...
     def cannot_store(self, why: str) -> None: ...
     @property
     def not_started(self) -> NotStarted | None: ...
@@ -190,6 +194,15 @@ class Ownership:
     def uses(self, link: LinkUse | None) -> None:
         """See ``Member.uses``."""
         self._member.uses(self._flow, link)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return up to which offset the control log was read, and the offset of the last record that moved a task."""
+        return self._member.view.next_offset, self._member.view.moved_at
+
+    def is_safe_to(self, safe: SafePoint | None) -> None:
+        """See ``Member.is_safe_to``."""
+        self._member.is_safe_to(self._flow, safe)
 
     def cannot_store(self, why: str) -> None:
         """See ``Member.cannot_store``."""

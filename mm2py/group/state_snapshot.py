@@ -44,10 +44,11 @@ def snapshot_text(state: GroupState) -> str:
         },
         "parts": [[part.member, fields_of(part)] for _, part in sorted(state.parts.items())],
         "problems": [
-            [name, fields_of(Beat(name, troubles=member.troubles, not_started=member.not_started))]
-            for name, member in state.members.items()
-            if member.troubles or member.not_started
+            [name, fields_of(Beat(name, troubles=one.troubles, not_started=one.not_started, safe=one.safe))]
+            for name, one in state.members.items()
+            if one.troubles or one.not_started or one.safe
         ],
+        "moved_at": state.moved_at,
     }
     fields |= {name: write(getattr(state, name)) for name, (write, _) in _LAYOUT.items()}
     return json.dumps(fields, separators=(",", ":"))
@@ -94,8 +95,9 @@ def _read(state: GroupState, fields: dict[str, Any]) -> None:
         known = read_fields(Joined, name, joined), offset, time_ms, read_by_flow(applied), _writers(writers)
         state.members[name] = KnownMember(*known, heard_ms, silent, outages)
     for name, told in fields.get("problems", ()):  # earlier versions have none
-        beat = read_fields(Beat, name, told)
-        state.members[name].troubles, state.members[name].not_started = beat.troubles, beat.not_started
+        beat, member = read_fields(Beat, name, told), state.members[name]
+        member.troubles, member.not_started, member.safe = beat.troubles, beat.not_started, beat.safe
+    state.moved_at = fields.get("moved_at", state.next_offset)
     state.index_flows()
     state.revocations = Revocations.from_json(fields["owners"])
     claims = {parse_flow(flow): kinds for flow, kinds in fields["topic_claims"].items()}

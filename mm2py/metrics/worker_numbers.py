@@ -129,6 +129,8 @@ class FlowSnapshot:
     """None: all reads use one connection to each broker."""
     from_followers: int = 0
     """Partitions that are read from a nearer follower, see ``client.rack``."""
+    safe_ms: int | None = None
+    """Up to when this worker's partitions are copied; None: not known."""
     departed: tuple[PlainRow, ...] = ()
     """The fields of ``DepartedRow``."""
     partitions: tuple[PlainRow, ...] = ()

@@ -44,6 +44,7 @@ from mm2py.records.control_record import (
     unpack,
 )
 from mm2py.records.link_use import LinkUse
+from mm2py.records.safe_point import SafePoint
 
 FORMAT_VERSION: Final = 1
 """The format that is written. If a later one changes the layout of a kind, readers distinguish them by ``format``."""
@@ -275,6 +276,17 @@ _NOT_STARTED: Final[Codec] = (
         for flow, (since_ms, reason, why) in fields.items()
     },
 )
+_SAFE: Final[Codec] = (
+    lambda flows: {
+        str(flow): [one.at_ms, one.oldest, one.partitions, one.left_out, one.seen] for flow, one in flows.items()
+    },
+    lambda fields: {
+        parse_flow(flow): SafePoint(
+            _or_none(_count)(at_ms), _text(oldest), _count(partitions), _count(left_out), _count(seen)
+        )
+        for flow, (at_ms, oldest, partitions, left_out, seen) in fields.items()
+    },
+)
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
 _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     Joined: {
@@ -297,6 +309,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "links": _LINKS,
         "troubles": _TEXT_BY_FLOW,
         "not_started": _NOT_STARTED,
+        "safe": _SAFE,
     },
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, NewType
 
 from mm2py.flow import Flow, Kind, parse_flow
 from mm2py.records.link_use import LinkUse
+from mm2py.records.safe_point import SafePoint
 
 MOST_TASKS: Final = 1_000_000
 """Limit of the tasks in one text: a range that a foreign writer invented must not fill the memory."""
@@ -205,6 +206,8 @@ class Beat:
     """Flows for which the member cannot store in the status topic what it does not copy: why, and what to do."""
     not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
     """Flows that the member should run but could not start, so that nothing stores the reason in the status topic."""
+    safe: Mapping[Flow, SafePoint] = field(default_factory=dict)
+    """Up to which moment it has copied its partitions of each flow that it copies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from mm2py.status.not_copied import (
     source_remedy,
     why_not_copied,
 )
+from mm2py.status.verdict import FlowVerdict, VerdictFacts, safety_of, verdict_of
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
 
@@ -685,6 +686,8 @@ class FlowReport:
     """None: the flow emits no checkpoints, or they cannot be read."""
     unread: tuple[str, ...]
     """What could not be read, and why."""
+    verdict: FlowVerdict
+    """Whether it is safe to fail over now."""
 
     def told(self, said: NotCopied) -> str:
         """Return the text of a reason that concerns the whole flow; if it stops topics, also how many."""
@@ -771,6 +774,23 @@ def flow_report(
     is_partial = any(topic.unknown for topic in topics) or bool(facts.source_unread)
     parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
     unread = tuple(filter(None, (*parts, *_hidden(facts, topics), facts.consumer_groups_unread)))
+    lag = sum(known) if known or not unread else None
+
+    verdict = verdict_of(
+        VerdictFacts(
+            flow,
+            now_ms,
+            settings.enabled,
+            seen.held,
+            "" if seen.not_running is None else seen.not_running.why,
+            safety_of(flow, state if copied else None),
+            lag,
+            is_partial,
+            [(topic.topic, topic.not_copied) for topic in topics],
+            unread,
+            facts.consumer_groups,
+        )
+    )
 
     def owner_of(kind: Kind) -> MemberId | None:
         return None if work is None else work.state.owner(TaskName(flow, kind))
@@ -788,7 +808,7 @@ def flow_report(
         work.tasks(flow) if work is not None else (),
         facts.settings.tasks_max,
         work.unowned[flow] if work is not None else 0,
-        sum(known) if known or not unread else None,
+        lag,
         max(ages, default=0.0) if len(ages) == len(topics) and not is_partial else None,
         is_partial,
         _as_of_ms(facts, told),
@@ -800,6 +820,7 @@ def flow_report(
         backfills,
         facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
+        verdict,
     )
 
 

@@ -91,6 +91,7 @@ class _PrintedPage:
         off = "" if flow.settings.enabled else "switched off, "
         off += "".join(f"{held.text}, " for held in flow.held if held.connector is Kind.SOURCE)
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
+        self._say(flow.verdict.text.partition(": ")[2])
         self._say(", ".join(_facts_of(flow, group)))
         self._settings(flow, group)
         if flow.lag_as_of_ms is not None:

@@ -27,6 +27,7 @@ from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py
 Place = tuple[str, int]
 """Topic and partition."""
 SETTLED_S = 60.0 * PATIENCE
+BACK_S = 180.0 * PATIENCE
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ class Flow:
             for topic in self.topics:
                 remote, numbers = self.remote(topic), range(source.partitions(topic))
                 there = answered(lambda remote=remote, numbers=numbers: target.bounds(remote, numbers))
-                here = answered(lambda topic=topic, numbers=numbers: source.bounds(topic, numbers))
+                # A source that was killed has groups of twenty clients to take back first.
+                here = answered(lambda topic=topic, numbers=numbers: source.bounds(topic, numbers), deadline_s=BACK_S)
                 for number in numbers:
                     found[topic, number] = pair_up(
                         list(source.records(topic, number, *here[number])),

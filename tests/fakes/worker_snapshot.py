@@ -103,6 +103,7 @@ def flow(
         "ledger_entries": 9,
         "link": LinkUse(14, 23_400_000, 92, "the link"),
         "from_followers": 2,
+        "safe_ms": NOW_MS - 400,
         "not_copied": (("missing", 1, 0), ("source-denied", 0, 2)),
         "departed": gone.rows(),
         "partitions": partition_rows(partitions, NOW_S),

@@ -15,6 +15,7 @@ from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.control_record import NotStarted, TopicClaim
 from mm2py.records.link_use import LinkUse
+from mm2py.records.safe_point import SafePoint
 
 
 class TaskOwnership:
@@ -38,6 +39,13 @@ class TaskOwnership:
 
     def uses(self, link: LinkUse | None) -> None:
         """Tell no group: Spark shows what its tasks do."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        return 0, 0
+
+    def is_safe_to(self, safe: SafePoint | None) -> None:
+        """Tell no group: a task of Spark ends at a seam."""
 
     def cannot_store(self, why: str) -> None:
         """Tell no group: a task stores no standstills."""

@@ -25,9 +25,11 @@ from mm2py.kafka.cluster import WAITING_REPORT_S, fetch_metadata
 from mm2py.kafka.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
+from mm2py.kafka.port import TopicPartition
 from mm2py.metrics.worker_numbers import DEPARTED, ConnectorPart, FlowSnapshot, in_parts
 from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
+from mm2py.records.safe_point import SafePoint
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason, source_remedy
 from mm2py.topics.names import ledger_topic
@@ -43,6 +45,7 @@ from mm2py_connectors.source.stored_gaps import StoredGaps
 from mm2py_connectors.source.task.ledger_keeper import LedgerKeeper
 from mm2py_connectors.source.task.measures import partition_parts
 from mm2py_connectors.source.task.reports import topic_status
+from mm2py_connectors.source.task.safe_times import safe_point
 from mm2py_connectors.source.task.source_task import SourceTask
 from mm2py_connectors.source.topic_sync import Schedules
 
@@ -95,6 +98,11 @@ class SourceConnector:
         self._draining = self._drained = False
         self._waiting_since: tuple[float, int] | None = None
         """Since when the whole flow waits, by both clocks."""
+        self._missing: list[TopicPartition] = []
+        """Partitions that this worker owns and does not copy."""
+        self._missing_at: tuple[int, int] | None = None
+        """When that was true: ``moved_at`` of the group, and ``changes`` of the task."""
+        self._safe: SafePoint | None = None
 
     async def run(self) -> None:
         """Copy the flow until cancelled.
@@ -120,6 +128,8 @@ class SourceConnector:
                 tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
         finally:
             self._state.name = "stopped"
+            self._safe = None
+            self._ownership.is_safe_to(None)
 
     async def drain(self) -> None:
         """Wait for the batches in flight and store final positions; nothing new starts meanwhile."""
@@ -243,9 +253,27 @@ class SourceConnector:
             causes = self._parts.task.standstills.causes(now_s)
             for topic, cause in self._parts.discovery.causes():
                 causes.setdefault(topic, []).insert(0, cause)
+            self._say_safe(self._parts)
             if (waiting := self._why_waiting(now_s)) is not None:
                 causes.setdefault("", []).insert(0, waiting)
             self._stored_gaps.show(causes)
+
+    def _say_safe(self, parts: _Parts) -> None:
+        """Tell the group up to when this worker's partitions are copied, see ``mm2py/copying/safe_time.py``.
+
+        Topics that wait for an operator, or for a backfill, do not count: the status names them.
+        """
+        task, seen = parts.task, self._ownership.version
+        now = seen[1], task.changes
+        if now != self._missing_at:
+            self._missing_at = now
+            self._missing = [key for key in self._ownership.mine() if key not in task.partitions]
+        not_counted = [key for key in self._missing if parts.discovery.leaves_out(key[0])]
+        starting = next((key for key in self._missing if not parts.discovery.leaves_out(key[0])), None)
+        counted = [part for part in task.partitions.values() if not task.standstills.waits_for_operator(part)]
+        left_out = len(not_counted) + len(task.partitions) - len(counted)
+        self._safe = safe_point(counted, starting, left_out, seen[0])
+        self._ownership.is_safe_to(self._safe)
 
     def _why_waiting(self, now_s: float) -> Cause | None:
         """Return why the whole flow waits; None if it does not, or not for long, or if another worker coordinates."""
@@ -439,6 +467,7 @@ class SourceConnector:
             ledger_chunks=task.ledger.written_chunks,
             ledger_entries=task.ledger.written_entries,
             link=task.lanes.link_use(),
+            safe_ms=None if self._safe is None else self._safe.at_ms,
             from_followers=sum(part.leaders.replica.follower is not None for part in partitions),
         )
         yield from in_parts(DEPARTED, departed)

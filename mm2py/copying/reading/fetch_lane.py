@@ -29,7 +29,15 @@ from mm2py.copying.reading.read_settings import ReadSettings
 from mm2py.copying.reading.read_sizes import Kind, are_spread, partition_bytes, read_bytes, reads_at_once
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import Backoff, KafkaError
-from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
+from mm2py.kafka.port import (
+    BrokerId,
+    Brokers,
+    FetchedPartition,
+    FetchReply,
+    FetchRequest,
+    PartitionFetch,
+    TopicFetch,
+)
 
 IDLE_AFTER_S: Final = 10.0
 """A partition at the end of its log that got nothing for this long is idle. Idle partitions are read together, so that
@@ -319,7 +327,9 @@ class FetchLane:
             if not wanted:
                 return set()
             asked = {part.key: (part, part.copier.fetch_offset, part.leaders.replica) for part in wanted}
+            epochs = [self._epoch_here(part) for part in wanted]
             request = self._request(wanted, size, wait_ms)
+            sent_ms = self._clock.wall_ms()
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
             now_s = self._clock.monotonic()
@@ -346,6 +356,8 @@ class FetchLane:
                             heavy.append((part, unplanned, lease))
             finally:
                 lease.release(0)
+            if not reply.error_code:
+                self._learn_ends(wanted, epochs, reply, sent_ms)
         finally:
             if reserved:
                 account.give_back(reserved)
@@ -358,6 +370,28 @@ class FetchLane:
         return {
             part.key for part in wanted if got.get(part.key) and not part.reading.fetch_bytes
         }  # without partitions whose batch was cut
+
+    def _epoch_here(self, part: CopiedPartition) -> int:
+        """Return the epoch under which this broker leads a partition; -1 if it is read from it as from a follower."""
+        leaders = part.leaders
+        return leaders.source_epoch if leaders.source == self.broker and leaders.replica.follower is None else -1
+
+    def _learn_ends(
+        self, wanted: Sequence[CopiedPartition], epochs: Sequence[int], reply: FetchReply, sent_ms: int
+    ) -> None:
+        """Give the ends that a reply names to the safe times of its partitions.
+
+        Args:
+            epochs: ``_epoch_here`` of each partition when the request was sent.
+        """
+        named = {(fetched.topic, fetched.partition): fetched for fetched in reply.partitions}
+        for part, epoch in zip(wanted, epochs, strict=True):
+            fetched, end = named.get(part.key), None
+            if fetched is not None:
+                if fetched.error_code or fetched.diverging_epoch is not None:
+                    continue
+                end = fetched.last_stable_offset if self.settings.read_committed else fetched.high_watermark
+            part.safe.learn_read(sent_ms, end, part.copier.position.source_offset, epoch)
 
     def _wait_ms(self, queue: _Queue) -> int | None:
         """Return how long a read that has just got its channel may wait at the broker; None for a backlog.

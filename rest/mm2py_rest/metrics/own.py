@@ -137,6 +137,11 @@ def _flow_metrics() -> Iterable[AnyMetric]:
             lambda one: one.snapshot.positions_unstored_s,
         ),
         (
+            "safe_time_seconds",
+            "This worker's partitions of the flow are copied up to this moment, by its clock; none while not known.",
+            lambda one: None if one.snapshot.safe_ms is None else one.snapshot.safe_ms / 1000,
+        ),
+        (
             "ledger_entries_waiting",
             "Stretches of acknowledged records that the ledger has not taken up yet.",
             lambda one: one.ledger_waiting,

@@ -16,6 +16,7 @@ from mm2py.status.facts import Facts
 from mm2py.status.flow_report import FlowReport, Guarantee
 from mm2py.status.not_copied import OF_THE_FLOW
 from mm2py.status.report import MemberReport, Report
+from mm2py.status.verdict import FlowVerdict
 from mm2py_rest.reports.lag import Lag, sum_of
 from mm2py_rest.reports.topics import TopicCopy
 
@@ -70,6 +71,8 @@ class FlowBody(JsonBody):
     why: str
     """Why it is refused, held or not known; else empty. Where it runs: why other workers must not run it, that its
     source does not answer, or why workers cannot start it."""
+    verdict: FlowVerdict | None = None
+    """Whether it is safe to fail over now, and what would be lost; null: the flow is refused."""
     guarantee: Guarantee | None = None
     """How often a record is in the copy after crashes; null: the flow is refused."""
     coordinator: MemberId | None = None
@@ -163,6 +166,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         flow=str(flow.flow),
         state=what,
         why=why,
+        verdict=flow.verdict,
         guarantee=flow.guarantee,
         coordinator=flow.coordinator,
         workers=len(flow.tasks),

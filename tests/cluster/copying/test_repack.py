@@ -21,7 +21,7 @@ from tests.cluster.copies import COPY_DEADLINE_S, assert_copied, new_topic, send
 from tests.cluster.kafka_client import record_count
 from tests.cluster.raw_batches import stored_batches
 from tests.cluster.running import Mm2py, Value, one_way_properties, wait_until
-from tests.fakes.broker.record_batch import HEADER_BYTES
+from tests.fakes.broker.record_batch import CONTROL, HEADER_BYTES, Batch
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SMALL = {"batch.num.messages": 2, "linger.ms": 0}
@@ -86,10 +86,16 @@ def wait_for_copies(target: KafkaCluster, run: Mm2py, topics: list[str], more: i
 
 
 def batch_counts(source: KafkaCluster, target: KafkaCluster, topic: str) -> tuple[int, int]:
+    """Return how many batches of records both sides have."""
     return (
-        sum(len(stored_batches(source, topic, number)) for number in range(PARTITIONS)),
-        sum(len(stored_batches(target, f"A.{topic}", number)) for number in range(PARTITIONS)),
+        sum(len(data_batches(source, topic, number)) for number in range(PARTITIONS)),
+        sum(len(data_batches(target, f"A.{topic}", number)) for number in range(PARTITIONS)),
     )
+
+
+def data_batches(cluster: KafkaCluster, topic: str, partition: int) -> list[Batch]:
+    """Return the batches of records: an attempt that failed on a slow machine leaves the marker of its fence."""
+    return [batch for batch in stored_batches(cluster, topic, partition) if not batch.attributes & CONTROL]
 
 
 def test_a_backlog_of_small_batches_is_repacked_or_passed_as_the_lists_say(
@@ -121,11 +127,11 @@ def test_a_backlog_of_small_batches_is_repacked_or_passed_as_the_lists_say(
         elif stem == "small-zstd":  # librdkafka leaves what does not shrink uncompressed, and codecs are not mixed
             assert after < before
         elif stem == "raw-all":
-            assert after == before
+            assert after == before, [event for event in run.events() if event["level"] != "info"]
     for number in range(PARTITIONS):
         logs = [
-            stored_batches(source, topics["raw-all"], number),
-            stored_batches(target, f"A.{topics['raw-all']}", number),
+            data_batches(source, topics["raw-all"], number),
+            data_batches(target, f"A.{topics['raw-all']}", number),
         ]
         first, second = ([batch.raw[HEADER_BYTES:] for batch in log] for log in logs)
         assert first == second

@@ -758,9 +758,9 @@ def test_long_lists_are_cut_for_people_and_never_for_programs() -> None:
     assert cut.count("\ntopic-") == ROWS_MOST
     assert "... and 5 more (--all)" in cut
     assert "topic-024" in cut and "topic-004" not in cut, "the largest lag stays"
-    assert whole.count("\ntopic-") == ROWS_MOST + 5 and "more" not in whole
+    assert whole.count("\ntopic-") == ROWS_MOST + 5 and "(--all)" not in whole
     assert len(object_of(report, exit_code=0)["flows"][0]["topics"]) == ROWS_MOST + 5
-    assert "more" not in text_of(many_topics(ROWS_MOST))
+    assert "(--all)" not in text_of(many_topics(ROWS_MOST))
 
 
 def test_consumer_groups_of_a_flow_are_told_in_a_line_and_those_that_are_not_ready_in_one_each() -> None:
@@ -882,7 +882,8 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
         " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps owner_group refused settings tasks tasks_max"
-        " topics unowned unread",
+        " topics unowned unread verdict",
+        "verdict": "behind_s left_out oldest readiness safe_at_ms text",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
@@ -915,6 +916,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "guarantee": flow["guarantee"],
         "task": flow["tasks"][0],
         "not_copied": flow["topics"][0]["not_copied"][0],
+        "verdict": flow["verdict"],
         "topic": flow["topics"][0],
         "gap": flow["open_gaps"][0],
     }

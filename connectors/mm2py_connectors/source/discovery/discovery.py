@@ -144,6 +144,10 @@ class Discovery:
         """How many topics wait for a backfill. They are not refused: no operator has to do anything."""
         return len(self._held)
 
+    def leaves_out(self, topic: str) -> bool:
+        """Whether a topic is refused, or waits for a backfill."""
+        return topic in self._held or topic in self._refused
+
     def look_again(self) -> None:
         """Look at refused topics in the next round: their obstacle may be gone."""
         self._look_again_at_s = 0.0

@@ -53,6 +53,7 @@ from mm2py_connectors.source.task.measures import Departed
 from mm2py_connectors.source.task.position_keeper import PositionKeeper
 from mm2py_connectors.source.task.quarantine import Quarantine
 from mm2py_connectors.source.task.reports import Reports
+from mm2py_connectors.source.task.safe_times import SafeTimes
 from mm2py_connectors.source.task.standstills import Standstills
 
 PARTITIONS_DRAIN_S: Final = 30.0
@@ -109,6 +110,8 @@ class SourceTask:
         """Drained partitions of which a batch in flight may still be stored later."""
         self.is_draining = False
         """True once the drain of the whole task has begun."""
+        self.changes = 0
+        """Grows when partitions are added or forgotten."""
         self.departed = Departed()
         self._context = context
         self._clock = context.clock
@@ -136,6 +139,7 @@ class SourceTask:
         self._waiting_changed = asyncio.Event()
         self._reports = Reports(context, self.partitions)
         self.standstills = Standstills(context, self.lanes.circumstances)
+        self._safe_times = SafeTimes(context, self.partitions)
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -156,6 +160,7 @@ class SourceTask:
                 tasks.create_task(self.reconciliation.run(), name="reconciliation")
                 tasks.create_task(self._ends.run(), name="target ends")
                 tasks.create_task(self._source_ends.run(), name="source ends")
+                tasks.create_task(self._safe_times.run(), name="safe times")
                 tasks.create_task(self._offset_syncs.run(), name="offset syncs")
                 self._lead_lanes()
         finally:
@@ -176,6 +181,7 @@ class SourceTask:
         """
         if self.is_draining:
             return
+        self.changes += 1
         for part in partitions:
             self.partitions[part.key] = part
             self.ledger.start(part)
@@ -196,6 +202,7 @@ class SourceTask:
         for part in leaving:
             if self.partitions.get(part.key) is not part:
                 continue  # it was drained for two reasons
+            self.changes += 1
             del self.partitions[part.key]
             self.departed.add(part)
             self.positions.forget(part)

@@ -19,7 +19,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.standstill import Cause
-from mm2py.status.not_copied import FoundReason, PartitionFacts, Reason, cause_of
+from mm2py.status.not_copied import SORT_OF, FoundReason, PartitionFacts, Reason, Sort, cause_of
 from mm2py_connectors.source.context import FlowContext
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
@@ -101,6 +101,11 @@ class Standstills:
             numbers = ranges(sorted(number for number, _ in parts))
             causes.setdefault(topic, []).append(Cause(found.reason, found.why, found.remedy, since_ms, numbers))
         return causes
+
+    def waits_for_operator(self, part: CopiedPartition) -> bool:
+        """Whether a partition stands still for a reason that an operator has to end."""
+        one = self._standing.get(part)
+        return one is not None and SORT_OF[one.found.reason] is Sort.WAITING
 
     def counts(self, now_s: float) -> Mapping[str, int]:
         """Return how many partitions stand still, by reason."""

@@ -1,0 +1,245 @@
+"""Is it safe to fail over now? The verdict on a flow is never better than what its workers have told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from mm2py.flow import Kind, parse_flow
+from mm2py.group.membership import GroupState
+from mm2py.group.state_snapshot import read_snapshot, snapshot_text
+from mm2py.records.control_record import (
+    Assigned,
+    Beat,
+    Claim,
+    ControlRecord,
+    Entry,
+    Joined,
+    Listed,
+    MemberId,
+    Released,
+    TaskName,
+)
+from mm2py.records.safe_point import SafePoint
+from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
+from mm2py.status.not_copied import NotCopied, Reason, not_copied
+from mm2py.status.verdict import KEEPS_UP_S, FlowSafety, Readiness, VerdictFacts, safety_of, verdict_of
+
+A_TO_B = parse_flow("A->B")
+W1, W2 = MemberId("0000000a"), MemberId("0000000b")
+NOW_MS = 1_764_000_000_000
+SAFE_MS = NOW_MS - 400
+
+
+def task(partition: int) -> TaskName:
+    return TaskName(A_TO_B, Kind.SOURCE, "orders", partition)
+
+
+class Group:
+    """Two workers, and the two partitions of orders: the first is with w1, the second with w2."""
+
+    def __init__(self) -> None:
+        self.state = GroupState()
+        coordinator = {TaskName(A_TO_B, Kind.SOURCE): W1}
+        self.take(*map(self.joined, (W1, W2)), Claim(W1, 1, "c"), Assigned(W1, 1, 1, coordinator))
+        self.take(Listed(W1, A_TO_B, {"orders": 2}), Assigned(W1, 1, 2, {task(0): W1, task(1): W2}))
+
+    @staticmethod
+    def joined(member: MemberId) -> Joined:
+        return Joined(member, f"host-{member}", "0.1.0", "", (A_TO_B,), (A_TO_B,), {}, "id-B", "log", 3000)
+
+    def take(self, *records: ControlRecord) -> None:
+        for record in records:
+            self.state.take(Entry(self.state.next_offset, NOW_MS, record))
+
+    def say(self, member: MemberId, at_ms: int | None, oldest: str = "orders-0", *, seen: int | None = None) -> None:
+        seen = self.state.next_offset if seen is None else seen
+        self.take(Beat(member, safe={A_TO_B: SafePoint(at_ms, oldest, 1, 0, seen)}))
+
+    @property
+    def safety(self) -> FlowSafety:
+        return safety_of(A_TO_B, self.state)
+
+
+def test_a_flow_is_safe_to_the_oldest_time_that_its_workers_tell() -> None:
+    group = Group()
+    group.say(W1, SAFE_MS + 5)
+    group.say(W2, SAFE_MS, "orders-1")
+    assert group.safety == FlowSafety(SAFE_MS, "orders-1", "")
+
+
+def test_a_worker_that_has_told_nothing_makes_the_safe_time_unknown() -> None:
+    group = Group()
+    group.say(W1, SAFE_MS)
+    assert group.safety.at_ms is None
+    assert "host-0000000b has not told" in group.safety.why
+
+
+def test_a_partition_that_was_not_seen_at_its_end_makes_it_unknown() -> None:
+    group = Group()
+    group.say(W1, SAFE_MS)
+    group.say(W2, None, "orders-1")
+    assert group.safety.at_ms is None
+    assert group.safety.why.startswith("orders-1 has not reached")
+
+
+def test_a_partition_that_moves_is_in_nobodys_count() -> None:
+    """orders-1 goes from w2 to w1. w2 counts it no more, and w1 not yet."""
+    group = Group()
+    group.say(W1, SAFE_MS)
+    group.say(W2, SAFE_MS)
+    group.take(Assigned(W1, 1, 3, {task(1): W1}))
+    assert "moves to another worker" in group.safety.why
+    before = group.state.next_offset
+    group.take(Released(W2, 3, frozenset({task(1)})))
+    group.say(W1, SAFE_MS + 1_000, seen=before)
+    assert group.safety.at_ms is None, "w1 looked at its partitions before it had read that orders-1 is its own"
+    group.say(W1, SAFE_MS - 1_000, "orders-1")
+    assert group.safety == FlowSafety(SAFE_MS - 1_000, "orders-1", "")
+
+
+def test_a_topic_that_was_just_listed_makes_it_unknown() -> None:
+    group = Group()
+    group.say(W1, SAFE_MS)
+    group.say(W2, SAFE_MS)
+    group.take(Listed(W1, A_TO_B, {"orders": 2, "new": 1}))
+    assert group.safety.why == "new-0 has no worker"
+
+
+def test_a_reader_that_begins_at_a_snapshot_knows_the_same() -> None:
+    group = Group()
+    group.say(W1, SAFE_MS)
+    group.say(W2, SAFE_MS)
+    assert safety_of(A_TO_B, read_snapshot(snapshot_text(group.state))) == group.safety
+    assert group.safety.at_ms == SAFE_MS
+
+
+def test_without_a_worker_nothing_is_known() -> None:
+    assert safety_of(A_TO_B, None) == FlowSafety(None, "", "no worker runs it")
+    assert safety_of(A_TO_B, GroupState()).why == "it copies no partition"
+
+
+KNOWN = FlowSafety(SAFE_MS, "orders-1", "")
+GROUPS = ConsumerGroupsReport(
+    31, 29, 29, True, (NotReady("billing", "active on B"), NotReady("audit", "no commit")), 0, ""
+)
+STOPPED = not_copied(Reason.STOPPED, "At a gap", partitions="3")
+PAUSED = not_copied(Reason.HELD, "It is paused by ann")
+EXCLUDED = not_copied(Reason.EXCLUDED, "A pattern matches it")
+GONE = not_copied(Reason.GONE, "The source does not have it")
+
+
+def facts(**other: Any) -> VerdictFacts:
+    usual: dict[str, Any] = {
+        "flow": A_TO_B,
+        "now_ms": NOW_MS,
+        "is_enabled": True,
+        "held": "",
+        "not_running": "",
+        "safety": KNOWN,
+        "lag": 1200,
+        "is_lag_partial": False,
+        "topics": [("orders", ())],
+        "unread": (),
+        "consumer_groups": None,
+    }
+    return VerdictFacts(**usual | other)
+
+
+def topics(*causes: NotCopied) -> Sequence[tuple[str, Sequence[NotCopied]]]:
+    return [("orders", causes), ("others", ())]
+
+
+LONG_AGO = FlowSafety(NOW_MS - 320_000, "orders-1", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "readiness", "text"),
+    [
+        (
+            facts(consumer_groups=GROUPS),
+            Readiness.SAFE,
+            "A->B: safe to fail over; 0.4 s and 1,200 records behind; 2 of 31 groups not ready: billing (active on B),"
+            " audit (no commit)",
+        ),
+        (
+            facts(topics=topics(PAUSED)),
+            Readiness.SAFE,
+            "A->B: safe to fail over; 0.4 s and 1,200 records behind; not copied: orders (held)",
+        ),
+        (
+            facts(topics=topics(EXCLUDED, GONE)),
+            Readiness.SAFE,
+            "A->B: safe to fail over; 0.4 s and 1,200 records behind",
+        ),
+        (facts(topics=topics(GONE)), Readiness.SAFE, "A->B: safe to fail over; 0.4 s and 1,200 records behind"),
+        (
+            facts(topics=topics(STOPPED)),
+            Readiness.INCOMPLETE,
+            "A->B: not safe to fail over: not all of it is copied; 0.4 s and 1,200 records behind; not copied: orders 3"
+            " (stopped)",
+        ),
+        (
+            facts(topics=topics(not_copied(Reason.STARTING, "It starts"))),
+            Readiness.INCOMPLETE,
+            "A->B: not safe to fail over: not all of it is copied; 0.4 s and 1,200 records behind; not copied: orders"
+            " (starting)",
+        ),
+        (
+            facts(safety=LONG_AGO),
+            Readiness.BEHIND,
+            "A->B: not safe to fail over: orders-1 is behind; 320 s and 1,200 records behind (all was copied up to"
+            " 2025-11-24T15:54:40Z)",
+        ),
+        (
+            facts(safety=FlowSafety(None, "", "w1 has not told yet")),
+            Readiness.UNKNOWN,
+            "A->B: not known whether it is safe to fail over: w1 has not told yet; 1,200 records behind",
+        ),
+        (
+            facts(unread=("A does not answer.",), lag=None),
+            Readiness.UNKNOWN,
+            "A->B: not known whether it is safe to fail over: A does not answer; 0.4 s behind",
+        ),
+        (
+            facts(held="paused since noon by ann", safety=FlowSafety(None, "", "")),
+            Readiness.NOT_COPIED,
+            "A->B: not safe to fail over: it is paused since noon by ann; 1,200 records behind",
+        ),
+        (
+            facts(
+                not_running="No worker of group mm2py runs.",
+                lag=1,
+                is_lag_partial=True,
+                safety=FlowSafety(None, "", ""),
+            ),
+            Readiness.NOT_COPIED,
+            "A->B: not safe to fail over: No worker of group mm2py runs; at least 1 record behind",
+        ),
+        (
+            facts(is_enabled=False, lag=None, safety=FlowSafety(None, "", "")),
+            Readiness.NOT_COPIED,
+            "A->B: not safe to fail over: it is switched off",
+        ),
+    ],
+)
+def test_a_verdict_says_what_would_be_lost(given: VerdictFacts, readiness: Readiness, text: str) -> None:
+    verdict = verdict_of(given)
+    assert (verdict.readiness, verdict.text) == (readiness, text)
+
+
+def test_a_flow_is_behind_from_a_bound_on() -> None:
+    at_bound = facts(safety=FlowSafety(NOW_MS - round(KEEPS_UP_S * 1000), "orders-1", ""))
+    beyond = facts(safety=FlowSafety(NOW_MS - round(KEEPS_UP_S * 1000) - 1, "orders-1", ""))
+    assert [verdict_of(one).readiness for one in (at_bound, beyond)] == [Readiness.SAFE, Readiness.BEHIND]
+
+
+@pytest.mark.parametrize(
+    "reason", sorted(set(Reason) - {Reason.HELD, Reason.BACKFILL, Reason.SWITCHED_OFF, Reason.GONE})
+)
+def test_whatever_is_not_chosen_to_be_left_out_makes_a_flow_unsafe(reason: Reason) -> None:
+    cause = not_copied(reason, "why")
+    verdict = verdict_of(facts(topics=topics(cause)))
+    assert (verdict.readiness is Readiness.SAFE) is cause.is_left_out
