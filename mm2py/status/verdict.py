@@ -224,4 +224,4 @@ def _groups(facts: VerdictFacts) -> str:
         return f"{groups.count} group{'' if groups.count == 1 else 's'} ready"
     named = [f"{one.group} ({one.why})" for one in groups.not_ready[:NAMED_MOST]]
     more = f" and {missing - len(named)} more" if missing > len(named) else ""
-    return f"{missing} of {groups.count} groups not ready: {', '.join(named)}{more}"
+    return f"{missing} of {groups.count} group{'' if groups.count == 1 else 's'} not ready: {', '.join(named)}{more}"
