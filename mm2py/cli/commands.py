@@ -40,6 +40,17 @@ COMMANDS: Final = (
         ("mm2py status mm2.properties", "mm2py status mm2.properties --watch 5"),
     ),
     CommandRow(
+        "why",
+        "mm2py.cli.why",
+        LOOK,
+        "say what decides whether a topic, a partition or a group is replicated",
+        (
+            "mm2py why mm2.properties 'A->B' --topic orders",
+            "mm2py why mm2.properties 'A->B' --partition orders/3",
+            "mm2py why mm2.properties 'A->B' --group billing",
+        ),
+    ),
+    CommandRow(
         "groups",
         "mm2py.cli.groups",
         LOOK,

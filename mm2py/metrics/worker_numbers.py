@@ -130,7 +130,7 @@ class FlowSnapshot:
     from_followers: int = 0
     """Partitions that are read from a nearer follower, see ``client.rack``."""
     safe_ms: int | None = None
-    """Up to when this worker's partitions are copied; None: not known."""
+    """Up to when this worker's partitions are copied; 0: not known; None: the flow has not started."""
     departed: tuple[PlainRow, ...] = ()
     """The fields of ``DepartedRow``."""
     partitions: tuple[PlainRow, ...] = ()

@@ -17,8 +17,10 @@ from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.history_record import HistoryEntry, HistoryKind, SettingChange
 from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.flow_report import FlowReport
+from mm2py.status.not_copied import NotCopied
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import GroupReport, Problem, Report
+from mm2py.status.why import Explanation, Replicated
 
 FORMAT: Final = 1
 """The version of these objects. Within one version fields may be added; none changes its meaning."""
@@ -145,6 +147,44 @@ class TranslateBody(FormatBody):
     checked: whether the topic was recreated on the source, and where its log starts."""
     offsets: tuple[OffsetReport, ...]
     """One answer for each offset, in the order in which they were asked."""
+
+
+class WhyBody(FormatBody):
+    """Whether a topic, a partition or a group is replicated, and what decides it: ``mm2py why --json``."""
+
+    flow: str = Field(examples=["A->B"])
+    """The flow."""
+    asked: str = Field(examples=["topic orders"])
+    """What was asked about: ``topic orders``, ``partition orders-3`` or ``group billing``."""
+    replicated: Replicated
+    """The answer in a word."""
+    text: str
+    """The answer in a sentence or two: what decides it, since when, and what would change it."""
+    reason: str = Field(examples=["excluded"])
+    """Why it is not replicated, in a word, as in ``/v1/status``; empty: it is, or it is not known."""
+    why: str
+    """The rule or the setting that decides, in a sentence."""
+    remedy: str
+    """What would change it; empty: nothing has to, or nothing can."""
+    since_ms: int | None
+    """Since when, by the clock of the worker that found it out; null: not known."""
+    others: tuple[NotCopied, ...]
+    """Further reasons, the most urgent first."""
+
+    @classmethod
+    def of(cls, flow: Flow, found: Explanation, *, exit_code: int) -> Self:
+        return cls(
+            exit_code=exit_code,
+            flow=str(flow),
+            asked=found.asked,
+            replicated=found.replicated,
+            text=found.text,
+            reason=found.reason,
+            why=found.why,
+            remedy=found.remedy,
+            since_ms=found.since_ms,
+            others=found.others,
+        )
 
 
 class HistoryEntryBody(JsonBody):

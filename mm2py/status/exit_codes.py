@@ -8,6 +8,7 @@ from typing import Final
 from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.offset_report import OffsetReport
 from mm2py.status.report import Report
+from mm2py.status.why import Explanation, Replicated
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
@@ -46,6 +47,13 @@ def exit_of_groups(reports: Sequence[ConsumerGroupReport], unread: str) -> int:
     if unread:
         return EXIT_FAILED
     return EXIT_DONE if all(one.ready for one in reports) else EXIT_WAITS
+
+
+def exit_of_explanation(found: Explanation) -> int:
+    """Return the exit code of ``mm2py why``."""
+    if found.replicated is Replicated.YES:
+        return EXIT_DONE
+    return EXIT_FAILED if found.replicated is Replicated.UNKNOWN else EXIT_WAITS
 
 
 def exit_of_offsets(reports: Sequence[OffsetReport], unread: str) -> int:

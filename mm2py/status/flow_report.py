@@ -773,7 +773,8 @@ def flow_report(
     ages = [topic.lag_s for topic in topics if topic.lag_s is not None]
     is_partial = any(topic.unknown for topic in topics) or bool(facts.source_unread)
     parts = (facts.config_unread, facts.positions_unread, facts.status_unread, *facts.source_unread)
-    unread = tuple(filter(None, (*parts, *_hidden(facts, topics), facts.consumer_groups_unread)))
+    hidden = tuple(_hidden(facts, topics))
+    unread = tuple(filter(None, (*parts, *hidden, facts.consumer_groups_unread)))
     lag = sum(known) if known or not unread else None
 
     verdict = verdict_of(
@@ -783,12 +784,15 @@ def flow_report(
             settings.enabled,
             seen.held,
             "" if seen.not_running is None else seen.not_running.why,
+            not facts.other_group and (seen.not_running is None or seen.not_running.is_known),
             safety_of(flow, state if copied else None),
             lag,
             is_partial,
-            [(topic.topic, topic.not_copied) for topic in topics],
-            unread,
+            [(topic.topic, topic.partitions, topic.not_copied) for topic in topics],
+            sum(not (gap.is_open or gap.kind.is_unexpected) for gap in facts.gaps),
+            (*filter(None, parts), *hidden, *_doubts(facts, topics, state if copied else None)),
             facts.consumer_groups,
+            facts.consumer_groups_unread,
         )
     )
 
@@ -822,6 +826,19 @@ def flow_report(
         tuple(dict.fromkeys(unread)),
         verdict,
     )
+
+
+def _doubts(facts: FlowFacts, topics: Iterable[TopicReport], state: GroupState | None) -> Iterable[str]:
+    """Yield why more may not be copied than is known."""
+    flow = facts.settings.flow
+    if facts.other_group:
+        yield f"group {facts.other_group} runs it; ask with its file"
+    for member in [] if state is None else state.members.values():
+        if why := member.troubles.get(flow):
+            yield f"{member.joined.name} cannot store which topics are not copied: {why}"
+    for topic in topics:
+        if topic.ahead and topic.is_copied:
+            yield f"{topic.topic} ends before its position on {flow.source}"
 
 
 def _hidden(facts: FlowFacts, topics: Iterable[TopicReport]) -> Iterable[str]:

@@ -44,3 +44,22 @@ def why_left_out(name: str, names: NameFilter, origins: Mapping[str, SettingOrig
         return f"Pattern `{pattern}` of {place} matches it."
     where = f", {origin.where}" if origin.where else ""
     return f"Pattern `{pattern}` (entry {decision.number} of {origin.key}{where}) matches it."
+
+
+def why_let_pass(name: str, names: NameFilter, origins: Mapping[str, SettingOrigin]) -> str:
+    """Return which pattern lets a name pass, in a sentence; empty if none does. Arguments: see ``why_left_out``."""
+    try:
+        decision = names.decision(name)
+    except PatternTooSlow:
+        return ""
+    if decision.why_not is not None:
+        return ""
+    origin = origins.get(decision.key, SettingOrigin(decision.key, ""))
+    place = origin.text if origin.where else origin.key
+    if decision.pattern is None or is_hidden(decision.key, decision.pattern):
+        return f"{place} selects it."
+    pattern = printable(decision.pattern[:SHOWN_MOST])
+    if origin.is_default:
+        return f"Pattern `{pattern}` of {place} selects it."
+    where = f", {origin.where}" if origin.where else ""
+    return f"Pattern `{pattern}` (entry {decision.number} of {origin.key}{where}) selects it."

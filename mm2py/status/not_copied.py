@@ -298,6 +298,8 @@ class NotRunning(NamedTuple):
     remedy: str = ""
     since_ms: int | None = None
     """When the last record of its group was appended; None: not known, or the group runs other flows."""
+    is_known: bool = True
+    """False: it is not known whether a worker runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +361,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
         remedy = "Resume its source connector over REST."
         return (not_copied(Reason.HELD, f"The flow is {seen.held}.", remedy, since_ms=seen.held_since_ms),)
     if seen.not_running is not None:
-        why, remedy, since_ms = seen.not_running
+        why, remedy, since_ms, _ = seen.not_running
         return (not_copied(Reason.NOT_RUNNING, why, remedy, since_ms=since_ms),)
     if seen.backfill:
         return (not_copied(Reason.BACKFILL, seen.backfill),)

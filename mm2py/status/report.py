@@ -394,7 +394,7 @@ def _held_back(flow: FlowReport) -> Iterable[str]:
 
 def _why_not_running(facts: Facts, group: GroupReport) -> NotRunning:
     if group.unread:
-        return NotRunning(f"It is not known whether a worker runs the flow: {group.unread}")
+        return NotRunning(f"It is not known whether a worker runs the flow: {group.unread}", is_known=False)
     since_ms = None if group.last_append_ms_ago is None else facts.at_ms - group.last_append_ms_ago
     return NotRunning(f"No worker of group {group.name} runs.", _how_to_start(facts, group), since_ms)
 

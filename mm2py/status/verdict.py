@@ -19,10 +19,13 @@ from mm2py.flow import Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.moments import time_text
 from mm2py.records.control_record import TaskName
+from mm2py.records.partition_ranges import numbers
 from mm2py.records.safe_point import SafePoint
 from mm2py.status.consumer_groups import ConsumerGroupsReport
-from mm2py.status.not_copied import SORT_OF, NotCopied, Reason, Sort
+from mm2py.status.not_copied import NotCopied, Reason
 
+AHEAD_MS: Final = 2_000
+"""If a safe time is ahead of this machine's clock by more, the clocks differ too much to say how old it is."""
 KEEPS_UP_S: Final = 10.0
 """A flow whose safe time is older is behind."""
 NAMED_MOST: Final = 3
@@ -53,6 +56,8 @@ class FlowSafety:
     """The partition that is furthest behind; empty if that is not known."""
     why: str
     """Why the safe time is not known; empty if it is."""
+    left_out: int = 0
+    """How many partitions the workers do not count."""
 
 
 def safety_of(flow: Flow, state: GroupState | None) -> FlowSafety:
@@ -76,21 +81,23 @@ def safety_of(flow: Flow, state: GroupState | None) -> FlowSafety:
                 return FlowSafety(None, f"{topic}-{number}", f"{topic}-{number} moves to another worker")
             owners.add(owned.member)
     told: list[SafePoint] = []
+    left_out = 0
     for name in owners:
         member = state.members.get(name)
         point = None if member is None else member.safe.get(flow)
         if member is None or point is None or point.seen <= state.moved_at:
             who = name if member is None else member.joined.name
-            return FlowSafety(None, "", f"{who} has not told yet up to when its partitions are copied")
-        if point.at_ms is None and point.partitions + bool(point.oldest):
-            why = f"{point.oldest} has not reached an end of its source partition yet"
+            return FlowSafety(None, "", f"no safe time from {who} yet")
+        left_out += point.left_out
+        if point.at_ms is None and point.oldest:
+            why = f"{point.oldest} still copies its backlog, or has not begun"
             return FlowSafety(None, point.oldest, why)
         if point.at_ms is not None:
             told.append(point)
     if not told:
-        return FlowSafety(None, "", "it copies no partition")
+        return FlowSafety(None, "", "no partition of it is being copied", left_out)
     oldest = min(told, key=lambda point: point.at_ms or 0)
-    return FlowSafety(oldest.at_ms, oldest.oldest, "")
+    return FlowSafety(oldest.at_ms, oldest.oldest, "", left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,65 +141,103 @@ class VerdictFacts:
     """By whom the flow is paused or stopped; empty: it is not."""
     not_running: str
     """Why no worker runs it; empty: one does."""
+    is_running_known: bool
+    """False: whether a worker runs it is not known."""
     safety: FlowSafety
     lag: int | None
     is_lag_partial: bool
-    topics: Sequence[tuple[str, Sequence[NotCopied]]]
-    """Each topic, and why it is not copied."""
+    topics: Sequence[tuple[str, int, Sequence[NotCopied]]]
+    """Each topic, how many partitions it has, and why it is not copied."""
+    skipped: int
+    """Stretches of records that are not in the copy: gaps that a policy or an operator has passed."""
     unread: Sequence[str]
-    """What could not be found out."""
+    """What could not be found out about topics."""
     consumer_groups: ConsumerGroupsReport | None
+    consumer_groups_unread: str = ""
+    """Why nothing is known of consumer groups."""
 
 
 def verdict_of(facts: VerdictFacts) -> FlowVerdict:
     """Return the verdict on a flow."""
     left_out = tuple(
         LeftOutTopic(topic, str(causes[0].reason), causes[0].partitions)
-        for topic, causes in facts.topics
+        for topic, _, causes in facts.topics
         if causes and not causes[0].is_left_out and causes[0].reason is not Reason.GONE  # nothing of it would be lost
     )
-    chosen = {
-        topic for topic, causes in facts.topics if causes and all(SORT_OF[one.reason] is Sort.HELD for one in causes)
-    }
-    missing = [one for one in left_out if one.topic not in chosen]
     safety = facts.safety
     behind_s = None if safety.at_ms is None else max(0.0, (facts.now_ms - safety.at_ms) / 1000)
-    readiness = _readiness(facts, behind_s, is_complete=not missing)
-    text = f"{facts.flow}: {_sentence(facts, readiness, behind_s, left_out)}"
+    why = _why_unknown(facts)
+    readiness = _readiness(facts, behind_s, why, is_complete=not left_out)
+    text = f"{facts.flow}: {_sentence(facts, readiness, why, behind_s, left_out)}"
     return FlowVerdict(readiness, text, safety.at_ms, behind_s, safety.oldest, left_out)
 
 
-def _readiness(facts: VerdictFacts, behind_s: float | None, *, is_complete: bool) -> Readiness:
-    if not facts.is_enabled or facts.held or facts.not_running:
+def _why_unknown(facts: VerdictFacts) -> str:
+    """Return why it is not known what is copied; empty: it is known."""
+    if not facts.is_running_known:
+        return facts.not_running
+    if facts.unread:
+        return facts.unread[0]
+    if facts.safety.at_ms is None:
+        return facts.safety.why
+    if (ahead_ms := facts.safety.at_ms - facts.now_ms) > AHEAD_MS:
+        return f"the clock of a worker is {ahead_ms / 1000:,.0f} s ahead of this machine's"
+    named = sum(_partitions_of(partitions, causes) for _, partitions, causes in facts.topics)
+    if facts.safety.left_out > named:
+        return f"workers do not count {facts.safety.left_out} partitions, and have told the reason of {named} only"
+    return ""
+
+
+def _partitions_of(partitions: int, causes: Sequence[NotCopied]) -> int:
+    """Return how many partitions of a topic are not copied."""
+    if any(not one.partitions for one in causes):
+        return partitions
+    return len({number for one in causes for number in numbers(one.partitions)})
+
+
+def _readiness(facts: VerdictFacts, behind_s: float | None, why_unknown: str, *, is_complete: bool) -> Readiness:
+    if not facts.is_enabled or facts.held or (facts.not_running and facts.is_running_known):
         return Readiness.NOT_COPIED
     if not is_complete:
         return Readiness.INCOMPLETE
-    if behind_s is None or facts.unread:
+    if not facts.topics and not facts.unread and facts.is_running_known:
+        return Readiness.SAFE  # there is nothing to copy
+    if behind_s is None or why_unknown:
         return Readiness.UNKNOWN
     return Readiness.SAFE if behind_s <= KEEPS_UP_S else Readiness.BEHIND
 
 
 def _sentence(
-    facts: VerdictFacts, readiness: Readiness, behind_s: float | None, left_out: Sequence[LeftOutTopic]
+    facts: VerdictFacts,
+    readiness: Readiness,
+    why_unknown: str,
+    behind_s: float | None,
+    left_out: Sequence[LeftOutTopic],
 ) -> str:
     match readiness:
         case Readiness.NOT_COPIED:
             why = "it is switched off" if not facts.is_enabled else f"it is {facts.held}" if facts.held else ""
             first = f"not safe to fail over: {why or facts.not_running}"
         case Readiness.INCOMPLETE:
-            first = "not safe to fail over: not all of it is copied"
+            first = "not safe to fail over: part of what is selected is not copied"
         case Readiness.UNKNOWN:
-            why = facts.unread[0] if facts.unread else facts.safety.why
-            first = f"not known whether it is safe to fail over: {why}"
+            first = f"not known whether it is safe to fail over: {why_unknown}"
         case Readiness.BEHIND:
-            first = f"not safe to fail over: {facts.safety.oldest} is behind"
+            first = f"not safe to fail over: {facts.safety.oldest} is behind the others"
         case Readiness.SAFE:
-            first = "safe to fail over"
-    parts = [first.rstrip("."), _behind(facts, behind_s), _named_left_out(facts, left_out), _groups(facts)]
+            first = "safe to fail over" if facts.topics else "safe to fail over: there is nothing to copy"
+    skipped = f"{facts.skipped} stretches of records were skipped (mm2py gaps FILE --all)" if facts.skipped else ""
+    parts = [
+        first.rstrip("."),
+        _behind(facts, behind_s, left_out),
+        _named_left_out(facts, left_out),
+        skipped,
+        _groups(facts),
+    ]
     return "; ".join(filter(None, parts))
 
 
-def _behind(facts: VerdictFacts, behind_s: float | None) -> str:
+def _behind(facts: VerdictFacts, behind_s: float | None, left_out: Sequence[LeftOutTopic]) -> str:
     """Return how far the copy is behind, in time and records."""
     if facts.lag is None:
         records = ""
@@ -201,7 +246,8 @@ def _behind(facts: VerdictFacts, behind_s: float | None) -> str:
     if behind_s is not None and facts.safety.at_ms is not None:
         long_ago = f" (all was copied up to {time_text(facts.safety.at_ms)})" if behind_s > KEEPS_UP_S else ""
         seconds = f"{behind_s:,.1f}" if behind_s < KEEPS_UP_S else f"{behind_s:,.0f}"
-        return f"{seconds} s{f' and {records}' if records else ''} behind{long_ago}"
+        rest = "the rest is " if left_out else ""
+        return f"{rest}{seconds} s{f' and {records}' if records else ''} behind{long_ago}"
     return f"{records} behind" if records else ""
 
 
@@ -217,6 +263,8 @@ def _named_left_out(facts: VerdictFacts, left_out: Sequence[LeftOutTopic]) -> st
 
 def _groups(facts: VerdictFacts) -> str:
     groups = facts.consumer_groups
+    if facts.consumer_groups_unread:
+        return f"groups not known: {facts.consumer_groups_unread.rstrip('.')}"
     if groups is None or not groups.count:
         return ""
     missing = groups.count - groups.ready

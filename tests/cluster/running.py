@@ -346,6 +346,18 @@ class Mm2py:
         code, text = self.status_text(*arguments, "--json")
         return code, json.loads(text)
 
+    def why(self, *arguments: str) -> tuple[int, str]:
+        """Run ``mm2py why`` with the same file; return its exit code and what it prints."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "mm2py", "why", str(self.file), *arguments],
+            capture_output=True,
+            timeout=COMMAND_S,
+            check=False,
+            env={**os.environ, "PYTHONPATH": OWN_PATH},
+        )
+        assert ended.stdout, ended.stderr.decode()
+        return ended.returncode, ended.stdout.decode()
+
     def status_text(self, *arguments: str) -> tuple[int, str]:
         """Run the same, and return its exit code and what people read."""
         ended = subprocess.run(

@@ -235,6 +235,7 @@ class Scene:
         """
         told = told or TOLD[reason]
         self.wait_for_v1(topic, reason)
+        self._why_says(topic, reason)
         self._status_says(topic, reason, told, look or self.look())
         wait_until(lambda: self.trace_of(topic) is told.trace, f"Connect tells it: {self.in_connect()}")
         if told.series:
@@ -247,6 +248,18 @@ class Scene:
             wait_until(lambda: told.alert in self.alerts(), f"{told.alert} has a series")
         if told.logged:
             self.in_log(told.logged, topic=topic, reason=reason)
+
+    def _why_says(self, topic: str, reason: str) -> None:
+        """Ask why the topic is not replicated: the same reason, and that it is not."""
+        answer: dict[str, Any] = {}
+
+        def told() -> bool:
+            answer.update(self.rest.told("GET", f"/v1/flows/{self.flow}/why?topic={topic}", 200))
+            return bool(answer["reason"] == reason)
+
+        wait_until(told, f"why says {reason} of {topic}", deadline_s=SLOW_S)
+        assert answer["replicated"] in ("no", "partly") and answer["exit_code"] == 3, answer
+        assert answer["why"] and answer["why"] in answer["text"] and answer["remedy"] in answer["text"], answer
 
     def in_log(self, event: str, **fields: Any) -> Event:
         found = self.run.wait_for_event(event, deadline_s=SLOW_S, **fields)

@@ -128,8 +128,7 @@ class SourceConnector:
                 tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
         finally:
             self._state.name = "stopped"
-            self._safe = None
-            self._ownership.is_safe_to(None)
+            self._safe = None  # the group keeps what it was told last: that stays true
 
     async def drain(self) -> None:
         """Wait for the batches in flight and store final positions; nothing new starts meanwhile."""
@@ -467,7 +466,7 @@ class SourceConnector:
             ledger_chunks=task.ledger.written_chunks,
             ledger_entries=task.ledger.written_entries,
             link=task.lanes.link_use(),
-            safe_ms=None if self._safe is None else self._safe.at_ms,
+            safe_ms=None if self._safe is None else self._safe.at_ms or 0,
             from_followers=sum(part.leaders.replica.follower is not None for part in partitions),
         )
         yield from in_parts(DEPARTED, departed)

@@ -338,9 +338,8 @@ class FetchLane:
             self._rate.spend(reply.size_bytes, now_s)
             for part in wanted:
                 part.reading.answered_at_s = now_s
-                if (
-                    not reply.error_code and part.copier.end_offset is not None
-                ):  # a partition that is not in the answer has not changed
+                # A partition that is not in the answer has not changed, unless a broker that throttles leaves out all.
+                if not (reply.error_code or reply.throttle_ms) and part.copier.end_offset is not None:
                     part.reading.end_told_at_s = now_s
             try:
                 for fetched in reply.partitions:
@@ -387,10 +386,13 @@ class FetchLane:
         named = {(fetched.topic, fetched.partition): fetched for fetched in reply.partitions}
         for part, epoch in zip(wanted, epochs, strict=True):
             fetched, end = named.get(part.key), None
+            if part.copier.is_end_unverified or (fetched is None and reply.throttle_ms):
+                continue  # the target may have lost records; or a broker that throttles us leaves out all partitions
             if fetched is not None:
                 if fetched.error_code or fetched.diverging_epoch is not None:
                     continue
-                end = fetched.last_stable_offset if self.settings.read_committed else fetched.high_watermark
+                # Also under read_committed: behind an open transaction there may be records that are committed.
+                end = fetched.high_watermark
             part.safe.learn_read(sent_ms, end, part.copier.position.source_offset, epoch)
 
     def _wait_ms(self, queue: _Queue) -> int | None:

@@ -138,7 +138,7 @@ def _flow_metrics() -> Iterable[AnyMetric]:
         ),
         (
             "safe_time_seconds",
-            "This worker's partitions of the flow are copied up to this moment, by its clock; none while not known.",
+            "This worker's partitions of the flow are copied up to this moment, by its clock; 0 while not known.",
             lambda one: None if one.snapshot.safe_ms is None else one.snapshot.safe_ms / 1000,
         ),
         (

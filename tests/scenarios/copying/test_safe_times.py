@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import cast
 
 import pytest
+from kio.static.protocol import Payload
 
 from mm2py.group.membership import GroupState
+from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply
 from mm2py.status.verdict import safety_of
 from mm2py.worker.herder import Herder
 from tests.fakes.broker.producer_state import Refused
+from tests.fakes.near_brokers import NearBrokers
+from tests.scenarios.gate import Request
+from tests.scenarios.process import Wire
 from tests.scenarios.world import World
 
 pytestmark = pytest.mark.virtual_time(limit_s=3600)
@@ -122,6 +128,47 @@ async def test_over_a_slow_link_no_partition_is_ever_safe_to_a_time_that_is_too_
             await asyncio.sleep(0.02)
             known += watched.check_partitions(herder)
     assert known > 1500
+
+
+class _Throttling(NearBrokers):
+    """A cluster whose brokers answer reads within a quota while it lasts: without any partition, as real ones do."""
+
+    def __init__(self, cluster: Brokers) -> None:
+        self.is_throttling = False
+        self._cluster = cluster
+
+    async def send(
+        self, broker: BrokerId, request: Request, *, channel: str = "control"
+    ) -> FetchReply | ProduceReply | Payload:
+        if self.is_throttling and isinstance(request, FetchRequest) and request.topics[0].name == "orders":
+            await asyncio.sleep(0.05)
+            return FetchReply([], size_bytes=0, throttle_ms=50)
+        return await self._cluster.send(broker, request, channel=channel)
+
+
+async def test_a_read_that_a_quota_empties_says_nothing_of_ends() -> None:
+    """A burst exceeds the quota of the worker's user: replies come back empty while records wait."""
+    watched = Watched(4)
+    watched.append(0)
+    made: list[_Throttling] = []
+
+    def through(cluster: Wire) -> Brokers:
+        made.append(_Throttling(cast("Brokers", cluster)))
+        return cast("Brokers", made[-1])
+
+    async with watched.world.worker(through=through) as herder:
+        await watched.world.copied({"orders": "A.orders"})
+        await asyncio.sleep(5)
+        assert watched.check_partitions(herder) == PARTITIONS
+        for one in made:
+            one.is_throttling = True
+        for _ in range(40):
+            watched.append(watched.rng.randrange(PARTITIONS))
+            await asyncio.sleep(0.1)
+            watched.check_partitions(herder)
+        for one in made:
+            one.is_throttling = False
+        await watched.world.copied({"orders": "A.orders"})
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -75,3 +75,21 @@ def test_in_random_histories_it_is_never_too_new_and_it_reaches_now_when_copying
                 assert all(at_ms > safe.at_ms for at_ms in not_copied), f"seed {seed}"
         safe.learn_end(now_ms + 1_000, len(appended_ms), len(appended_ms), 1)
         assert safe.at_ms == now_ms + 1_000, f"seed {seed}"
+
+
+def test_an_end_that_was_named_earlier_and_answered_later_takes_none_back() -> None:
+    """ListOffsets names 100. A read that was answered before named 110, and later ones leave the partition out."""
+    safe = SafeTime()
+    safe.learn_read(1_010, 110, position=90, leader_epoch=5)
+    safe.learn_end(1_000, end=100, position=100, leader_epoch=5)
+    safe.learn_read(2_000, None, position=100, leader_epoch=5)
+    assert safe.at_ms is None
+    safe.learn_read(3_000, None, position=110, leader_epoch=5)
+    assert safe.at_ms == 3_000
+
+
+def test_a_log_that_was_cut_back_under_a_new_leader_has_a_lower_end() -> None:
+    safe = SafeTime()
+    safe.learn_end(1_000, end=100, position=90, leader_epoch=5)
+    safe.learn_end(2_000, end=90, position=90, leader_epoch=6)
+    assert safe.at_ms == 2_000

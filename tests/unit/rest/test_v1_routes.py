@@ -423,7 +423,7 @@ def test_openapi_describes_each_field_and_has_an_example_of_each_error() -> None
 
 def test_the_example_of_each_route_has_the_shape_of_its_answer() -> None:
     asked = client()
-    questions = {"translate": "?topic=orders&partition=0&offset=7", "topics": "?copied=true"}
+    questions = {"translate": "?topic=orders&partition=0&offset=7", "topics": "?copied=true", "why": "?topic=tmp"}
     for path, methods in asked.get("/openapi.json").json()["paths"].items():
         content = methods["get"]["responses"]["200"]["content"] if path.startswith("/v1") and "get" in methods else {}
         if "application/json" in content:

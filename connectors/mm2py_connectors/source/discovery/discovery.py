@@ -91,6 +91,8 @@ class Discovery:
         self.rings = Rings(context, target_id, starting_offsets.positions)
         self._passed_over: set[str] = set()
         """Topics that the source showed in the last round, and that must not be copied."""
+        self._shown: set[str] = set()
+        """Topics that the source showed in the last round."""
         self._holds_at = 0
         """How often the holds (``AttemptState.holds``) had changed when the topics were selected."""
         self._held: dict[str, str] = {}
@@ -110,6 +112,7 @@ class Discovery:
         """
         self._refuse_another_source()
         wanted = self._select(metadata)
+        self._shown = set(metadata.topics)
         refused = await self._leave_out_rings(metadata, wanted)
         self._refused.keep([name for name in metadata.topics if name not in self._passed_over or name in refused])
         self._refused.note(refused)
@@ -145,8 +148,8 @@ class Discovery:
         return len(self._held)
 
     def leaves_out(self, topic: str) -> bool:
-        """Whether a topic is refused, or waits for a backfill."""
-        return topic in self._held or topic in self._refused
+        """Whether a topic is refused, waits for a backfill, is not selected any more, or is not shown by the source."""
+        return topic in self._passed_over or topic in self._refused or topic not in self._shown
 
     def look_again(self) -> None:
         """Look at refused topics in the next round: their obstacle may be gone."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.states import Copying
+from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.list_offsets import LATEST, list_offsets
 from mm2py.kafka.port import BrokerId, TopicPartition
@@ -42,7 +43,7 @@ class SafeTimes:
 
     async def run(self) -> None:
         """Ask until cancelled. Raises: KafkaError that no retry mends."""
-        async with asyncio.TaskGroup() as tasks:
+        async with FirstErrorGroup() as tasks:
             while True:
                 await asyncio.sleep(ASK_EVERY_S)
                 for leader, parts in self._due(self._clock.wall_ms()).items():
@@ -58,7 +59,8 @@ class SafeTimes:
             if leaders.source is None or leaders.target is None or type(part.copier.state) is not Copying:
                 continue
             is_read = part.safe.counts_reads(leaders.source_epoch) and leaders.replica.follower is None
-            if now_ms - part.safe.asked_ms() >= 1000 * (READ_LATE_S if is_read else ASK_EVERY_S):
+            passed_ms = now_ms - part.safe.asked_ms()  # below 0: the clock was set back
+            if not 0 <= passed_ms < 1000 * (READ_LATE_S if is_read else ASK_EVERY_S):
                 due.setdefault(leaders.source, []).append(part)
         for leader, parts in due.items():
             if len(parts) > ASKED_MOST:
@@ -67,6 +69,7 @@ class SafeTimes:
 
     async def _ask(self, leader: BrokerId, parts: list[CopiedPartition]) -> None:
         epochs = {part.key: part.leaders.source_epoch for part in parts}
+        positions = [part.copier.position.source_offset for part in parts]
         sent_ms = self._clock.wall_ms()
         try:
             async with asyncio.timeout(ASK_PATIENCE_S):
@@ -75,7 +78,6 @@ class SafeTimes:
                     dict.fromkeys(epochs, leader),
                     LATEST,
                     leader_epochs=epochs,
-                    read_committed=self._context.settings.read_committed,
                 )
         except (KafkaError, TimeoutError) as error:
             if isinstance(error, KafkaError) and not error.may_be_mended:
@@ -83,11 +85,12 @@ class SafeTimes:
             return  # reads meet the same trouble, and tell of it
         finally:
             self._asking.discard(leader)
-        for part in parts:
+        for part, before in zip(parts, positions, strict=True):
             answer = answers.get(part.key)
-            if answer is not None and not answer.error_code and self._partitions.get(part.key) is part:
-                at = part.copier.position.source_offset
-                part.safe.learn_end(sent_ms, answer.offset, at, epochs[part.key])
+            if answer is None or answer.error_code or self._partitions.get(part.key) is not part:
+                continue
+            if answer.offset >= before and not part.copier.is_end_unverified:  # else this is another log, or was cut
+                part.safe.learn_end(sent_ms, answer.offset, part.copier.position.source_offset, epochs[part.key])
 
 
 def safe_point(

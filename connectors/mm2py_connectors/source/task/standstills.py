@@ -19,7 +19,7 @@ from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.standstill import Cause
-from mm2py.status.not_copied import SORT_OF, FoundReason, PartitionFacts, Reason, Sort, cause_of
+from mm2py.status.not_copied import FoundReason, PartitionFacts, Reason, cause_of
 from mm2py_connectors.source.context import FlowContext
 
 LOOKED_AT: Final = "the target has not told yet whether it still holds all that was copied"
@@ -30,6 +30,16 @@ SILENT_S: Final = 10.0
 TEXT_KEPT_S: Final = 30.0
 """How long the words for a reason stay: each attempt may fail in other words."""
 _ENDING: Final = (Draining, Drained)
+_ENDED_BY_OPERATOR: Final = frozenset(
+    {
+        Reason.STOPPED,
+        Reason.RECORD_REFUSED,
+        Reason.RECORD_UNREADABLE,
+        Reason.SOURCE_DENIED,
+        Reason.TARGET_DENIED,
+    }
+)
+"""What an operator has to end. A partition that is stalled may go on by itself when a cluster is back."""
 _LOGGED_ELSEWHERE: Final = frozenset({Reason.STOPPED, Reason.STALLED})
 """Gaps and stalls have lines of their own."""
 
@@ -105,7 +115,7 @@ class Standstills:
     def waits_for_operator(self, part: CopiedPartition) -> bool:
         """Whether a partition stands still for a reason that an operator has to end."""
         one = self._standing.get(part)
-        return one is not None and SORT_OF[one.found.reason] is Sort.WAITING
+        return one is not None and one.found.reason in _ENDED_BY_OPERATOR
 
     def counts(self, now_s: float) -> Mapping[str, int]:
         """Return how many partitions stand still, by reason."""

@@ -1,0 +1,141 @@
+"""``mm2py why FILE A->B``: is a topic, a partition or a group replicated, and what decides that?
+
+It asks both clusters and no worker, and writes nothing. MirrorMaker 2 has no such command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from mm2py.cli.command import CommandParser
+from mm2py.cli.flow_sides import settings_of_workers, sides_of
+from mm2py.clock import SystemClock
+from mm2py.command_lines import with_file
+from mm2py.config.configuration import as_argument, flow_of, read_settings_file
+from mm2py.config.origins import origins_of_filters
+from mm2py.config.settings import FlowSettings
+from mm2py.errors import ConfigError
+from mm2py.flow import PARTITION_MOST, Flow
+from mm2py.flow_clusters import connect
+from mm2py.logs import make_logger
+from mm2py.output import write_out
+from mm2py.secret import printable
+from mm2py.status.bodies import WhyBody, json_of
+from mm2py.status.cluster_inquiry import patience_of_commands
+from mm2py.status.exit_codes import exit_of_explanation
+from mm2py.status.inquiry import Inquiry
+from mm2py.status.report import report_of
+from mm2py.status.target_alone import GroupsQuestion
+from mm2py.status.why import OTHERS_MOST, Explanation, explain_group, explain_topic
+
+
+class WhyArguments(argparse.Namespace):
+    """What follows ``why`` on the command line."""
+
+    file: Path
+    flow: str
+    topic: str | None
+    partition: tuple[str, int] | None
+    group: str | None
+    json: bool
+
+
+def parse_arguments(arguments: Sequence[str]) -> WhyArguments:
+    """Read what follows ``why`` on the command line.
+
+    Raises:
+        ConfigError: it cannot be understood.
+    """
+    parser = CommandParser(
+        "why",
+        "Says in a sentence whether a topic, one partition of it, or a consumer group is replicated, which rule or "
+        "setting decides that and where it is written, since when, and what would change it. No worker is asked, and "
+        "none has to run. Exit codes: 0 it is replicated (a group: it can continue on the target); 1 a cluster did not "
+        "answer, so it is not known; 2 wrong file or arguments; 3 it is not, or not all of it.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
+    parser.add_argument("flow", metavar="A->B", help="the flow")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--topic", metavar="T", help="a topic, as the source names it")
+    asked.add_argument("--partition", metavar="T/N", type=_partition, help="one partition of it, as orders/3")
+    asked.add_argument("--group", metavar="G", help="a consumer group")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser.parse_args(arguments, namespace=WhyArguments())
+
+
+def _partition(text: str) -> tuple[str, int]:
+    topic, _, number = text.rpartition("/")
+    if not topic or not (number.isascii() and number.isdecimal()) or int(number) > PARTITION_MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no partition; write it as orders/3")
+    return topic, int(number)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Raises:
+        Mm2Error: see ``parse_arguments``, ``load_configuration``; or a cluster does not answer.
+    """
+    options = parse_arguments(arguments)
+    settings = flow_of(read_settings_file(options.file, None), options.flow)
+    explain = _explain_topic if options.group is None else _explain_group
+    found = asyncio.run(explain(options, settings))
+    code = exit_of_explanation(found)
+    if options.json:
+        write_out(json_of(WhyBody.of(settings.flow, found, exit_code=code)))
+    else:
+        write_out(text_of(settings.flow, found, as_argument(options.file)))
+    return code
+
+
+def text_of(flow: Flow, found: Explanation, file: str) -> str:
+    """Return what people read. ``file``: as a command line takes it; it is put into the commands that are named."""
+    lines = [f"{flow}, {found.asked}: {found.text}"]
+    lines += [f"  also: {one.reason}: {one.text}" for one in found.others[:OTHERS_MOST]]
+    if len(found.others) > OTHERS_MOST:
+        lines.append(f"  and {len(found.others) - OTHERS_MOST} more")
+    return "".join(f"{printable(with_file(line, file))}\n" for line in lines)
+
+
+async def _explain_topic(options: WhyArguments, settings: FlowSettings) -> Explanation:
+    file = read_settings_file(options.file, [settings.flow.target])
+    clock = SystemClock()
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    inquiry = Inquiry(
+        file,
+        lambda flow, cluster, timeout_s, rng: connect("why", flow, cluster, timeout_s=timeout_s, rng=rng),
+        clock=clock,
+        rng=rng,
+        patience=patience_of_commands(clock),
+        settles=True,
+    )
+    try:
+        facts = await inquiry.look()
+    finally:
+        await inquiry.close()
+    report = report_of(facts)
+    flow = next((one for one in report.flows if one.flow == settings.flow), None)
+    its_facts = next((one for one in facts.flows if one.settings.flow == settings.flow), None)
+    if flow is None or its_facts is None:
+        why = facts.refused.get(settings.flow, "The file does not enable it.")
+        raise ConfigError(f"Flow {settings.flow} does not run: {why}", remedy="See mm2py status FILE.")
+    names = {member.member: member.name for group in report.groups for member in group.members}
+    topic, partition = options.partition or (options.topic or "", None)
+    return explain_topic(its_facts, flow, topic, partition, names)
+
+
+async def _explain_group(options: WhyArguments, settings: FlowSettings) -> Explanation:
+    assert options.group is not None  # noqa: S101
+    file = read_settings_file(options.file, None)
+    async with sides_of("why", settings) as (source, target):
+        settings, stored = await settings_of_workers(file, settings, target)
+        if settings.checkpoints is None:
+            raise ConfigError(f"{settings.flow} emits no checkpoints.", remedy="Set emit.checkpoints.enabled to true.")
+        told = await GroupsQuestion(settings, source, target, SystemClock(), make_logger("warning", "text")).ask()
+    found = next((one for one in told.reports if one.group == options.group), None)
+    origins = origins_of_filters(file, settings.flow, stored)
+    return explain_group(settings.flow, options.group, found, settings.checkpoints.group_filter, origins, told.unread)

@@ -1,0 +1,47 @@
+"""``/v1/flows/A->B/why``: is a topic, a partition or a group replicated, and what decides that?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from mm2py.flow import PARTITION_MOST
+from mm2py.status.bodies import WhyBody
+from mm2py.status.exit_codes import exit_of_explanation
+from mm2py.status.why import explain_group, explain_topic
+from mm2py_rest.access.roles import READER
+from mm2py_rest.errors import RestError
+from mm2py_rest.routes.v1.asking import ERRORS, FlowPath, ask, check_reachable, example_of, json_response
+from mm2py_rest.services import Shared
+
+router = APIRouter(dependencies=[READER], prefix="/v1/flows/{flow}", tags=["v1"], responses=ERRORS)
+
+
+@router.get("/why", response_model=WhyBody, responses=example_of("/v1/flows/{flow}/why"))
+async def explain(
+    services: Shared,
+    flow: FlowPath,
+    topic: Annotated[str | None, Query(min_length=1, max_length=249, description="as the source names it")] = None,
+    partition: Annotated[int | None, Query(ge=0, le=PARTITION_MOST, description="of the topic")] = None,
+    group: Annotated[str | None, Query(min_length=1, max_length=10_000, description="a consumer group")] = None,
+) -> Response:
+    """Return in a sentence whether it is replicated, which rule or setting decides that, and what would change it.
+
+    Ask about a topic, about one partition of it, or about a consumer group: what ``mm2py why --json`` prints.
+    """
+    if (topic is None) == (group is None) or (partition is not None and topic is None):
+        raise RestError(400, "Ask for one thing: ?topic=T, ?topic=T&partition=N or ?group=G.")
+    asked = await ask(services, flow)
+    if topic is not None:
+        names = {one.member: one.name for part in asked.view.report.groups for one in part.members}
+        found = explain_topic(asked.facts, asked.report, topic, partition, names)
+    else:
+        assert group is not None  # noqa: S101
+        check_reachable(asked.view, flow.target)
+        settings = asked.facts.settings
+        told = await services.v1.questions[flow].groups(settings)
+        report = next((one for one in told.reports if one.group == group), None)
+        assert settings.checkpoints is not None  # noqa: S101 - without them ``groups`` raises
+        found = explain_group(flow, group, report, settings.checkpoints.group_filter, asked.facts.origins, told.unread)
+    return json_response(WhyBody.of(flow, found, exit_code=exit_of_explanation(found)))
