@@ -162,7 +162,7 @@ def verdict_of(facts: VerdictFacts) -> FlowVerdict:
     left_out = tuple(
         LeftOutTopic(topic, str(causes[0].reason), causes[0].partitions)
         for topic, _, causes in facts.topics
-        if causes and not causes[0].is_left_out and causes[0].reason is not Reason.GONE  # nothing of it would be lost
+        if causes and not (causes[0].is_left_out or causes[0].reason in _NOT_NAMED)
     )
     safety = facts.safety
     behind_s = None if safety.at_ms is None else max(0.0, (facts.now_ms - safety.at_ms) / 1000)
@@ -170,6 +170,14 @@ def verdict_of(facts: VerdictFacts) -> FlowVerdict:
     readiness = _readiness(facts, behind_s, why, is_complete=not left_out)
     text = f"{facts.flow}: {_sentence(facts, readiness, why, behind_s, left_out)}"
     return FlowVerdict(readiness, text, safety.at_ms, behind_s, safety.oldest, left_out)
+
+
+_NOT_NAMED: Final = frozenset({Reason.GONE, Reason.SOURCE_SILENT})
+"""Nothing would be lost of a topic that is gone. A source that is silent concerns all topics, and is told once."""
+
+
+def _is_source_silent(facts: VerdictFacts) -> bool:
+    return any(one.reason is Reason.SOURCE_SILENT for _, _, causes in facts.topics for one in causes)
 
 
 def _why_unknown(facts: VerdictFacts) -> str:
@@ -202,6 +210,8 @@ def _readiness(facts: VerdictFacts, behind_s: float | None, why_unknown: str, *,
         return Readiness.INCOMPLETE
     if not facts.topics and not facts.unread and facts.is_running_known:
         return Readiness.SAFE  # there is nothing to copy
+    if _is_source_silent(facts) and behind_s is not None:
+        return Readiness.BEHIND
     if behind_s is None or why_unknown:
         return Readiness.UNKNOWN
     return Readiness.SAFE if behind_s <= KEEPS_UP_S else Readiness.BEHIND
@@ -222,6 +232,8 @@ def _sentence(
             first = "not safe to fail over: part of what is selected is not copied"
         case Readiness.UNKNOWN:
             first = f"not known whether it is safe to fail over: {why_unknown}"
+        case Readiness.BEHIND if _is_source_silent(facts):
+            first = f"{facts.flow.source} does not answer: a failover now loses what the safe time does not cover"
         case Readiness.BEHIND:
             first = f"not safe to fail over: {facts.safety.oldest} is behind the others"
         case Readiness.SAFE:

@@ -245,6 +245,18 @@ def test_a_flow_is_behind_from_a_bound_on() -> None:
     assert [verdict_of(one).readiness for one in (at_bound, beyond)] == [Readiness.SAFE, Readiness.BEHIND]
 
 
+def test_a_source_that_does_not_answer_says_up_to_when_all_was_copied() -> None:
+    """The moment for which the safe time is there: what would a failover lose?"""
+    silent = topics(not_copied(Reason.SOURCE_SILENT, "A has not answered since 15:54"))
+    verdict = verdict_of(facts(topics=silent, safety=LONG_AGO, unread=("A does not answer.",), is_lag_partial=True))
+    assert verdict.readiness is Readiness.BEHIND
+    assert verdict.text == (
+        "A->B: A does not answer: a failover now loses what the safe time does not cover; 320 s and at least 1,200"
+        " records behind (all was copied up to 2025-11-24T15:54:40Z)"
+    )
+    assert verdict_of(facts(topics=silent, safety=FlowSafety(None, "", "w1"))).readiness is Readiness.UNKNOWN
+
+
 @pytest.mark.parametrize("reason", sorted(set(Reason) - {Reason.GONE}))
 def test_whatever_is_not_chosen_to_be_left_out_makes_a_flow_unsafe(reason: Reason) -> None:
     cause = not_copied(reason, "why")
