@@ -48,6 +48,7 @@ def test_it_says_which_line_decides_and_what_changed_when_the_worker_is_gone(
         assert "It can continue on B at the exact record." in run.why(flow, "--group", group)[1]
         code, text = run.why(flow, "--group", "other")
         assert code == 3 and "No pattern of groups" in text, text
-    wait_until(lambda: "No worker of group" in run.why(flow, "--topic", topic)[1], "it is told that no worker runs")
-    code, text = run.why(flow, "--topic", topic)
-    assert code == 3 and "Start one: mm2py" in text and str(run.file) in text, text
+        assert run.terminate() == 0
+        wait_until(lambda: "No worker of group" in run.why(flow, "--topic", topic)[1], "it is told that no worker runs")
+        code, text = run.why(flow, "--topic", topic)
+        assert code == 3 and "Start one: mm2py" in text and str(run.file) in text, text
