@@ -209,11 +209,9 @@ class Member:
         if link is not None:
             self.links[flow] = link
 
-    def is_safe_to(self, flow: Flow, safe: SafePoint | None) -> None:
+    def is_safe_to(self, flow: Flow, safe: SafePoint) -> None:
         """Tell up to when this worker has copied its partitions of a flow; None: it copies none."""
-        self.safe = {one: point for one, point in self.safe.items() if one != flow}
-        if safe is not None:
-            self.safe[flow] = safe
+        self.safe[flow] = safe
 
     def cannot_store(self, flow: Flow, why: str) -> None:
         """Note why this worker cannot store in the status topic what it does not copy of a flow; empty: it can."""

@@ -277,14 +277,10 @@ _NOT_STARTED: Final[Codec] = (
     },
 )
 _SAFE: Final[Codec] = (
-    lambda flows: {
-        str(flow): [one.at_ms, one.oldest, one.partitions, one.left_out, one.seen] for flow, one in flows.items()
-    },
+    lambda flows: {str(flow): [one.at_ms, one.oldest, one.left_out, one.seen] for flow, one in flows.items()},
     lambda fields: {
-        parse_flow(flow): SafePoint(
-            _or_none(_count)(at_ms), _text(oldest), _count(partitions), _count(left_out), _count(seen)
-        )
-        for flow, (at_ms, oldest, partitions, left_out, seen) in fields.items()
+        parse_flow(flow): SafePoint(_or_none(_count)(at_ms), _text(oldest), _count(left_out), _count(seen))
+        for flow, (at_ms, oldest, left_out, seen) in fields.items()
     },
 )
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}

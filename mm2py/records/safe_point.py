@@ -14,8 +14,6 @@ class SafePoint:
     there are none."""
     oldest: str
     """The partition that is behind the others, as ``orders-3``; empty if there are none."""
-    partitions: int
-    """How many count."""
     left_out: int
     """How many do not count, because they wait for an operator."""
     seen: int

@@ -11,7 +11,7 @@ from typing import Final
 
 from mm2py.config.origins import SettingOrigin
 from mm2py.secret import HIDDEN, is_hidden, printable
-from mm2py.topics.filters import FilteredOut, NameFilter, PatternTooSlow
+from mm2py.topics.filters import FilterDecision, FilteredOut, NameFilter, PatternTooSlow
 
 TOO_SLOW: Final = "A pattern finds no answer in time. Rewrite it."
 SHOWN_MOST: Final = 200
@@ -38,12 +38,7 @@ def why_left_out(name: str, names: NameFilter, origins: Mapping[str, SettingOrig
         return f"No pattern of {place} matches it."
     if decision.pattern is None:
         return f"A pattern of {place} matches it."
-    is_secret = is_hidden(decision.key, decision.pattern)
-    pattern = HIDDEN if is_secret else printable(decision.pattern[:SHOWN_MOST])
-    if origin.is_default:
-        return f"Pattern `{pattern}` of {place} matches it."
-    where = f", {origin.where}" if origin.where else ""
-    return f"Pattern `{pattern}` (entry {decision.number} of {origin.key}{where}) matches it."
+    return f"{_pattern(decision.pattern, decision, origin)} matches it."
 
 
 def why_let_pass(name: str, names: NameFilter, origins: Mapping[str, SettingOrigin]) -> str:
@@ -56,10 +51,15 @@ def why_let_pass(name: str, names: NameFilter, origins: Mapping[str, SettingOrig
         return ""
     origin = origins.get(decision.key, SettingOrigin(decision.key, ""))
     place = origin.text if origin.where else origin.key
-    if decision.pattern is None or is_hidden(decision.key, decision.pattern):
+    if decision.pattern is None:
         return f"{place} selects it."
-    pattern = printable(decision.pattern[:SHOWN_MOST])
+    return f"{_pattern(decision.pattern, decision, origin)} selects it."
+
+
+def _pattern(pattern: str, decision: FilterDecision, origin: SettingOrigin) -> str:
+    """Return an entry of a list, and where it is written."""
+    shown = HIDDEN if is_hidden(decision.key, pattern) else printable(pattern[:SHOWN_MOST])
     if origin.is_default:
-        return f"Pattern `{pattern}` of {place} selects it."
+        return f"Pattern `{shown}` of {origin.text if origin.where else origin.key}"
     where = f", {origin.where}" if origin.where else ""
-    return f"Pattern `{pattern}` (entry {decision.number} of {origin.key}{where}) selects it."
+    return f"Pattern `{shown}` (entry {decision.number} of {origin.key}{where})"

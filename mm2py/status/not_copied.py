@@ -398,6 +398,14 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     return tuple(most_urgent_first(found))
 
 
+def partitions_not_copied(causes: Iterable[NotCopied], partitions: int) -> int:
+    """Return how many of a topic's ``partitions`` the causes concern."""
+    causes = list(causes)
+    if any(not one.partitions for one in causes):
+        return partitions
+    return len({number for one in causes for number in numbers(one.partitions)})
+
+
 def is_silence(cause: Cause) -> bool:
     """Return whether a cause says that the source does not answer."""
     return cause.reason == Reason.SOURCE_SILENT

@@ -19,10 +19,9 @@ from mm2py.flow import Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.moments import time_text
 from mm2py.records.control_record import TaskName
-from mm2py.records.partition_ranges import numbers
 from mm2py.records.safe_point import SafePoint
 from mm2py.status.consumer_groups import ConsumerGroupsReport
-from mm2py.status.not_copied import NotCopied, Reason
+from mm2py.status.not_copied import NotCopied, Reason, partitions_not_copied
 
 AHEAD_MS: Final = 2_000
 """If a safe time is ahead of this machine's clock by more, the clocks differ too much to say how old it is."""
@@ -190,17 +189,10 @@ def _why_unknown(facts: VerdictFacts) -> str:
         return facts.safety.why
     if (ahead_ms := facts.safety.at_ms - facts.now_ms) > AHEAD_MS:
         return f"the clock of a worker is {ahead_ms / 1000:,.0f} s ahead of this machine's"
-    named = sum(_partitions_of(partitions, causes) for _, partitions, causes in facts.topics)
+    named = sum(partitions_not_copied(causes, partitions) for _, partitions, causes in facts.topics)
     if facts.safety.left_out > named:
         return f"workers do not count {facts.safety.left_out} partitions, and have told the reason of {named} only"
     return ""
-
-
-def _partitions_of(partitions: int, causes: Sequence[NotCopied]) -> int:
-    """Return how many partitions of a topic are not copied."""
-    if any(not one.partitions for one in causes):
-        return partitions
-    return len({number for one in causes for number in numbers(one.partitions)})
 
 
 def _readiness(facts: VerdictFacts, behind_s: float | None, why_unknown: str, *, is_complete: bool) -> Readiness:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from mm2py.command_lines import for_group
 from mm2py.config.origins import SettingOrigin
 from mm2py.flow import Flow
 from mm2py.moments import time_text
@@ -23,7 +22,7 @@ from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.facts import FlowFacts
 from mm2py.status.flow_report import FlowReport, TopicReport, begin_of, end_of, left_out_of
 from mm2py.status.left_out import why_left_out, why_let_pass
-from mm2py.status.not_copied import SORT_OF, NotCopied, Reason, Sort, not_copied
+from mm2py.status.not_copied import SORT_OF, NotCopied, Reason, Sort, not_copied, partitions_not_copied
 from mm2py.status.verdict import Readiness
 from mm2py.topics.filters import GroupFilter
 
@@ -86,17 +85,15 @@ def explain_topic(
         return _unknown(asked, causes[0].why)
     about = [one for one in causes if partition is None or not one.partitions or partition in numbers(one.partitions)]
     if about:
-        answer = Replicated.NO
-        if partition is None and found is not None and _missing(about, found.partitions) < found.partitions:
-            answer = Replicated.PARTLY
-        other_group = facts.other_group
-        return _answer(asked, answer, about[0], others=about[1:], remedy=_remedy(facts, topic, about[0], other_group))
+        partitions = 0 if found is None or partition is not None else found.partitions
+        answer = Replicated.PARTLY if partitions_not_copied(about, partitions) < partitions else Replicated.NO
+        return _answer(asked, answer, about[0], others=about[1:], remedy=_remedy(facts, topic, about[0]))
     if unread := _unread(facts, topic):
         return _unknown(asked, unread)
     if found is not None and found.ahead:
         return _unknown(asked, f"It ends before its position on {report.flow.source}: it was cut back, or recreated.")
     assert found is not None  # noqa: S101 - a topic of which nothing is known has a cause
-    why = _why_copied(facts, topic)
+    why = why_let_pass(topic, facts.settings.topic_filter, facts.origins)
     told = [
         f"It is replicated to {facts.settings.remote_topic(topic)}.",
         why,
@@ -187,13 +184,6 @@ def _causes_of(facts: FlowFacts, report: FlowReport, topic: str, found: TopicRep
     return [not_copied(Reason.MISSING, why)]
 
 
-def _missing(causes: Sequence[NotCopied], partitions: int) -> int:
-    """Return how many partitions of a topic are not copied."""
-    if any(not one.partitions for one in causes):
-        return partitions
-    return len({number for one in causes for number in numbers(one.partitions)})
-
-
 def _unread(facts: FlowFacts, topic: str) -> str:
     """Return what could not be read that may hide a reason; empty: everything answered."""
     if topic in facts.hidden:
@@ -204,22 +194,18 @@ def _unread(facts: FlowFacts, topic: str) -> str:
     return next(filter(None, parts), "")
 
 
-def _remedy(facts: FlowFacts, topic: str, cause: NotCopied, other_group: str) -> str:
+def _remedy(facts: FlowFacts, topic: str, cause: NotCopied) -> str:
     """Return what would change it, with the setting where a setting decides."""
     if cause.remedy:
         return cause.remedy
     if cause.reason in {Reason.EXCLUDED, Reason.NOT_INCLUDED}:
         decision = facts.settings.topic_filter.decision(topic)
-        return for_group(f"To copy it, change {decision.key}, then: mm2py apply FILE.", other_group)
+        return f"To copy it, change {decision.key}, then: mm2py apply FILE."
     if cause.reason is Reason.BACKFILL:
         return "It ends with the backfill; mm2py backfill FILE --abandon ID ends it now."
     if cause.reason in {Reason.CYCLE, Reason.RING}:
         return "No setting changes that: its records would come back to where they are from."
     return "No setting changes that." if SORT_OF[cause.reason] is Sort.CHOSEN else ""
-
-
-def _why_copied(facts: FlowFacts, topic: str) -> str:
-    return why_let_pass(topic, facts.settings.topic_filter, facts.origins)
 
 
 def _details(

@@ -348,20 +348,15 @@ class Mm2py:
 
     def why(self, *arguments: str) -> tuple[int, str]:
         """Run ``mm2py why`` with the same file; return its exit code and what it prints."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", "why", str(self.file), *arguments],
-            capture_output=True,
-            timeout=COMMAND_S,
-            check=False,
-            env={**os.environ, "PYTHONPATH": OWN_PATH},
-        )
-        assert ended.stdout, ended.stderr.decode()
-        return ended.returncode, ended.stdout.decode()
+        return self._output_of("why", *arguments)
 
     def status_text(self, *arguments: str) -> tuple[int, str]:
-        """Run the same, and return its exit code and what people read."""
+        """Run ``mm2py status`` with the same file, and return its exit code and what people read."""
+        return self._output_of("status", *arguments)
+
+    def _output_of(self, name: str, *arguments: str) -> tuple[int, str]:
         ended = subprocess.run(
-            [sys.executable, "-m", "mm2py", "status", str(self.file), *arguments],
+            [sys.executable, "-m", "mm2py", name, str(self.file), *arguments],
             capture_output=True,
             timeout=COMMAND_S,
             check=False,

@@ -44,7 +44,7 @@ class TaskOwnership:
     def version(self) -> tuple[int, int]:
         return 0, 0
 
-    def is_safe_to(self, safe: SafePoint | None) -> None:
+    def is_safe_to(self, safe: SafePoint) -> None:
         """Tell no group: a task of Spark ends at a seam."""
 
     def cannot_store(self, why: str) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import Final
@@ -33,10 +33,10 @@ from mm2py.kafka.port import (
     BrokerId,
     Brokers,
     FetchedPartition,
-    FetchReply,
     FetchRequest,
     PartitionFetch,
     TopicFetch,
+    TopicPartition,
 )
 
 IDLE_AFTER_S: Final = 10.0
@@ -333,6 +333,7 @@ class FetchLane:
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
             now_s = self._clock.monotonic()
+            named = {(fetched.topic, fetched.partition): fetched for fetched in reply.partitions}
             lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes, read_at_s=now_s)
             self._read_bytes += reply.size_bytes
             self._rate.spend(reply.size_bytes, now_s)
@@ -342,8 +343,8 @@ class FetchLane:
                 if not (reply.error_code or reply.throttle_ms) and part.copier.end_offset is not None:
                     part.reading.end_told_at_s = now_s
             try:
-                for fetched in reply.partitions:
-                    if (key := (fetched.topic, fetched.partition)) not in asked:
+                for key, fetched in named.items():
+                    if key not in asked:
                         continue
                     part, fetch_offset, replica = asked[key]
                     if (
@@ -356,14 +357,14 @@ class FetchLane:
             finally:
                 lease.release(0)
             if not reply.error_code:
-                self._learn_ends(wanted, epochs, reply, sent_ms)
+                self._learn_ends(wanted, epochs, named, sent_ms, is_throttled=bool(reply.throttle_ms))
         finally:
             if reserved:
                 account.give_back(reserved)
         if reply.error_code:
             for part in wanted:
                 self._refused(part, FetchRefused(reply.error_code, self._clock.monotonic()))
-        got = {(fetched.topic, fetched.partition): len(fetched.records) for fetched in reply.partitions}
+        got = {key: len(fetched.records) for key, fetched in named.items()}
         for part in wanted:
             part.reading.usual_bytes = max(got.get(part.key, 0), part.reading.usual_bytes // 2)
         return {
@@ -375,18 +376,24 @@ class FetchLane:
         leaders = part.leaders
         return leaders.source_epoch if leaders.source == self.broker and leaders.replica.follower is None else -1
 
+    @staticmethod
     def _learn_ends(
-        self, wanted: Sequence[CopiedPartition], epochs: Sequence[int], reply: FetchReply, sent_ms: int
+        wanted: Sequence[CopiedPartition],
+        epochs: Sequence[int],
+        named: Mapping[TopicPartition, FetchedPartition],
+        sent_ms: int,
+        *,
+        is_throttled: bool,
     ) -> None:
         """Give the ends that a reply names to the safe times of its partitions.
 
         Args:
             epochs: ``_epoch_here`` of each partition when the request was sent.
+            named: what the reply has of them.
         """
-        named = {(fetched.topic, fetched.partition): fetched for fetched in reply.partitions}
         for part, epoch in zip(wanted, epochs, strict=True):
             fetched, end = named.get(part.key), None
-            if part.copier.is_end_unverified or (fetched is None and reply.throttle_ms):
+            if part.copier.is_end_unverified or (fetched is None and is_throttled):
                 continue  # the target may have lost records; or a broker that throttles us leaves out all partitions
             if fetched is not None:
                 if fetched.error_code or fetched.diverging_epoch is not None:

@@ -56,7 +56,7 @@ class Group:
 
     def say(self, member: MemberId, at_ms: int | None, oldest: str = "orders-0", *, seen: int | None = None) -> None:
         seen = self.state.next_offset if seen is None else seen
-        self.take(Beat(member, safe={A_TO_B: SafePoint(at_ms, oldest, 1, 0, seen)}))
+        self.take(Beat(member, safe={A_TO_B: SafePoint(at_ms, oldest, 0, seen)}))
 
     @property
     def safety(self) -> FlowSafety:
@@ -296,5 +296,5 @@ def test_records_that_were_skipped_are_told() -> None:
 def test_a_partition_that_is_left_out_is_counted_of_all_workers() -> None:
     group = Group()
     group.say(W1, SAFE_MS)
-    group.take(Beat(W2, safe={A_TO_B: SafePoint(None, "", 0, 1, group.state.next_offset)}))
+    group.take(Beat(W2, safe={A_TO_B: SafePoint(None, "", 1, group.state.next_offset)}))
     assert group.safety == FlowSafety(SAFE_MS, "orders-0", "", 1)

@@ -104,16 +104,12 @@ def safe_point(
         left_out: how many partitions do not count, because they wait for an operator.
         seen: the offset of the control log up to which this worker has read, before it looked at its partitions.
     """
-    count, oldest = 0, None
-    for part in parts:
-        count += 1
-        if oldest is None or (part.safe.at_ms or 0) < (oldest.safe.at_ms or 0):
-            oldest = part
     if starting is not None:
-        return SafePoint(None, _name(starting), count, left_out, seen)
+        return SafePoint(None, _name(starting), left_out, seen)
+    oldest = min(parts, key=lambda part: part.safe.at_ms or 0, default=None)
     if oldest is None:
-        return SafePoint(None, "", 0, left_out, seen)
-    return SafePoint(oldest.safe.at_ms, _name(oldest.key), count, left_out, seen)
+        return SafePoint(None, "", left_out, seen)
+    return SafePoint(oldest.safe.at_ms, _name(oldest.key), left_out, seen)
 
 
 def _name(key: TopicPartition) -> str:
