@@ -11,6 +11,7 @@ from kio.static.protocol import Payload
 
 from mm2py.group.membership import GroupState
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply
+from mm2py.metrics.worker_numbers import FlowSnapshot
 from mm2py.status.verdict import safety_of
 from mm2py.worker.herder import Herder
 from tests.fakes.broker.producer_state import Refused
@@ -72,6 +73,12 @@ class Watched:
             self._check(at_ms, number)
         return len(times)
 
+    def exported(self, herder: Herder) -> set[int]:
+        """Return the safe time that the worker's metrics have of the flow."""
+        (source,) = [one.connector for one in herder.connectors if one.copies]
+        parts = [] if source is None else source.measure()
+        return {part.safe_ms for part in parts if isinstance(part, FlowSnapshot) and part.safe_ms is not None}
+
     def _check(self, at_ms: int, only: int | None = None) -> None:
         for acknowledged_ms, partition, end in self.acknowledged:
             if acknowledged_ms < at_ms and only in {None, partition}:
@@ -121,13 +128,16 @@ async def test_over_a_slow_link_no_partition_is_ever_safe_to_a_time_that_is_too_
     watched = Watched(3, latency_s=(0.02, 0.2))
     watched.append(0)
     known = 0
+    exported = set()
     async with watched.world.worker() as herder:
         await watched.world.copied({"orders": "A.orders"})
         for _ in range(1500):
             watched.append(watched.rng.randrange(2))
             await asyncio.sleep(0.02)
             known += watched.check_partitions(herder)
+            exported |= watched.exported(herder)
     assert known > 1500
+    assert 0 in exported and max(exported) > 1_000_000, "a metric that is not known yet is old, and not missing"
 
 
 class _Throttling(NearBrokers):
