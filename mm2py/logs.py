@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TextIO
 
 import structlog
@@ -89,6 +90,19 @@ def _quoted(value: Any) -> str:
     return '"' + text.replace('"', r"\"") + '"'
 
 
+RECORDER: Final = "recorder"
+"""A logger that has bound a ``Recorder`` under this name gives it each of its lines, besides writing them."""
+Recorder = Callable[[str, Mapping[str, Any]], None]
+"""Takes the level of a line and its fields."""
+
+
+def _to_recorder(_: WrappedLogger, level: str, event: EventDict) -> EventDict:
+    recorder: Recorder | None = event.pop(RECORDER, None)
+    if recorder is not None:
+        recorder(level, event)
+    return event
+
+
 def _naming(file: str) -> Processor:
     """Return the processor that puts the file of this process into the commands that its lines advise."""
 
@@ -118,6 +132,7 @@ def make_logger(
     logger: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(stream),
         processors=[
+            _to_recorder,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _naming(file),

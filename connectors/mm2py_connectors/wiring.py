@@ -22,6 +22,7 @@ from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings, 
 from mm2py.connector import Connector, Side
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.flight.pending import FlightPending
 from mm2py.flow import ConnectorName, Flow, Kind
 from mm2py.group.control_topic import ControlLogUnusable
 from mm2py.group.group import Group
@@ -33,6 +34,7 @@ from mm2py.kafka.producer.fencing import TransactionalId
 from mm2py.kafka.producer.incarnation import Incarnation
 from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here
+from mm2py.logs import RECORDER
 from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import ConfigTooNew
@@ -196,7 +198,12 @@ class _Copying:
         target = replace(target, brokers=member.gated(target.brokers))
         source = replace(source, brokers=member.gated(source.brokers))  # offset syncs are written there
         name = TransactionalId(settings.group, member.id, attempt, str(settings.flow))
-        ownership, log = member.ownership(settings.flow), context.log.bind(flow=str(settings.flow))
+        ownership, flight = member.ownership(settings.flow), FlightPending(member.id)
+
+        def record(level: str, fields: Mapping[str, Any]) -> None:
+            flight.line(level, fields, context.clock.wall_ms())
+
+        log = context.log.bind(flow=str(settings.flow), **{RECORDER: record})
         incarnation = Incarnation(
             target.brokers,
             name.at,
@@ -221,6 +228,7 @@ class _Copying:
             clock=context.clock,
             rng=context.rng,
             log=log,
+            flight=flight,
         )
         self._running = SourceConnector(flow_context)
         return self._running

@@ -47,6 +47,7 @@ COMMANDS: Final = (
         (
             "mm2py why mm2.properties 'A->B' --topic orders",
             "mm2py why mm2.properties 'A->B' --partition orders/3",
+            "mm2py why mm2.properties 'A->B' --topic orders --at 6h",
             "mm2py why mm2.properties 'A->B' --group billing",
         ),
     ),

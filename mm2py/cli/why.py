@@ -19,13 +19,16 @@ from mm2py.config.configuration import as_argument, flow_of, read_settings_file
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
+from mm2py.flight.inquiry import explain_at
+from mm2py.flight.why_then import PastExplanation, lines_of
 from mm2py.flow import PARTITION_MOST, Flow
 from mm2py.flow_clusters import connect
 from mm2py.logs import make_logger
+from mm2py.moments import MOMENTS, moment_ms, time_text
 from mm2py.output import write_out
 from mm2py.secret import printable
 from mm2py.status.bodies import WhyBody, json_of
-from mm2py.status.cluster_inquiry import patience_of_commands
+from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.exit_codes import exit_of_explanation
 from mm2py.status.inquiry import Inquiry
 from mm2py.status.report import report_of
@@ -41,10 +44,12 @@ class WhyArguments(argparse.Namespace):
     topic: str | None
     partition: tuple[str, int] | None
     group: str | None
+    at: int | None
+    """In epoch milliseconds."""
     json: bool
 
 
-def parse_arguments(arguments: Sequence[str]) -> WhyArguments:
+def parse_arguments(arguments: Sequence[str], *, now_ms: int) -> WhyArguments:
     """Read what follows ``why`` on the command line.
 
     Raises:
@@ -63,8 +68,21 @@ def parse_arguments(arguments: Sequence[str]) -> WhyArguments:
     asked.add_argument("--topic", metavar="T", help="a topic, as the source names it")
     asked.add_argument("--partition", metavar="T/N", type=_partition, help="one partition of it, as orders/3")
     asked.add_argument("--group", metavar="G", help="a consumer group")
+    parser.add_argument("--at", metavar="TIME", help=f"how it was at this time of the last 24 hours: {MOMENTS}")
     parser.add_argument("--json", action="store_true", help="one JSON object")
-    return parser.parse_args(arguments, namespace=WhyArguments())
+    found = parser.parse_args(arguments, namespace=WhyArguments())
+    if found.at is not None:
+        text = str(found.at)
+        found.at = moment_ms(text, now_ms)
+        if found.at is None or found.at > now_ms:
+            what = "no time" if found.at is None else "in the future"
+            raise ConfigError(f"--at {text!r} is {what}.", remedy=f"Write {MOMENTS}.")
+        if found.group is not None:
+            raise ConfigError(
+                "--at cannot be combined with --group: the commits of groups are not recorded.",
+                remedy="Ask for a topic or a partition, or leave out --at.",
+            )
+    return found
 
 
 def _partition(text: str) -> tuple[str, int]:
@@ -80,8 +98,10 @@ def run(arguments: Sequence[str]) -> int:
     Raises:
         Mm2Error: see ``parse_arguments``, ``load_configuration``; or a cluster does not answer.
     """
-    options = parse_arguments(arguments)
+    options = parse_arguments(arguments, now_ms=SystemClock().wall_ms())
     settings = flow_of(read_settings_file(options.file, None), options.flow)
+    if options.at is not None:
+        return _show_past(options, settings, options.at)
     explain = _explain_topic if options.group is None else _explain_group
     found = asyncio.run(explain(options, settings))
     code = exit_of_explanation(found)
@@ -99,6 +119,35 @@ def text_of(flow: Flow, found: Explanation, file: str) -> str:
     if len(found.others) > OTHERS_MOST:
         lines.append(f"  and {len(found.others) - OTHERS_MOST} more")
     return "".join(f"{printable(with_file(line, file))}\n" for line in lines)
+
+
+def _show_past(options: WhyArguments, settings: FlowSettings, at_ms: int) -> int:
+    then = asyncio.run(_explain_past(options, settings, at_ms))
+    code = exit_of_explanation(then.found)
+    if options.json:
+        write_out(json_of(WhyBody.of_past(settings.flow, then, exit_code=code)))
+        return code
+    lines = [f"{settings.flow}, {then.found.asked}, at {time_text(at_ms)}: {then.found.text}"]
+    lines += [f"  also: {one.reason}: {one.text}" for one in then.found.others[:OTHERS_MOST]]
+    lines += [f"  {line}" for line in lines_of(then)]
+    file = as_argument(options.file)
+    write_out("".join(f"{printable(with_file(line, file))}\n" for line in lines))
+    return code
+
+
+async def _explain_past(options: WhyArguments, settings: FlowSettings, at_ms: int) -> PastExplanation:
+    file = read_settings_file(options.file, [settings.flow.target])
+    clock = SystemClock()
+    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+    brokers = connect("why", settings.flow, settings.target, timeout_s=settings.target_request_timeout_s, rng=rng)
+    side = InquirySide(settings.flow.target, brokers, patience_of_commands(clock))
+    try:
+        await side.probe()
+        asked = options.partition or (options.topic or "", None)
+        return await explain_at(file, settings, side, asked, at_ms, clock=clock, rng=rng)
+    finally:
+        await side.close()
+        await brokers.close()
 
 
 async def _explain_topic(options: WhyArguments, settings: FlowSettings) -> Explanation:

@@ -166,8 +166,29 @@ class ControlLog:
         self._place, self._heard_s = place, self._clock.monotonic()
         return opening
 
-    async def _find_beginning(self, leader: ControlLeader, log_start: int, end: int) -> tuple[Opening, LogPlace]:
-        """Read back from the end, twice as far each time, until a snapshot is complete, or to the start."""
+    async def open_at(self, time_ms: int) -> Opening:
+        """Return what a reader knew at a time, by the clock of the brokers. Then only ``open`` may follow.
+
+        Returns: as ``open``; without a snapshot and with a ``log_start_offset`` above 0, what was known is not known
+            any more.
+        Raises: as ``read``, and ControlLogMissing.
+        """
+        found = await self._checked.ensure()
+        leader = ControlLeader(self._brokers, found, rights=self._checked.rights, clock=self._clock)
+        start, end = await leader.ends()
+        after = await leader.first_after(time_ms)
+        end = max(start, end if after is None else min(after, end))
+        opening, _ = await self._find_beginning(leader, start, end, is_past=True)
+        return opening
+
+    async def _find_beginning(
+        self, leader: ControlLeader, log_start: int, end: int, *, is_past: bool = False
+    ) -> tuple[Opening, LogPlace]:
+        """Read back from the end, twice as far each time, until a snapshot is complete, or to the start.
+
+        Args:
+            is_past: what is behind ``end`` does not count. Else it is newer, and counts.
+        """
         items: list[LogItem] = []
         begin, window, place = end, FIRST_WINDOW_RECORDS, LogPlace(end, -1)
         void: set[str] = set()
@@ -194,7 +215,7 @@ class ControlLog:
             older, at = await self._read_stretch(leader, wanted, begin)
             if begin == end:
                 place = at
-            else:
+            if begin != end or is_past:
                 older = [item for item in older if item.offset < begin]
             items, begin = [*older, *items], wanted
         covers = log_start if snapshot is None else snapshot.covers

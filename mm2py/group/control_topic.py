@@ -28,7 +28,7 @@ from mm2py.kafka.error_codes import (
     UNKNOWN_TOPIC_OR_PARTITION,
 )
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
-from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of
+from mm2py.kafka.list_offsets import EARLIEST, LATEST, end_of, list_offsets
 from mm2py.kafka.port import (
     BrokerId,
     Brokers,
@@ -102,6 +102,16 @@ class ControlLeader:
     async def end(self) -> int:
         """Return the offset at which the log ends. Raises: as ``fetch``."""
         return await self._bound(LATEST)
+
+    async def first_after(self, time_ms: int) -> int | None:
+        """Return the offset of the first record that was appended after a time; None: there is none. Raises: as
+        ``fetch``."""
+        leader, epoch = await self._who_leads()
+        key = (self.topic, PARTITION)
+        answer = (await list_offsets(self._brokers, {key: leader}, time_ms + 1, leader_epochs={key: epoch}))[key]
+        if answer.error_code:
+            raise self._refused("Finding a time in", answer.error_code)
+        return answer.offset if answer.offset >= 0 else None
 
     async def _bound(self, which: int) -> int:
         leader, epoch = await self._who_leads()

@@ -54,15 +54,17 @@ class Standstill:
 
 def standstill_of(member: str, topic: str, causes: Iterable[Cause]) -> Standstill:
     """Return the record of these causes, the most urgent first; long texts and causes beyond the limit are cut."""
-    kept = tuple(causes)[:CAUSES_MOST]
-    return Standstill(
-        member, topic, tuple(replace(cause, why=_cut(cause.why), remedy=_cut(cause.remedy)) for cause in kept)
-    )
+    return Standstill(member, topic, tuple(map(cut_cause, tuple(causes)[:CAUSES_MOST])))
+
+
+def cut_cause(cause: Cause) -> Cause:
+    """Return a cause whose texts are not too long."""
+    return replace(cause, why=_cut(cause.why), remedy=_cut(cause.remedy))
 
 
 def fields_of(standstill: Standstill) -> dict[str, Any]:
     """Return the fields of a record's value."""
-    causes = [asdict(cause) for cause in standstill.causes]
+    causes = list(map(fields_of_cause, standstill.causes))
     return {"member": standstill.member, "topic": standstill.topic, "causes": causes}
 
 
@@ -75,10 +77,21 @@ def read_standstill(fields: Mapping[str, Any]) -> Standstill:
     causes = fields["causes"]
     if not isinstance(causes, list):
         raise TypeError("causes is no list")
-    return Standstill(_text(fields, "member"), _text(fields, "topic"), tuple(map(_cause, causes[:CAUSES_MOST])))
+    return Standstill(
+        _text(fields, "member"), _text(fields, "topic"), tuple(map(cause_of_fields, causes[:CAUSES_MOST]))
+    )
 
 
-def _cause(fields: object) -> Cause:
+def fields_of_cause(cause: Cause) -> dict[str, Any]:
+    """Return the fields of one cause."""
+    return asdict(cause)
+
+
+def cause_of_fields(fields: object) -> Cause:
+    """Return the cause with these fields.
+
+    Raises: as ``read_standstill``.
+    """
     if not isinstance(fields, dict):
         raise TypeError("a cause is no object")
     since_ms = fields["since_ms"]

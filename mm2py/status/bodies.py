@@ -12,6 +12,8 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mm2py.flight.past import FlightLine
+from mm2py.flight.why_then import PastExplanation
 from mm2py.flow import ClusterAlias, Flow
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.history_record import HistoryEntry, HistoryKind, SettingChange
@@ -170,6 +172,18 @@ class WhyBody(FormatBody):
     """Since when, by the clock of the worker that found it out; null: not known."""
     others: tuple[NotCopied, ...]
     """Further reasons, the most urgent first."""
+    at_ms: int | None = None
+    """The moment of the last day that was asked about; null: the present."""
+    around: tuple[FlightLine, ...] = ()
+    """What changed around that moment, in the order of time; empty for the present."""
+    lost: int = 0
+    """How many changes around that moment the flight recorder had no room for."""
+
+    @classmethod
+    def of_past(cls, flow: Flow, then: PastExplanation, *, exit_code: int) -> Self:
+        """Make the answer about a moment of the last day."""
+        of_it = cls.of(flow, then.found, exit_code=exit_code)
+        return of_it.model_copy(update={"at_ms": then.at_ms, "around": then.around, "lost": then.lost})
 
     @classmethod
     def of(cls, flow: Flow, found: Explanation, *, exit_code: int) -> Self:

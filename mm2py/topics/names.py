@@ -313,6 +313,24 @@ def ledger_topic(source_alias: ClusterAlias) -> TopicName:
     return TopicName(f"mm2-ledger.{source_alias}.internal")
 
 
+FLIGHT_RETENTION_BYTES = 256 * 1024 * 1024
+
+
+def flight_topic(source_alias: ClusterAlias) -> InternalTopic:
+    """What workers decided and met, for a day: see ``mm2py/flight``. The brokers' clocks say when a day is over."""
+    return InternalTopic(
+        TopicName(f"mm2-flight.{source_alias}.internal"),
+        partitions=1,
+        configs={
+            "cleanup.policy": "delete",
+            "retention.ms": str(DAY_MS),
+            "retention.bytes": str(FLIGHT_RETENTION_BYTES),
+            "segment.ms": str(60 * 60 * 1000),
+            "message.timestamp.type": "LogAppendTime",
+        },
+    )
+
+
 def fence_topic() -> InternalTopic:
     """The partition of empty aborted transactions that keep a transactional id alive; it never contains data."""
     return InternalTopic(
@@ -328,7 +346,7 @@ def spark_writes_topic() -> InternalTopic:
 
 
 _ALWAYS_DOTTED = re.compile(
-    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster)\..+\.internal|(?:fence|spark-writes)\.internal)",
+    r"mm2-(?:(?:offsets|configs|status|ledger|quarantine|cluster|flight)\..+\.internal|(?:fence|spark-writes)\.internal)",
     re.DOTALL,
 )
 _OFFSET_SYNCS = "mm2-offset-syncs"

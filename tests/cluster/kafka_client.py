@@ -26,7 +26,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined, unused-ignore]
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined, unused-ignore]
 
 from deploy.local.kafka import KafkaCluster
 from tests.checker.dump import MOVING
@@ -92,6 +92,14 @@ def delete_topic(cluster: KafkaCluster, topic: str) -> None:
     client = admin(cluster)
     client.delete_topics([topic])[topic].result(ANSWER_S)
     wait_until(lambda: topic not in client.list_topics(timeout=ANSWER_S).topics, f"{topic} is gone")
+
+
+def topic_config(cluster: KafkaCluster, topic: str, name: str) -> str:
+    """Return the value of one setting of a topic."""
+    client = admin(cluster)
+    wanted = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found: dict[str, Any] = client.describe_configs([wanted])[wanted].result(ANSWER_S)
+    return str(found[name].value)
 
 
 def topic_names(cluster: KafkaCluster) -> set[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -37,6 +37,7 @@ from mm2py_connectors.source.assigned_partitions import AssignedPositions, LoadM
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.discovery.discovery import Discovery, look_again_s
 from mm2py_connectors.source.discovery.starting_offsets import StartingOffsets
+from mm2py_connectors.source.flight_recorder import FlightRecorder
 from mm2py_connectors.source.gap_keeper import GapKeeper, Resumption
 from mm2py_connectors.source.recovery.preparation import Preparation, Prepared
 from mm2py_connectors.source.recovery.previous_producers import KeepAlive, PreviousProducers
@@ -80,6 +81,7 @@ class SourceConnector:
         self._log = context.log
         self._stored_gaps = StoredGaps(context)
         self._gaps = GapKeeper(context, self._stored_gaps)
+        self._recorder = FlightRecorder(context)
         self._gained = asyncio.Event()
         """Set when partitions were assigned, other topics are selected, or the flow coordinator has changed. The next
         round then looks at all topics, also at those that were refused a moment ago."""
@@ -102,6 +104,8 @@ class SourceConnector:
         """Partitions that this worker owns and does not copy."""
         self._missing_at: tuple[int, int] | None = None
         """When that was true: ``moved_at`` of the group, and ``changes`` of the task."""
+        self._missing_since: dict[str, tuple[float, int]] = {}
+        """Since when topics of this worker are not copied for no reason that is stored, by both clocks."""
         self._safe: SafePoint | None = None
 
     async def run(self) -> None:
@@ -126,6 +130,7 @@ class SourceConnector:
                 tasks.create_task(loads.run(), name=f"{self._flow} loads")
                 tasks.create_task(self._stored_gaps.run(lambda: bool(self._gaps.wishes)), name=f"{self._flow} gaps")
                 tasks.create_task(KeepAlive(self._context).run(), name=f"{self._flow} keepalive")
+                tasks.create_task(self._recorder.run(), name=f"{self._flow} flight recorder")
         finally:
             self._state.name = "stopped"
             self._safe = None  # the group keeps what it was told last: that stays true
@@ -256,6 +261,22 @@ class SourceConnector:
             if (waiting := self._why_waiting(now_s)) is not None:
                 causes.setdefault("", []).insert(0, waiting)
             self._stored_gaps.show(causes)
+            self._recorder.show({**causes, **dict(self._not_started(self._parts, causes, now_s))})
+
+    def _not_started(
+        self, parts: _Parts, causes: Mapping[str, Sequence[Cause]], now_s: float
+    ) -> Iterator[tuple[str, Sequence[Cause]]]:
+        """Yield topics that this worker has and does not copy, without a reason in ``causes``, after a few seconds.
+
+        Status and ``mm2py why`` see at the clusters why; of a moment that is over only the flight recorder tells it.
+        """
+        now_ms = self._clock.wall_ms()
+        names = {*(name for name, _ in self._missing), *parts.discovery.held_topics} - causes.keys()
+        self._missing_since = {name: self._missing_since.get(name, (now_s, now_ms)) for name in names}
+        for name, (since_s, since_ms) in self._missing_since.items():
+            if now_s - since_s >= RUNS_WELL_S:
+                found = parts.discovery.why_not_started(name)
+                yield name, (Cause(found.reason, found.why, found.remedy, since_ms),)
 
     def _say_safe(self, parts: _Parts) -> None:
         """Tell the group up to when this worker's partitions are copied, see ``mm2py/copying/safe_time.py``.

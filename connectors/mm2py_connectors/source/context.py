@@ -21,6 +21,7 @@ from mm2py.copying.events import CopySettings
 from mm2py.copying.gaps import decide
 from mm2py.copying.positions import PositionBudget
 from mm2py.copying.reading.limits import MemoryBudget
+from mm2py.flight.pending import FlightPending
 from mm2py.flow import Flow
 from mm2py.group.ownership import OwnershipView
 from mm2py.kafka import internal_topic
@@ -88,6 +89,8 @@ class FlowContext:
     clock: Clock
     rng: random.Random
     log: FilteringBoundLogger
+    flight: FlightPending | None = None
+    """What the flight recorder has to write; None: nothing is recorded."""
     ranges: Mapping[TopicPartition, Range] = field(default_factory=dict)
     """Partitions of which only a range is copied: those of a backfill."""
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import io
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from mm2py.clock import Clock
+from mm2py.config.configuration import SettingsFile
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
+from mm2py.flight.inquiry import explain_at
+from mm2py.flight.why_then import PastExplanation
 from mm2py.flow_clusters import Connected
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.list_offsets import EARLIEST, find_offsets
@@ -53,6 +57,7 @@ class FlowQuestions:
         self._groups: tuple[FlowSettings, SharedAnswer[GroupsTold]] | None = None
         self._offsets: tuple[FlowSettings, OffsetsQuestion] | None = None
         self._translating = asyncio.Lock()
+        self._looking_back = asyncio.Lock()
         self._quarantine: SharedAnswer[list[QuarantinedRecord]] | None = None
         self._starts: dict[str, SharedAnswer[dict[int, int]]] = {}
 
@@ -108,6 +113,24 @@ class FlowQuestions:
                 return await self._offsets[1].ask(question)
 
         return await self._in_time(ask(), "reading the ledger")
+
+    async def explain_at(self, file: SettingsFile, asked: tuple[str, int | None], at_ms: int) -> PastExplanation:
+        """Return whether a topic, or a partition, was replicated at a moment. One is read after the other.
+
+        Args:
+            file: the worker's.
+            asked: the topic, and the partition or None.
+        Raises:
+            PastUnread: the target does not answer, or refuses.
+            RestError: not in time.
+        """
+
+        async def ask() -> PastExplanation:
+            async with self._looking_back:
+                target, rng = self._both()[1], random.Random()  # noqa: S311  (spreads retries; nothing secret)
+                return await explain_at(file, self.settings, target, asked, at_ms, clock=self._clock, rng=rng)
+
+        return await self._in_time(ask(), "reading the flight recorder")
 
     async def quarantined(self) -> list[QuarantinedRecord]:
         """Return the records in quarantine. Raises: RestError, as ``groups``; others as ``QuarantineTable.follow``."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 DAY = 1_700_000_000_000
+TRIES = 5
+"""How often a query is started again after Spark's own time-out."""
 
 
 @pytest.fixture(autouse=True)
@@ -212,18 +214,18 @@ def streamed(spark: SparkSession, flow: FlowFile, tmp_path: Path) -> Iterator[An
         name = new_name("table").replace("-", "_")
         frame = spark.readStream.format("mm2py").options(**flow.options(topic, **options)).load()
         out = tmp_path / "out"
-        query = start(frame, out, name)
-        try:
-            assert query.awaitTermination(200)
-        except PySparkException as error:
-            # Spark gives a Python process of its own 10 s to start, which a busy machine may need: a user starts the
-            # query again, and it goes on at its checkpoint.
-            if "connect back" not in str(error):
-                raise
+        for try_ in range(TRIES):
             query = start(frame, out, name)
-            assert query.awaitTermination(200)
-        finally:
-            query.stop()
+            try:
+                assert query.awaitTermination(200)
+                break
+            except PySparkException as error:
+                # Spark gives a Python process of its own 10 s to start, which a busy machine may need: a user starts
+                # the query again, and it goes on at its checkpoint.
+                if "connect back" not in str(error) or try_ == TRIES - 1:
+                    raise
+            finally:
+                query.stop()
         run.batches = len(query.recentProgress)  # type: ignore[attr-defined]
         return spark.read.parquet(str(out)).orderBy("partition", "offset").collect()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from confluent_kafka import Message
@@ -14,14 +13,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
 
 from deploy.local.kafka import KafkaCluster, start_clusters
 from tests.cluster.copies import assert_copied, new_topic, now_ms, without_right
-from tests.cluster.kafka_client import admin, create_topic, new_name, read, topic_names, write
+from tests.cluster.kafka_client import admin, create_topic, new_name, read, topic_config, topic_names, write
 from tests.cluster.running import ANSWER_S, PATIENCE, Mm2py, Value, one_way_properties, two_way_properties
 
 HEARTBEATS = "heartbeats"
@@ -105,8 +103,8 @@ def test_the_topic_is_made_as_mirrormaker_2_makes_it_and_one_that_is_there_is_le
         assert run.terminate() == 0
     (part,) = admin(fresh).list_topics(HEARTBEATS, timeout=ANSWER_S).topics[HEARTBEATS].partitions.values()
     assert len(part.replicas) == 1
-    assert _config(fresh, "cleanup.policy") == "compact"
-    assert _config(fresh, "retention.ms") == _config(fresh, "retention.ms", topic="other")
+    assert topic_config(fresh, HEARTBEATS, "cleanup.policy") == "compact"
+    assert topic_config(fresh, HEARTBEATS, "retention.ms") == topic_config(fresh, "other", "retention.ms")
 
     made_by_hand = make_cluster("byhand")
     create_topic(made_by_hand, HEARTBEATS, 2, {"cleanup.policy": "delete"})
@@ -114,7 +112,7 @@ def test_the_topic_is_made_as_mirrormaker_2_makes_it_and_one_that_is_there_is_le
         run.wait_for_event("heartbeats.emitting", flow=f"{a}->{b}", deadline_s=ARRIVAL_S)
         assert run.terminate() == 0
         assert not run.events("heartbeats.topic_created")
-    assert _config(made_by_hand, "cleanup.policy") == "delete"
+    assert topic_config(made_by_hand, HEARTBEATS, "cleanup.policy") == "delete"
     assert {message.partition() for message in read(made_by_hand, HEARTBEATS, (0, 1))} == {0}
 
 
@@ -240,13 +238,6 @@ def test_heartbeats_that_stop_are_told_and_so_is_their_return(trio: Trio) -> Non
 
 def _content(message: Message) -> tuple[object, ...]:
     return message.key(), message.value(), message.timestamp(), message.headers()
-
-
-def _config(cluster: KafkaCluster, name: str, *, topic: str = HEARTBEATS) -> str | None:
-    client = admin(cluster)
-    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)  # type: ignore[attr-defined]
-    found: dict[str, Any] = client.describe_configs([asked])[asked].result(ANSWER_S)
-    return str(found[name].value)
 
 
 def _rule(kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:

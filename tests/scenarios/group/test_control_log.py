@@ -745,3 +745,38 @@ async def test_the_log_must_be_opened_before_it_is_read() -> None:
     for call in (log.read(), log.append(beats(1))):
         with pytest.raises(AssertionError, match="not opened"):
             await call
+
+
+# Looking back
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_at_any_moment_of_the_past_it_returns_what_a_reader_knew_then(seed: int) -> None:
+    scene = Scene(seed)
+    log, _ = await scene.opened()
+    rng = random.Random(seed)
+    known = [(scene.clock.wall_ms() - 1, 0)]
+    for number in range(60):
+        at = await log.append(
+            [beat(number)] if number % 7 else [beat(number), snapshot(log.next_offset + 1, f"s{number}")]
+        )
+        await read_to(log, at + 1)
+        known.append((scene.clock.wall_ms(), at + 1))
+        await asyncio.sleep(rng.uniform(0.1, 5.0))
+    for time_ms, end in known:
+        opening = await scene.log().open_at(time_ms)
+        last = opening.entries[-1].offset if opening.entries else opening.covers - 1
+        assert last == end - 1, (seed, time_ms)
+        assert (opening.state is None) == (opening.covers == 0)
+
+
+async def test_of_a_moment_whose_records_are_deleted_it_says_that_nothing_is_known() -> None:
+    scene = Scene()
+    await scene.opened()
+    scene.fill(beats(1, 2, 3))
+    at_ms = scene.clock.wall_ms()
+    await asyncio.sleep(10)
+    scene.fill(beats(4, 5, 6))
+    scene.cluster.delete_records(NAME, 0, 4)
+    opening = await scene.log().open_at(at_ms)
+    assert (opening.state, opening.entries, opening.log_start_offset) == (None, [], 4)

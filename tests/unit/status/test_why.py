@@ -15,6 +15,7 @@ from mm2py.topics.filters import GroupFilter
 from tests.fakes.v1_services import FLOW, W1, W2, client, facts_of, flow_facts, group_report
 
 NAMES = {W1: "host-1", W2: "host-2"}
+NOW_MS = 1_764_000_000_000
 
 
 def explained(topic: str, partition: int | None = None, **extra: Any) -> Explanation:
@@ -138,11 +139,30 @@ def test_people_read_the_flow_the_thing_the_answer_and_the_file() -> None:
 )
 def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"mm2py why --help"):
-        parse_arguments(arguments)
+        parse_arguments(arguments, now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--topic", "orders", "--at", "noon"], "'noon' is no time"),
+        (["--topic", "orders", "--at", str(NOW_MS + 1)], "is in the future"),
+        (["--group", "billing", "--at", "1h"], "the commits of groups are not recorded"),
+    ],
+)
+def test_a_moment_that_cannot_be_asked_about_is_refused(arguments: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        parse_arguments(["f", "A->B", *arguments], now_ms=NOW_MS)
+
+
+def test_a_moment_is_a_time_or_an_age() -> None:
+    found = parse_arguments(["f", "A->B", "--topic", "orders", "--at", "6h"], now_ms=NOW_MS)
+    assert found.at == NOW_MS - 6 * 3_600_000
+    assert parse_arguments(["f", "A->B", "--topic", "orders"], now_ms=NOW_MS).at is None
 
 
 def test_a_partition_is_read_from_its_last_slash() -> None:
-    assert parse_arguments(["f", "A->B", "--partition", "orders/3"]).partition == ("orders", 3)
+    assert parse_arguments(["f", "A->B", "--partition", "orders/3"], now_ms=NOW_MS).partition == ("orders", 3)
 
 
 def test_rest_answers_what_the_command_prints() -> None:

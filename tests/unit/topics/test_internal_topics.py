@@ -23,6 +23,7 @@ OURS = [
     names.quarantine(A),
     names.control_log("mm2py", producer_expiry_ms=86_400_000),
     names.fence_topic(),
+    names.flight_topic(A),
     names.spark_writes_topic(),
 ]
 
@@ -32,6 +33,7 @@ def test_our_topics_are_called_like_those_of_mm2() -> None:
         "mm2-quarantine.A.internal",
         "mm2-cluster.mm2py.internal",
         "mm2-fence.internal",
+        "mm2-flight.A.internal",
         "mm2-spark-writes.internal",
     ]
 

@@ -20,6 +20,7 @@ from mm2py.records.control_record import TopicClaim
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
+from mm2py.status.not_copied import FoundReason, Reason
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import remote_name_problem
 from mm2py_connectors.source.assigned_partitions import AssignedPositions
@@ -150,6 +151,19 @@ class Discovery:
     def leaves_out(self, topic: str) -> bool:
         """Whether a topic is refused, waits for a backfill, is not selected any more, or is not shown by the source."""
         return topic in self._passed_over or topic in self._refused or topic not in self._shown
+
+    @property
+    def held_topics(self) -> Collection[str]:
+        """The topics that wait for a backfill."""
+        return self._held
+
+    def why_not_started(self, topic: str) -> FoundReason:
+        """Return why a topic that this worker has is not copied by it, if nothing else is known."""
+        if topic in self._held:
+            return FoundReason(Reason.BACKFILL, "the workers do not copy it until a backfill has copied its history")
+        if topic not in self._shown and topic not in self._passed_over:
+            return FoundReason(Reason.GONE, f"{self._flow.source} does not show it any more")
+        return FoundReason(Reason.STARTING, "its worker does not copy it yet, or not any more")
 
     def look_again(self) -> None:
         """Look at refused topics in the next round: their obstacle may be gone."""

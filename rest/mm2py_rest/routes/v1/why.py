@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from mm2py.flow import PARTITION_MOST
+from mm2py.flight.inquiry import PastUnread
+from mm2py.flow import PARTITION_MOST, Flow
+from mm2py.moments import MOMENTS, moment_ms
 from mm2py.status.bodies import WhyBody
 from mm2py.status.exit_codes import exit_of_explanation
 from mm2py.status.why import explain_group, explain_topic
@@ -25,13 +27,17 @@ async def explain(
     topic: Annotated[str | None, Query(min_length=1, max_length=249, description="as the source names it")] = None,
     partition: Annotated[int | None, Query(ge=0, le=PARTITION_MOST, description="of the topic")] = None,
     group: Annotated[str | None, Query(min_length=1, max_length=10_000, description="a consumer group")] = None,
+    at: Annotated[str | None, Query(max_length=40, description=f"a time of the last 24 hours: {MOMENTS}")] = None,
 ) -> Response:
     """Return in a sentence whether it is replicated, which rule or setting decides that, and what would change it.
 
-    Ask about a topic, about one partition of it, or about a consumer group: what ``mm2py why --json`` prints.
+    Ask about a topic, about one partition of it, or about a consumer group: what ``mm2py why --json`` prints. With
+    ``at`` it says how it was then; commits of groups are not recorded.
     """
     if (topic is None) == (group is None) or (partition is not None and topic is None):
         raise RestError(400, "Ask for one thing: ?topic=T, ?topic=T&partition=N or ?group=G.")
+    if at is not None:
+        return await _explain_past(services, flow, topic, partition, at)
     asked = await ask(services, flow)
     if topic is not None:
         names = {one.member: one.name for part in asked.view.report.groups for one in part.members}
@@ -45,3 +51,17 @@ async def explain(
         assert settings.checkpoints is not None  # noqa: S101 - without them ``groups`` raises
         found = explain_group(flow, group, report, settings.checkpoints.group_filter, asked.facts.origins, told.unread)
     return json_response(WhyBody.of(flow, found, exit_code=exit_of_explanation(found)))
+
+
+async def _explain_past(services: Shared, flow: Flow, topic: str | None, partition: int | None, at: str) -> Response:
+    if topic is None:
+        raise RestError(400, "The commits of groups are not recorded: ask ?topic=T&at=TIME, or leave out at.")
+    now_ms = services.clock.wall_ms()
+    at_ms = moment_ms(at, now_ms)
+    if at_ms is None or at_ms > now_ms:
+        raise RestError(400, f"at is no time of the past. Write {MOMENTS}.")
+    try:
+        then = await services.v1.questions[flow].explain_at(services.v1.file, (topic, partition), at_ms)
+    except PastUnread as error:
+        raise RestError(503, str(error), {"Retry-After": "5"}) from error
+    return json_response(WhyBody.of_past(flow, then, exit_code=exit_of_explanation(then.found)))

@@ -1,0 +1,86 @@
+"""Writes the flight recorder of one attempt of a flow. Nothing waits for it, and its errors end nothing.
+
+Its records are appended under a plain producer id of its own, so a late record does no harm beside a successor's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mm2py.config.keys import STATUS_REPLICATION_FACTOR
+from mm2py.errors import Mm2Error
+from mm2py.flight.pending import FlightPending
+from mm2py.kafka.errors import Backoff
+from mm2py.kafka.internal_topic import TopicWriter, open_writer
+from mm2py.logs import Trouble
+from mm2py.records.batch import NewRecord
+from mm2py.records.standstill import Cause
+from mm2py.topics.names import flight_topic
+from mm2py_connectors.source.context import FlowContext
+
+WRITE_EVERY_S: Final = 1.0
+AGAIN_MOST_S: Final = 60.0
+"""The longest pause after a failure."""
+
+
+class FlightRecorder:
+    """Records what changes in one attempt of a flow. A recorder without ``pending`` records nothing."""
+
+    def __init__(self, context: FlowContext) -> None:
+        self._context = context
+        self._pending: FlightPending | None = context.flight
+        self._writer: TopicWriter | None = None
+
+    def show(self, causes: Mapping[str, Sequence[Cause]]) -> None:
+        """Note why topics are not copied now, see ``FlightPending.show``."""
+        if self._pending is not None:
+            self._pending.show(causes, self._context.clock.wall_ms())
+
+    async def run(self) -> None:
+        """Write what changes, until cancelled. Cancelling may lose the changes of the last second."""
+        if self._pending is None:
+            return
+        context = self._context
+        topic = flight_topic(context.flow.source)
+        backoff = Backoff(context.rng, first_s=1.0, most_s=AGAIN_MOST_S)
+        trouble = Trouble(
+            "flight_recorder",
+            clock=context.clock,
+            log=context.log,
+            effect=f"mm2py why --at does not know what happens now; {topic.name} needs CREATE and WRITE",
+        )
+        waiting: list[NewRecord] = []
+        while True:
+            await asyncio.sleep(WRITE_EVERY_S)
+            if not waiting and not self._pending.is_empty:
+                key = context.producer_name.process.encode()
+                waiting = [NewRecord(key, value, at) for at, value in self._pending.take(context.clock.wall_ms())]
+            if not waiting:
+                continue
+            try:
+                if self._writer is None:
+                    self._writer = await self._open()
+                await self._writer.write({0: waiting})
+            except Mm2Error as error:
+                self._writer = None  # a new producer id: records of this attempt may be there twice, which does no harm
+                trouble.note(error)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                waiting = []
+                backoff.reset()
+                trouble.over()
+
+    async def _open(self) -> TopicWriter:
+        context, topic = self._context, flight_topic(self._context.flow.source)
+        return await open_writer(
+            context.target.brokers,
+            topic,
+            context.settings.status_topic_replication_factor,
+            setting=STATUS_REPLICATION_FACTOR.name,
+            made=lambda: context.log.info("flight_recorder.topic_made", name=str(topic.name)),
+            rng=context.rng,
+            timeout_ms=int(context.settings.target_request_timeout_s * 500),
+            channel="positions",
+        )
