@@ -32,6 +32,7 @@ from mm2py.backfill.verifying.comparing import RangeComparison
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
 from mm2py.clock import SystemClock
+from mm2py.copying.reading.limits import RateLimit
 from mm2py.kafka.cluster import Cluster
 from mm2py.offsets.runs import Run as Stretch
 from mm2py.records.batch import NewRecord, build_batch
@@ -103,7 +104,7 @@ async def measure(shape: Shape, topic: str, clusters: Sequence[KafkaCluster]) ->
     for name, cluster in zip("AB", clusters, strict=True):
         brokers.append(Cluster(name, [(HOST, cluster.brokers[0].port)], rng=rng, client_id="bench"))
     reader = ComparedRangeReader(
-        Sides(("A", "B"), (brokers[0], brokers[1])), clock=SystemClock(), rng=rng, bytes_per_second=None
+        Sides(("A", "B"), (brokers[0], brokers[1])), clock=SystemClock(), rng=rng, rate=RateLimit(None)
     )
     count = shape.records
     whole = ComparedRange(0, topic, 0, topic, (0, count), (0, count), (Stretch(0, 0, count),))

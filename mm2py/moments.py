@@ -1,4 +1,4 @@
-"""Points in time as people write them on a command line and in a URL, and as they read them. Pure."""
+"""Points in time as people write them on a command line and in a URL; times and durations as they read them. Pure."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def time_text(at_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return "?"
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration in the two largest units."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

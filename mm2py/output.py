@@ -12,6 +12,7 @@ from typing import Final
 from mm2py.secret import printable
 
 STDERR: Final = 2
+WIDE: Final = 200
 
 
 Write = Callable[[str], object]
@@ -60,6 +61,13 @@ class LineFile(io.TextIOBase):
                 data = data[os.write(self._descriptor, data) :]
 
 
+def _columns() -> int:
+    """Return the width of the terminal; a wide one where it does not say."""
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(STDERR).columns or WIDE
+    return WIDE
+
+
 class TerminalLine:
     """One line on standard error that is written again and again, such as a bar; nothing where that is no terminal."""
 
@@ -68,9 +76,9 @@ class TerminalLine:
         self._width = 0
 
     def write(self, text: str) -> None:
-        """Write a line in place of the one before."""
+        """Write a line in place of the one before. What the terminal has no room for is cut off."""
         if self.is_terminal:
-            self._write(printable(text))
+            self._write(printable(text)[: _columns() - 1])
 
     def clear(self) -> None:
         """Remove the line: what is printed next takes its place."""

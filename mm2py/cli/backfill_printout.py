@@ -14,6 +14,7 @@ from mm2py.backfill.pipeline.expressions import Expressions
 from mm2py.backfill.plan import MB, BackfillFacts, BackfillPlan
 from mm2py.backfill.selection import SettingsSelection
 from mm2py.clock import Clock
+from mm2py.moments import duration_text
 from mm2py.output import TerminalLine
 from mm2py.secret import printable
 from mm2py.text_table import text_table
@@ -80,18 +81,6 @@ def result_text(
     if kept is not None:
         lines.append(f"Results: {kept}")
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration in the two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], name: str, unit: str = "records", size: int = 1) -> str:

@@ -130,8 +130,11 @@ COMMANDS: Final = (
         "verify",
         "mm2py.cli.verify",
         SPARK,
-        "compare the copies with their source, range by range",
-        ("mm2py verify mm2.properties 'A->B'", "mm2py verify mm2.properties 'A->B' --topics orders --full"),
+        "compare the copies with their source, range by range; --local: without Spark",
+        (
+            "mm2py verify mm2.properties 'A->B' --topics orders --local",
+            "mm2py verify mm2.properties 'A->B' --certificate certificate.txt",
+        ),
     ),
 )
 HELP: Final = "help"

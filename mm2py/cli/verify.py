@@ -1,6 +1,7 @@
-"""``mm2py verify FILE A->B``: compares the copies of a flow with their source, range by range, as a Spark job.
+"""``mm2py verify FILE A->B``: compares the copies of a flow with their source, range by range.
 
-It asks both clusters and no worker, and writes nothing to them. MirrorMaker 2 has no such command.
+A Spark job does it, or with ``--local`` this process, which then needs no Spark. Both give the same result. The command
+asks both clusters and no worker, and writes nothing to them. MirrorMaker 2 has no such command.
 """
 
 from __future__ import annotations
@@ -8,32 +9,42 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import secrets
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mm2py.backfill.job_failure import answer_of
-from mm2py.backfill.session import open_session, running_session
+from mm2py.backfill.session import SparkMissing, open_session, running_session
 from mm2py.backfill.verifying import job
-from mm2py.backfill.verifying.job import DifferingKeys, RangeTask, open_sides
+from mm2py.backfill.verifying.job import RangeTask
+from mm2py.backfill.verifying.latest import DifferingKeys
+from mm2py.backfill.verifying.local.display import LocalDisplay
+from mm2py.backfill.verifying.local.local_job import LocalJob
+from mm2py.backfill.verifying.local.so_far import lines_so_far
+from mm2py.backfill.verifying.planning import PartitionPlan
+from mm2py.backfill.verifying.progress import ProgressSink
 from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.backfill.verifying.reading import Sides, open_sides
 from mm2py.backfill.verifying.results import RangeResult, Verification, body, certificate, rows, table
-from mm2py.backfill.verifying.verification import Verifier, WantedRanges
+from mm2py.backfill.verifying.verification import CompareJob, Verifier, WantedRanges
 from mm2py.cli.command import CommandParser, as_workers_run, number_up_to, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, as_argument, flow_of, read_settings_file
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
+from mm2py.event_loop import loop_factory
 from mm2py.kafka.port import TopicPartition
 from mm2py.logs import make_logger
 from mm2py.moments import age_or_iso_ms
 from mm2py.output import say, write_out
 from mm2py.secret import printable
-from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED
+from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +53,8 @@ MB: Final = 1_000_000
 MB_PER_SECOND: Final = 100
 QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 SEEDS: Final = 1 << 31
+EVERYWHERE: Final = "local[*]"
+"""The default of ``--master``."""
 
 
 class VerifyArguments(argparse.Namespace):
@@ -54,7 +67,8 @@ class VerifyArguments(argparse.Namespace):
     full: bool
     seed: int | None
     since: str | None
-    master: str
+    local: bool
+    master: str | None
     max_mb_per_second: int
     parquet: str | None
     certificate: Path | None
@@ -69,9 +83,9 @@ def parse_arguments(arguments: Sequence[str]) -> VerifyArguments:
     """
     parser = CommandParser(
         "verify",
-        "Compares the copies of a flow with their source, range by range, as a Spark job, and names the "
-        "first difference of each partition. It only reads; workers may run meanwhile. Exit codes: 0 no difference; 1 "
-        "a difference, or something could not be read; 2 wrong file or arguments.",
+        "Compares the copies of a flow with their source, range by range, as a Spark job or in this process (--local), "
+        "and names the first difference of each partition. It only reads; workers may run meanwhile. Exit codes: 0 no "
+        "difference; 1 a difference, or something could not be read; 2 wrong file or arguments; 130 interrupted.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flow runs")
     parser.add_argument("flow", metavar="A->B", help="the flow")
@@ -87,7 +101,10 @@ def parse_arguments(arguments: Sequence[str]) -> VerifyArguments:
     parser.add_argument(
         "--since", metavar="WHEN", help="only records since then: an age as 24h or 7d, or a time as 2026-11-23T14:00"
     )
-    parser.add_argument("--master", default="local[*]", metavar="M", help="where Spark runs (default: %(default)s)")
+    parser.add_argument(
+        "--local", action="store_true", help="without Spark, in this process: for what can be read in an hour"
+    )
+    parser.add_argument("--master", metavar="M", help=f"where Spark runs (default: {EVERYWHERE})")
     parser.add_argument(
         "--max-mb-per-second",
         metavar="N",
@@ -101,6 +118,9 @@ def parse_arguments(arguments: Sequence[str]) -> VerifyArguments:
     found = parser.parse_args(arguments, namespace=VerifyArguments())
     if found.seed is not None and found.sample is None:
         parser.error("--seed needs --sample")
+    of_spark = [name for name, value in (("--master", found.master), ("--parquet", found.parquet)) if value is not None]
+    if found.local and of_spark:
+        parser.error(f"--local works without Spark, so it takes no {' and no '.join(of_spark)}")
     return found
 
 
@@ -139,18 +159,12 @@ def run(arguments: Sequence[str]) -> int:
     settings = flow_of(file, options.flow)
     wanted = wanted_of(options, clock)
     check_places(options)
-    is_shared = running_session() is not None
-    say("starting Spark")
-    session = open_session(f"mm2py verify {settings.flow}", master=options.master, settings=QUIET)
-    try:
-        session.sparkContext.setLogLevel("ERROR")
-        found = asyncio.run(_verify(file, settings, options, wanted, session))
-        if options.parquet is not None:
-            write_parquet(session, found, options.parquet)
-    finally:
-        if not is_shared:
-            session.stop()
-    return show(found, options)
+    if options.local:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            found = runner.run(_verify_here(file, settings, wanted))
+    else:
+        found = _verify_with_spark(file, settings, options, wanted)
+    return EXIT_INTERRUPTED if found is None else show(found, options)
 
 
 def wanted_of(options: VerifyArguments, clock: Clock) -> WantedRanges:
@@ -198,7 +212,7 @@ def write_parquet(session: SparkSession, found: Verification, folder: str) -> No
         answer_of(lambda: session.createDataFrame(some).coalesce(1).write.parquet(folder))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SparkJob:
     """Compares ranges in one Spark session."""
 
@@ -206,27 +220,113 @@ class SparkJob:
     task: RangeTask
     done: Any
     """An accumulator of the session."""
+    count: int = 0
+    """How many ranges will be compared."""
 
-    def ranges_done(self) -> int:
-        """Return how many ranges the tasks that have ended have compared."""
-        return int(self.done.value)
+    def prepare(self, plans: Sequence[PartitionPlan]) -> None:
+        """See ``CompareJob``."""
+        self.count = sum(len(plan.ranges) for plan in plans)
 
-    def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]:
+    def doing(self) -> str:
+        """See ``CompareJob``. Only tasks that have ended have told how many ranges they have compared."""
+        return f"compared {min(int(self.done.value), self.count):,} of {self.count:,} ranges"
+
+    async def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]:
         """See ``job.compare``."""
-        return job.compare(self.session, ranges, self.task, self.done)
+        return await asyncio.to_thread(job.compare, self.session, ranges, self.task, self.done)
 
-    def compare_keys(
+    async def compare_keys(
         self, ranges: Sequence[ComparedRange]
     ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]:
         """See ``job.compare_keys``."""
-        return job.compare_keys(self.session, ranges, self.task, self.done)
+        return await asyncio.to_thread(job.compare_keys, self.session, ranges, self.task, self.done)
+
+
+def _verify_with_spark(
+    file: SettingsFile, settings: FlowSettings, options: VerifyArguments, wanted: WantedRanges
+) -> Verification:
+    is_shared = running_session() is not None
+    say("starting Spark")
+    try:
+        session = open_session(f"mm2py verify {settings.flow}", master=options.master or EVERYWHERE, settings=QUIET)
+    except SparkMissing as error:
+        remedy = f"{error.remedy} Or use --local, which needs no Spark, for what can be read in an hour."
+        raise SparkMissing(error.what, remedy=remedy) from error
+    task = RangeTask(str(options.file.absolute()), str(settings.flow), wanted.bytes_per_second)
+    try:
+        context = session.sparkContext
+        context.setLogLevel("ERROR")
+        sink = ProgressSink(say, say)
+        found = asyncio.run(
+            _verify(file, settings, wanted, lambda _: SparkJob(session, task, context.accumulator(0)), sink)
+        )
+        if options.parquet is not None:
+            write_parquet(session, found, options.parquet)
+    finally:
+        if not is_shared:
+            session.stop()
+    return found
+
+
+async def _verify_here(file: SettingsFile, settings: FlowSettings, wanted: WantedRanges) -> Verification | None:
+    """Verify in this process. If a signal stops it, say what was compared until then, and return None."""
+    clock, display = SystemClock(), LocalDisplay()
+    started_s = clock.monotonic()
+    jobs: list[LocalJob] = []
+
+    def job_of(sides: Sides) -> LocalJob:
+        rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
+        limit = wanted.bytes_per_second
+        jobs.append(
+            LocalJob(sides, bytes_per_second=limit, clock=clock, rng=rng, tell=display.tell, shown=display.shown)
+        )
+        return jobs[-1]
+
+    try:
+        found = await _unless_stopped(_verify(file, settings, wanted, job_of, display.sink))
+    finally:
+        display.clear()
+    if found is None:
+        flow = (str(settings.flow.source), str(settings.flow.target))
+        plans, results = (jobs[0].plans, jobs[0].results) if jobs else ((), {})
+        for line in lines_so_far(flow, plans, results, clock.monotonic() - started_s):
+            say(line)
+    return found
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, Verification]) -> Verification | None:
+    """Return the result; None: SIGINT or SIGTERM has cancelled the work. A second signal ends the process at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    signals_seen = 0
+
+    def on_signal() -> None:
+        nonlocal signals_seen
+        signals_seen += 1
+        if signals_seen > 1:
+            os._exit(EXIT_INTERRUPTED)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not signals_seen:
+            raise
+        return None
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 async def _verify(
-    file: SettingsFile, settings: FlowSettings, options: VerifyArguments, wanted: WantedRanges, session: SparkSession
+    file: SettingsFile,
+    settings: FlowSettings,
+    wanted: WantedRanges,
+    job_of: Callable[[Sides], CompareJob],
+    sink: ProgressSink,
 ) -> Verification:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    task = RangeTask(str(options.file.absolute()), str(settings.flow), wanted.bytes_per_second)
     async with open_sides(settings, rng) as sides:
         alias = settings.flow.target
         settings = await within_deadline(alias, as_workers_run(file, settings, sides.brokers[1]), "reading settings")
@@ -236,8 +336,7 @@ async def _verify(
         verifier = Verifier(settings, sides, clock=SystemClock(), rng=rng, log=log)
         if wanted.sample_percent is not None:
             say(f"--sample {wanted.sample_percent:g} --seed {wanted.seed}")
-        comparing = SparkJob(session, task, session.sparkContext.accumulator(0))
-        return await verifier.verify(wanted, comparing, say)
+        return await verifier.verify(wanted, job_of(sides), sink)
 
 
 def _lines(text: str) -> str:

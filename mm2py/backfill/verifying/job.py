@@ -12,20 +12,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mm2py.backfill.job_failure import answer_of
-from mm2py.backfill.verifying.latest import LATER_PLACE, LatestRecords
+from mm2py.backfill.verifying.latest import LATER_PLACE, DifferingKeys, LatestRecords
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange, decoded
-from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
-from mm2py.backfill.verifying.results import RangeResult, failed, result_of
+from mm2py.backfill.verifying.reading import ComparedRangeReader, open_sides
+from mm2py.backfill.verifying.results import RangeResult
 from mm2py.clock import SystemClock
 from mm2py.config.configuration import flow_of, read_settings_file
-from mm2py.config.settings import FlowSettings
-from mm2py.errors import Mm2Error
+from mm2py.copying.reading.limits import RateLimit
 from mm2py.event_loop import loop_factory
-from mm2py.flow_clusters import both_of
 from mm2py.kafka.port import TopicPartition
 
 if TYPE_CHECKING:
@@ -37,15 +35,6 @@ KeyRow = tuple[str, int, bytearray, int, int, bytearray | None]
 """Topic, partition, digest of the key, side, place, digest of the record."""
 T = TypeVar("T")
 _KEYS: Final = "topic string, partition int, key binary, side int, place long, digest binary"
-
-
-class DifferingKeys(NamedTuple):
-    """Keys of a compacted partition whose latest record is not the same on both sides."""
-
-    key_count: int
-    source_place: int | None
-    """Place of the latest record of the first such key; None if there is none. ``target_place`` likewise."""
-    target_place: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +67,7 @@ class RangeTask:
             reader = runner.run(opened.__aenter__())
             try:
                 for plan in plans:
-                    yield runner.run(_compare(reader, decoded(plan)))
+                    yield runner.run(reader.result(decoded(plan)))
             finally:
                 runner.run(opened.__aexit__(None, None, None))
 
@@ -87,14 +76,7 @@ class RangeTask:
         settings = flow_of(read_settings_file(Path(self.file), None), self.flow)
         rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
         async with open_sides(settings, rng) as sides:
-            yield ComparedRangeReader(sides, clock=SystemClock(), rng=rng, bytes_per_second=self.bytes_per_second)
-
-
-@asynccontextmanager
-async def open_sides(settings: FlowSettings, rng: random.Random) -> AsyncIterator[Sides]:
-    """Connect to both clusters of a flow, and close the connections at the end."""
-    async with both_of("verify", settings, rng) as both:
-        yield Sides((str(settings.flow.source), str(settings.flow.target)), both)
+            yield ComparedRangeReader(sides, clock=SystemClock(), rng=rng, rate=RateLimit(self.bytes_per_second))
 
 
 def compare(session: SparkSession, ranges: Sequence[ComparedRange], task: RangeTask, done: Any) -> list[RangeResult]:
@@ -187,11 +169,3 @@ def _second(one: tuple[RangeResult | None, KeyRow | None]) -> KeyRow | None:
 def _binary(data: bytes | None) -> bytearray | None:
     """Return bytes in the type that Spark accepts."""
     return None if data is None else bytearray(data)
-
-
-async def _compare(reader: ComparedRangeReader, compared: ComparedRange) -> tuple[RangeResult, Any]:
-    try:
-        found = await reader.compare(compared)
-    except Mm2Error as error:
-        return failed(compared, str(error)), None
-    return result_of(compared, found), found

@@ -30,6 +30,15 @@ class LatestRecord(NamedTuple):
     """None: a tombstone."""
 
 
+class DifferingKeys(NamedTuple):
+    """Keys of a compacted partition whose latest record is not the same on both sides."""
+
+    key_count: int
+    source_place: int | None
+    """Place of the latest record of the first such key; None if there is none. ``target_place`` likewise."""
+    target_place: int | None
+
+
 class LatestRecords:
     """Collects the latest records of one range on both sides while they are read."""
 

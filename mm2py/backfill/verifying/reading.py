@@ -1,10 +1,11 @@
-"""Reads both sides of a range from their clusters, for a task of the job and for the command. Writes nothing."""
+"""Reads both sides of a range from their clusters: in a task of Spark, or in the command. Writes nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,12 +14,15 @@ from mm2py.backfill.verifying.finding import Difference, PlacedRecords, first_di
 from mm2py.backfill.verifying.latest import LatestRecords
 from mm2py.backfill.verifying.places import SOURCE, TARGET
 from mm2py.backfill.verifying.ranges import ComparedRange
+from mm2py.backfill.verifying.results import RangeResult, failed, result_of
 from mm2py.clock import Clock
 from mm2py.compiled_core import CORE
+from mm2py.config.settings import FlowSettings
 from mm2py.copying.planning.steps import DAMAGED_READS_MAX, PASS_ALL, SMALL_BYTES, MergeRule, Step
 from mm2py.copying.reading.limits import RateLimit
 from mm2py.copying.reading.log_reader import LogReader, PlannedStretch
 from mm2py.errors import FirstErrorGroup, Mm2Error
+from mm2py.flow_clusters import both_of
 from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.error_codes import OFFSET_OUT_OF_RANGE
 from mm2py.kafka.list_offsets import find_bounds
@@ -74,15 +78,43 @@ class Sides:
     brokers: tuple[Brokers, Brokers]
 
 
+@asynccontextmanager
+async def open_sides(settings: FlowSettings, rng: random.Random) -> AsyncIterator[Sides]:
+    """Connect to both clusters of a flow, and close the connections at the end."""
+    async with both_of("verify", settings, rng) as both:
+        yield Sides((str(settings.flow.source), str(settings.flow.target)), both)
+
+
 class ComparedRangeReader:
     """Reads one range after another, both sides of a range at the same time."""
 
-    def __init__(self, sides: Sides, *, clock: Clock, rng: random.Random, bytes_per_second: int | None) -> None:
-        """``bytes_per_second`` limits what is read of both sides together."""
+    def __init__(
+        self, sides: Sides, *, clock: Clock, rng: random.Random, rate: RateLimit, channel: str = CHANNEL
+    ) -> None:
+        """Make a reader.
+
+        Args:
+            rate: limits what is read of both sides together; readers of one process may share it.
+            channel: a reader with one of its own has its own connections.
+        """
         self._sides = sides
         self._clock = clock
         self._rng = rng
-        self._rate = RateLimit(bytes_per_second)
+        self._rate = rate
+        self._channel = channel
+        self.fetched_bytes = 0
+        """How much was read of both sides."""
+
+    async def result(self, compared: ComparedRange) -> tuple[RangeResult, RangeComparison | LatestRecords | None]:
+        """Compare a range, as ``compare``, and return its result. An error is a result: it says why there is no other.
+
+        Cancelling is safe: nothing is written.
+        """
+        try:
+            found = await self.compare(compared)
+        except Mm2Error as error:
+            return failed(compared, str(error)), None
+        return result_of(compared, found), found
 
     async def compare(self, compared: ComparedRange) -> RangeComparison | LatestRecords | None:
         """Compare the part of a range that both logs still have; return None if nothing is left.
@@ -142,7 +174,7 @@ class ComparedRangeReader:
     async def _read(self, stretch: _Stretch, side: int) -> None:
         await self._keep_to_rate()
         reader = LogReader(
-            self._sides.brokers[side], read_committed=stretch.read_committed, rng=self._rng, channel=CHANNEL
+            self._sides.brokers[side], read_committed=stretch.read_committed, rng=self._rng, channel=self._channel
         )
         stretch.steps, stretch.fetched_bytes, stretch.why = [], 0, "its topic is gone, or mm2py has no READ on it"
         log = f"{self._sides.names[side]}/{stretch.topic}/{stretch.partition}"
@@ -151,6 +183,7 @@ class ComparedRangeReader:
                 await reader.read([stretch], lambda _: None)
         except TimeoutError as error:
             raise NotReadable(log, stretch.offset, f"its leader does not answer within {DEADLINE_S:g} s") from error
+        self.fetched_bytes += stretch.fetched_bytes
         self._rate.spend(stretch.fetched_bytes, self._clock.monotonic())
         if stretch.is_out_of_range:
             start, end = await self._bounds(side, stretch)

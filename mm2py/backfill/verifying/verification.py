@@ -1,8 +1,7 @@
-"""One verification from the survey to the result: plans, lets Spark compare, and finds the first differences."""
+"""One verification from the survey to the result: plans, lets a job compare, and finds the first differences."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,14 +11,15 @@ from structlog.typing import FilteringBoundLogger
 
 from mm2py.backfill.verifying.both_sides import VerifySurvey
 from mm2py.backfill.verifying.finding import Difference, DifferenceKind, ShownRecord, first_difference, unmatched_copy
-from mm2py.backfill.verifying.job import DifferingKeys
+from mm2py.backfill.verifying.latest import DifferingKeys
 from mm2py.backfill.verifying.planning import PartitionPlan, Why, numbered, plan_partition, sampled
-from mm2py.backfill.verifying.progress import told_of
+from mm2py.backfill.verifying.progress import ProgressSink, told_of
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
 from mm2py.backfill.verifying.reading import ComparedRangeReader, Sides
 from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings
+from mm2py.copying.reading.limits import RateLimit
 from mm2py.errors import Mm2Error
 from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import TopicPartition
@@ -47,16 +47,25 @@ class WantedRanges:
 
 
 class CompareJob(Protocol):
-    """Compares ranges: with Spark in the command; some tests run the same code without Spark."""
+    """Compares ranges, with Spark or in this process."""
 
-    def ranges_done(self) -> int:
-        """Return how many ranges are compared. Called in another thread than the other methods."""
+    def prepare(self, plans: Sequence[PartitionPlan]) -> None:
+        """Take note of all that will be compared, before the other methods are called."""
         ...
 
-    def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]: ...
-    def compare_keys(
+    def doing(self) -> str:
+        """Return what is being done, while one of the methods below runs."""
+        ...
+
+    async def compare(self, ranges: Sequence[ComparedRange]) -> list[RangeResult]:
+        """Compare ranges. Returns the results in the order of the ranges."""
+        ...
+
+    async def compare_keys(
         self, ranges: Sequence[ComparedRange]
-    ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]: ...
+    ) -> tuple[list[RangeResult], dict[TopicPartition, DifferingKeys]]:
+        """Compare the latest records of compacted partitions: the results of ranges, and what differs."""
+        ...
 
 
 class Verifier:
@@ -72,24 +81,23 @@ class Verifier:
         self._log = log
         self._doing: Callable[[], str] = str
 
-    async def verify(self, wanted: WantedRanges, job: CompareJob, tell: Callable[[str], object]) -> Verification:
+    async def verify(self, wanted: WantedRanges, job: CompareJob, sink: ProgressSink) -> Verification:
         """Compare what is wanted.
 
         Args:
-            job: is called in a thread.
-            tell: gets a line for people every few seconds that says what is being done.
+            sink: gets lines for people.
         Raises:
             ConfigError: a topic is not on the source.
             Mm2Error: a cluster does not answer, or refuses; or the job has failed.
-        Cancelling is safe; the Spark job may run on until its session is stopped.
+        Cancelling is safe; a Spark job may run on until its session is stopped.
         """
-        async with told_of(self._what, tell, self._clock):
-            return await self._verify(wanted, job, tell)
+        async with told_of(self._what, sink, self._clock):
+            return await self._verify(wanted, job, sink)
 
     def _what(self) -> str:
         return self._doing()
 
-    async def _verify(self, wanted: WantedRanges, job: CompareJob, tell: Callable[[str], object]) -> Verification:
+    async def _verify(self, wanted: WantedRanges, job: CompareJob, sink: ProgressSink) -> Verification:
         started_s = self._clock.monotonic()
         self._doing = lambda: "reading positions, ledgers and offsets"
         survey = VerifySurvey(self._settings, self._sides, self._clock, self._rng)
@@ -100,10 +108,11 @@ class Verifier:
         ranges = numbered(plans)
         plain = [one for one in ranges if not one.is_compacted]
         compacted = [one for one in ranges if one.is_compacted]
-        tell(f"comparing {len(ranges):,} ranges of {len(plans):,} partitions")
-        self._doing = lambda: f"compared {min(job.ranges_done(), len(ranges)):,} of {len(ranges):,} ranges"
-        results = await asyncio.to_thread(job.compare, plain)
-        key_results, keys = await asyncio.to_thread(job.compare_keys, compacted)
+        sink.tell(f"comparing {len(ranges):,} ranges of {len(plans):,} partitions")
+        job.prepare(plans)
+        self._doing = job.doing
+        results = await job.compare(plain)
+        key_results, keys = await job.compare_keys(compacted)
         by_number = {one.number: one for one in (*results, *key_results)}
         found: list[PartitionResult] = []
         self._doing = lambda: f"looking for first differences: {len(found):,} of {len(plans):,} partitions done"
@@ -124,9 +133,8 @@ class Verifier:
 
     async def _finish(self, result: PartitionResult, keys: DifferingKeys | None, wanted: WantedRanges) -> None:
         """Find the first difference of a partition. Without one, compare the copies after the end of its ledger."""
-        reader = ComparedRangeReader(
-            self._sides, clock=self._clock, rng=self._rng, bytes_per_second=wanted.bytes_per_second
-        )
+        rate = RateLimit(wanted.bytes_per_second)
+        reader = ComparedRangeReader(self._sides, clock=self._clock, rng=self._rng, rate=rate)
         if result.plan.facts.is_compacted:
             await self._finish_compacted(result, keys, reader)
         else:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from mm2py.backfill.pipeline.expressions import Expressions
 from mm2py.backfill.plan import TASKS_A_SLOT, TASKS_MOST, BackfillFacts, BackfillPlan, make_plan, retention_warned_of
-from mm2py.cli.backfill_printout import duration_text, plan_text
+from mm2py.cli.backfill_printout import plan_text
+from mm2py.moments import duration_text
 from mm2py.records.backfill_record import Range
 
 TB = 10**12

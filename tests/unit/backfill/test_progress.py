@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterator
 
 from mm2py.backfill.verifying.job import counted
-from mm2py.backfill.verifying.progress import told_of
+from mm2py.backfill.verifying.progress import ProgressSink, told_of
 from tests.fakes.virtual_time import VirtualClock
 
 
 async def test_what_is_being_done_is_told_every_few_seconds_and_no_more_when_it_ends() -> None:
     told: list[str] = []
     done = 0
-    async with told_of(lambda: f"compared {done} of 2 ranges", told.append, VirtualClock()):
+    async with told_of(lambda: f"compared {done} of 2 ranges", ProgressSink(str, told.append), VirtualClock()):
         await asyncio.sleep(7)
         done = 1
         await asyncio.sleep(3)
