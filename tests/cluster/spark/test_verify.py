@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -14,18 +15,17 @@ import pytest
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
 from mm2py.cli import verify
-from mm2py.flow import TopicName
 from mm2py.offsets.runs import Run
 from mm2py.records.batch import NewRecord, build_batch
 from mm2py.records.compression import Codec
-from mm2py.records.ledger_record import ChunkKey, LedgerChunk, encode
 from tests.checker.dumped import Dumped, sent
 from tests.checker.mutants import MUTANTS, Copy
 from tests.checker.traffic import Planned, Traffic
 from tests.cluster.copies import dump, make_topic, new_topic, now_ms, send
-from tests.cluster.kafka_client import new_name, topic_id, write
 from tests.cluster.kafka_client import offsets as bounds_of
+from tests.cluster.kafka_client import write
 from tests.cluster.offsets.test_rebuild_ledger import transactions
+from tests.cluster.planted_flow import batches, new_names, planted_flow
 from tests.cluster.raw_batches import append_batches, append_rows
 from tests.cluster.running import Mm2py, one_way_properties
 
@@ -35,27 +35,44 @@ if TYPE_CHECKING:
 RECORDS = 60
 
 
+TIMES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC|, \d\d:\d\d UTC|\"(?:at_ms|seconds)\": [\d.]+")
+
+
 class Command:
-    """The command, in this process and its Spark session."""
+    """The command, in this process and its Spark session, and once more with ``--local``: all that it says is the same.
+
+    Both write a certificate beside the file.
+    """
 
     def __init__(self, capsys: pytest.CaptureFixture[str], file: Path, flow: str) -> None:
         self._capsys = capsys
         self._arguments = [str(file), flow, "--max-mb-per-second", "1000"]
+        self.certificate = file.with_name("certificate-spark.txt")
+        self._local_certificate = file.with_name("certificate-local.txt")
 
-    def text(self, *arguments: str) -> tuple[int, str]:
+    def text(self, *arguments: str, parquet: Path | None = None) -> tuple[int, str]:
+        of_spark = [] if parquet is None else ["--parquet", str(parquet)]
+        code, out = self._run(*arguments, *of_spark, "--certificate", str(self.certificate))
+        local = self._run(*arguments, "--local", "--certificate", str(self._local_certificate))
+        assert (local[0], timeless(local[1])) == (code, timeless(out))
+        assert timeless(self._local_certificate.read_text()) == timeless(self.certificate.read_text()) != ""
+        return code, out
+
+    def _run(self, *arguments: str) -> tuple[int, str]:
         self._capsys.readouterr()
         code = verify.run([*self._arguments, *arguments])
         return code, self._capsys.readouterr().out
 
-    def json(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        code, text = self.text(*arguments, "--json")
+    def json(self, *arguments: str, parquet: Path | None = None) -> tuple[int, dict[str, Any]]:
+        code, text = self.text(*arguments, "--json", parquet=parquet)
         found = json.loads(text)
         assert found["exit_code"] == code
         return code, found
 
 
-def new_names() -> tuple[str, str]:
-    return new_name("A").replace("-", ""), new_name("B").replace("-", "")
+def timeless(text: str) -> str:
+    """Return what the command says, without when it ran and how long."""
+    return TIMES.sub("", text)
 
 
 def differences(found: dict[str, Any]) -> dict[tuple[str, int], tuple[str, int, int]]:
@@ -108,12 +125,12 @@ def test_real_copies_are_equal_however_they_came_over_and_what_was_planted_since
             "all arrived",
         )
         assert run.terminate() == 0
-    certificate, parquet = tmp_path / "certificate.txt", tmp_path / "parquet"
-    code, found = command.json("--certificate", str(certificate), "--parquet", str(parquet))
+    parquet = tmp_path / "parquet"
+    code, found = command.json(parquet=parquet)
     assert (code, found["not_compared"], differences(found)) == (0, [], {}), found
     assert {one["topic"]: one["records"] for one in found["partitions"]} == counts
     assert {one["result"] for one in found["partitions"]} == {"equal"}
-    text = certificate.read_text()
+    text = command.certificate.read_text()
     assert f"{alias}/{passed}/0 [0, 300) = {other}/{alias}.{passed}/0 [0, 300), " in text
     rows = spark.read.parquet(str(parquet)).collect()
     assert {row.topic: row.records for row in rows} == counts
@@ -150,38 +167,6 @@ def first_difference(source: Sequence[Dumped], target: Sequence[Dumped]) -> int:
     there = {one.offset: one.content for one in target}
     end = max(len(source), max(there, default=-1) + 1)
     return next(at for at in range(end) if contents[at : at + 1] != [there.get(at)])
-
-
-def batches(records: Sequence[Dumped], size: int) -> list[bytearray]:
-    """Return records as batches, without offsets that are left out."""
-    rows = [NewRecord(one.key, one.value, one.timestamp_ms, one.headers) for one in records]
-    return [build_batch(rows[at : at + size]) for at in range(0, len(rows), size)]
-
-
-def planted_flow(
-    source_cluster: KafkaCluster,
-    target_cluster: KafkaCluster,
-    names: tuple[str, str],
-    topic: str,
-    runs: Sequence[Sequence[Run]],
-    folder: Path,
-) -> Path:
-    """Write the ledger of a topic, runs of each partition, and return the file of its flow."""
-    alias = names[0]
-    ids = topic_id(source_cluster, topic), topic_id(target_cluster, f"{alias}.{topic}")
-    ledger = f"mm2-ledger.{alias}.internal"
-    make_topic(target_cluster, ledger)
-    chunks = []
-    for number, some in enumerate(runs):
-        key = ChunkKey(TopicName(topic), number, 1, 0)
-        chunk = LedgerChunk(key, 0, tuple(some), some[-1].source_end, True, *ids)
-        chunks.append(encode(chunk, 1))
-    append_batches(target_cluster, ledger, [build_batch(chunks)])
-    properties = one_way_properties(source_cluster, target_cluster, names=names)
-    properties |= {f"{alias}->{names[1]}.topics": topic}
-    file = folder / "mm2.properties"
-    file.write_text(render_properties(properties))
-    return file
 
 
 def test_each_mutant_of_the_checker_is_found_and_its_offset_is_named(

@@ -61,7 +61,8 @@ def test_once_something_is_read_its_rate_tells(limit: int | None) -> None:
         " Spark (without --local) spreads it over cores and machines."
     )
     assert long_run(replace(slow, expected_done=60 * MB), limit) is None
-    assert long_run(replace(slow, seconds=9.9), limit) is None, "too early"
+    assert long_run(replace(slow, seconds=9.9, expected_done=20 * MB), limit) is None, "too early"
+    assert long_run(replace(slow, seconds=10, expected_done=20 * MB), limit) is not None
 
 
 def test_what_is_expected_of_a_range_is_its_offsets_on_both_sides() -> None:

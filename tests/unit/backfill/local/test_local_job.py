@@ -99,6 +99,7 @@ async def test_all_readers_together_keep_to_the_rate() -> None:
 @pytest.mark.virtual_time(limit_s=1e6)
 async def test_one_that_takes_longer_than_an_hour_says_so_once_and_goes_on() -> None:
     copied = Copied(2, 512, rate=1000)
+    assert copied.job.doing() == "compared 0 of 16 ranges, 0 records; read 0 MB of both clusters, 0 MB/s"
     assert [one.split(",")[0] for one in copied.told] == ["this takes at least 7 h 38 min"]
     comparing = asyncio.create_task(copied.job.compare(copied.ranges))
     await asyncio.sleep(60)
