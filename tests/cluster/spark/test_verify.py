@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -149,7 +150,8 @@ def test_real_copies_are_equal_however_they_came_over_and_what_was_planted_since
     assert differences(found)[passed, 0] == ("foreign", 300, 300)
     assert key is not None
     assert lost.offset < 200
-    code, text = command.text("--topics", passed, "--sample", "50", "--seed", "1", "--since", "1h")
+    hour_ago = datetime.fromtimestamp(now_ms() // 1000 - 3600, UTC).isoformat()
+    code, text = command.text("--topics", passed, "--sample", "50", "--seed", "1", "--since", hour_ago)
     assert code == 1
     assert "'again'" in text
 
