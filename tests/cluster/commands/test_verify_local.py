@@ -68,6 +68,7 @@ def test_without_pyspark_a_copy_is_verified_and_nothing_is_written(
     assert [contents(cluster, names) for cluster in (source_cluster, target_cluster)] == before
 
     append_batches(target_cluster, remote, [build_batch([NewRecord(b"k", b"foreign", 1)])], partition=1)
+    assert contents(target_cluster, names) != before[1], "a record would be noticed"
     differs = subprocess.run(
         command(file, names), capture_output=True, text=True, timeout=COMMAND_S, check=False, env=environment
     )
