@@ -247,4 +247,5 @@ def test_a_backfill_and_a_verification(pair: GuardedPair) -> None:
         write(pair.source, scene.topic, [b"more"])
         scene.copied(11)
         scene.command("verify", scene.flow, "--master", "local[1]")
+        scene.command("verify", scene.flow, "--local")
         scene.assert_least()
