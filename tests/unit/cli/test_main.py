@@ -244,7 +244,7 @@ def test_each_command_has_a_help_with_examples_that_it_takes(run: Run, command: 
         words = shlex.split(example.split("| ")[-1])
         found, behind = find(words[1:])
         assert words[0] == "mm2py" and found == command
-        parse(behind, **({"now_ms": 0} if command.name == "history" else {}))
+        parse(behind, **({"now_ms": 0} if command.name in {"history", "why"} else {}))
 
 
 def test_help_of_what_is_no_command_says_so(run: Run) -> None:
