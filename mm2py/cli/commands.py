@@ -40,6 +40,13 @@ COMMANDS: Final = (
         ("mm2py status mm2.properties", "mm2py status mm2.properties --watch 5"),
     ),
     CommandRow(
+        "check",
+        "mm2py.cli.check",
+        LOOK,
+        "check that the clusters give what the file needs, before anything runs",
+        ("mm2py check mm2.properties --pre", "mm2py check mm2.properties --json"),
+    ),
+    CommandRow(
         "why",
         "mm2py.cli.why",
         LOOK,

@@ -1,6 +1,7 @@
 """Writes ``mm2.properties.example`` and ``docs/settings.md`` from the table of settings.
 
-``python -m mm2py.config.pages`` in a checkout writes both again; a test compares them with the table.
+``python -m mm2py.config.pages`` in a checkout writes both again, and the pages of ``mm2py/checks/pages.py``; tests
+compare them with the tables.
 """
 
 from __future__ import annotations
@@ -127,4 +128,7 @@ def write(root: Path) -> None:
 
 
 if __name__ == "__main__":
+    from mm2py.checks import pages as pages_of_checks
+
     write(Path(__file__).parents[2])
+    pages_of_checks.write(Path(__file__).parents[2])

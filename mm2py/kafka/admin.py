@@ -220,10 +220,17 @@ async def broker_config_entry(brokers: Brokers, broker: BrokerId, key: str) -> C
     For a setting that Kafka itself does not know, such as an authorizer's, brokers return an entry whose value is
     hidden (None).
     """
-    found = (await _describe_configs(brokers, broker, _BROKER_RESOURCE, [str(broker)], [key]))[str(broker)]
+    found = await describe_broker_configs(brokers, broker, [key])
     if isinstance(found, BrokerRefused):
         return found
     return next((entry for entry in found if entry.name == key), None)
+
+
+async def describe_broker_configs(
+    brokers: Brokers, broker: BrokerId, keys: Sequence[str]
+) -> Sequence[ConfigEntry] | BrokerRefused:
+    """Return some settings of a broker, or why they could not be read."""
+    return (await _describe_configs(brokers, broker, _BROKER_RESOURCE, [str(broker)], keys))[str(broker)]
 
 
 async def _describe_configs(

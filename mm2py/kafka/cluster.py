@@ -12,7 +12,7 @@ import math
 import random
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -326,7 +326,7 @@ class Cluster:
             ForeignCluster: two addresses lead to different clusters.
             BrokerUnreachable, NotKafka, ...: none of them answered; the last error is raised.
         """
-        answers = await asyncio.gather(*(self._cluster_id_at(host, port) for host, port in self._bootstrap))
+        answers = (await self.bootstrap_answers()).values()
         found = [answer for answer in answers if not isinstance(answer, KafkaError)]
         if not found:
             raise next(answer for answer in answers if isinstance(answer, KafkaError))
@@ -335,6 +335,20 @@ class Cluster:
             raise ForeignCluster(self.alias, first=str(first), other=str(other))
         self.cluster_id = found[0]
         return self.cluster_id
+
+    async def bootstrap_answers(
+        self, addresses: Collection[tuple[str, int]] | None = None
+    ) -> dict[tuple[str, int], str | KafkaError | None]:
+        """Ask bootstrap addresses for their cluster's id, all at the same time.
+
+        Args:
+            addresses: some of them; None: all.
+        Returns:
+            By address, the id (None: the cluster has none), or why the address does not answer.
+        """
+        asked = list(self._bootstrap if addresses is None else addresses)
+        answers = await asyncio.gather(*(self._cluster_id_at(host, port) for host, port in asked))
+        return dict(zip(asked, answers, strict=True))
 
     async def _cluster_id_at(self, host: str, port: int) -> str | KafkaError | None:
         try:

@@ -23,6 +23,8 @@ from kio.schema.create_topics.v7.request import CreatableTopic, CreatableTopicCo
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.describe_acls.v2.request import DescribeAclsRequest
 from kio.schema.describe_acls.v2.response import DescribeAclsResponse
+from kio.schema.describe_cluster.v0.request import DescribeClusterRequest
+from kio.schema.describe_cluster.v0.response import DescribeClusterResponse
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.describe_configs.v4.response import DescribeConfigsResponse
 from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
@@ -32,6 +34,8 @@ from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 from kio.schema.describe_producers.v0.request import TopicRequest as DescribeProducersTopic
 from kio.schema.describe_producers.v0.response import DescribeProducersResponse
+from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+from kio.schema.describe_transactions.v0.response import DescribeTransactionsResponse
 from kio.schema.end_txn.v3.request import EndTxnRequest
 from kio.schema.end_txn.v3.response import EndTxnResponse
 from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
@@ -100,6 +104,8 @@ __all__ = (
     "DescribableLogDirTopic",
     "DescribeAclsRequest",
     "DescribeAclsResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
     "DescribeConfigsRequest",
     "DescribeConfigsResource",
     "DescribeConfigsResponse",
@@ -110,6 +116,8 @@ __all__ = (
     "DescribeProducersRequest",
     "DescribeProducersResponse",
     "DescribeProducersTopic",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
     "EndTxnRequest",
     "EndTxnResponse",
     "FindCoordinatorRequest",
@@ -160,10 +168,12 @@ REPLY_TO: Final[Mapping[type[Payload], type[Payload]]] = MappingProxyType(
         CreatePartitionsRequest: CreatePartitionsResponse,
         CreateTopicsRequest: CreateTopicsResponse,
         DescribeAclsRequest: DescribeAclsResponse,
+        DescribeClusterRequest: DescribeClusterResponse,
         DescribeConfigsRequest: DescribeConfigsResponse,
         DescribeGroupsRequest: DescribeGroupsResponse,
         DescribeLogDirsRequest: DescribeLogDirsResponse,
         DescribeProducersRequest: DescribeProducersResponse,
+        DescribeTransactionsRequest: DescribeTransactionsResponse,
         EndTxnRequest: EndTxnResponse,
         FindCoordinatorRequest: FindCoordinatorResponse,
         IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,

@@ -231,8 +231,8 @@ class Tls:
         trust, keys = self.settings.trust, self.settings.keys
         return self._make(
             self.settings,
-            None if trust is None else trusted_certificates(trust, _content(trust.path)),
-            None if keys is None else identity_of(keys, _content(keys.path)),
+            None if trust is None else trusted_certificates(trust, content_of(trust.path)),
+            None if keys is None else identity_of(keys, content_of(keys.path)),
         )
 
 
@@ -244,7 +244,11 @@ def _signature(path: Path) -> Signature:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _content(path: Path | None) -> bytes | None:
+def content_of(path: Path | None) -> bytes | None:
+    """Return the content of a store; None without a path. Blocks while the disk answers.
+
+    Raises: KeyMaterialUnusable.
+    """
     if path is None:
         return None
     try:

@@ -413,7 +413,7 @@ class Connection:
             api,
             self._stream.send(int(request.__api_key__), version, [encode(request)], flexible=_flexible(request)),
             timeout_s,
-            lambda frame: read_entity(reply_type, bytes(frame), _after_header(frame) if reply_type.__flexible__ else 4),
+            lambda frame: read_entity(reply_type, bytes(frame), _after_header(frame) if _has_tags(reply_type) else 4),
             beside_loop=True,
         )
         if (pause := getattr(reply, "throttle_time", None)) is not None:
@@ -563,6 +563,11 @@ def encode(entity: Payload) -> bytes:
 
 def _flexible(request: Payload) -> bool:
     return request.__header_schema__ is RequestHeader
+
+
+def _has_tags(reply_type: type[Payload]) -> bool:
+    """Whether a reply's header has tags. The reply about versions keeps the old header: any client can read it."""
+    return bool(reply_type.__flexible__) and reply_type is not messages.ApiVersionsResponse
 
 
 def _after_header(frame: bytes | Frame) -> int:
