@@ -346,6 +346,11 @@ class Mm2py:
         code, text = self.status_text(*arguments, "--json")
         return code, json.loads(text)
 
+    def check(self, *arguments: str) -> tuple[int, Any]:
+        """Run ``mm2py check`` with the same file, whether this runs or not; return its exit code and its JSON."""
+        code, text = self._output_of("check", *arguments, "--json")
+        return code, json.loads(text)
+
     def why(self, *arguments: str) -> tuple[int, str]:
         """Run ``mm2py why`` with the same file; return its exit code and what it prints."""
         return self._output_of("why", *arguments)

@@ -203,6 +203,7 @@ _SIZES: Final = {
     "error_code": 2,
     "int32": 4,
     "timedelta_i32": 4,
+    "datetime_i64": 8,
     "int64": 8,
     "timedelta_i64": 8,
     "uuid": 16,
