@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -13,7 +14,7 @@ from mm2py.checks.principal import principal_of
 from mm2py.config.settings import ClusterSettings
 from mm2py.errors import Mm2Error, for_each
 from mm2py.kafka.cluster import Cluster, fetch_metadata
-from mm2py.kafka.errors import AuthenticationFailed, KafkaError
+from mm2py.kafka.errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from mm2py.kafka.port import BrokerId
 from mm2py.kafka.transport.opening import peer_name
 
@@ -78,18 +79,21 @@ async def ask_cluster(subject: str, settings: ClusterSettings, cluster: Cluster)
 
 async def _bootstrap(settings: ClusterSettings, cluster: Cluster) -> tuple[BootstrapAnswer, ...]:
     """Ask each address; a login that was refused at one is not tried at the others: that locks accounts."""
-    answers: dict[tuple[str, int], str | KafkaError | None] = {}
     addresses = [(host, port) for host, port in settings.bootstrap_servers]
-    if settings.security.sasl is not None:
-        for at, address in enumerate(addresses):
-            answers |= await cluster.bootstrap_answers([address])
-            if isinstance(answers[address], AuthenticationFailed):
-                answers |= dict.fromkeys(addresses[at + 1 :], answers[address])
-                break
-            if not isinstance(answers[address], KafkaError):
-                break
-    left = [address for address in addresses if address not in answers]
-    answers |= await cluster.bootstrap_answers(left)
+    answers: dict[tuple[str, int], str | KafkaError | None] = {}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PART_S):
+            if settings.security.sasl is not None:
+                for address in addresses:
+                    answers |= await cluster.bootstrap_answers([address])
+                    found_there = answers[address]
+                    if isinstance(found_there, AuthenticationFailed):
+                        answers = {**dict.fromkeys(addresses, found_there), **answers}
+                    if isinstance(found_there, AuthenticationFailed) or not isinstance(found_there, KafkaError):
+                        break
+            answers |= await cluster.bootstrap_answers([one for one in addresses if one not in answers])
+    late = {one: RequestTimedOut(peer_name(*one), "Metadata", PART_S) for one in addresses if one not in answers}
+    answers |= late
     ids = {answer for answer in answers.values() if not isinstance(answer, KafkaError)}
     found: list[BootstrapAnswer] = []
     for host, port in addresses:

@@ -45,6 +45,8 @@ def judge_cluster(
         *_logins(answers, now_ms),
         *([] if answers.away else _versions(answers, requests)),
     ]
+    if answers.away and answers.away.obstacle is Obstacle.VERSION:
+        found.append(_failed("MM0302", answers.subject, answers.away))
     if answers.away:
         told = {one.code for one in found}
         found += [
@@ -149,9 +151,9 @@ def _logins(answers: ClusterAnswers, now_ms: int) -> Iterable[CheckResult]:
         )
     else:
         yield ok("MM0201", subject, f"{subject} is reached in plain text, as the file says")
-    if obstacle is Obstacle.TLS:
+    if obstacle in {Obstacle.TLS, Obstacle.VERSION}:
         if security.sasl is not None:
-            yield unknown("MM0202", subject, f"The login to {subject} was not tried, because TLS failed")
+            yield unknown("MM0202", subject, f"The login to {subject} was not tried, because the connection failed")
     elif away is not None and obstacle is Obstacle.LOGIN:
         yield _failed("MM0202", subject, away)
     elif security.sasl is not None:

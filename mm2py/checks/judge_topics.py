@@ -78,7 +78,7 @@ def _existence(answers: FlowAnswers, alias: str, known: Known, *, before_first_s
     missing = [one.name for one, found in known if not found.is_there and not found.is_hidden]
     there = [one.name for one, found in known if found.is_there]
     if missing and before_first_start:
-        yield ok("MM0501", flow, f"{counted('internal topic', missing)} of {alias} will be created", missing)
+        yield ok("MM0501", flow, f"{alias} gets {counted('internal topic', missing)} when a worker starts", missing)
     elif missing:
         yield CheckResult(
             "MM0501",
@@ -328,7 +328,7 @@ def _free(answers: FlowAnswers) -> Iterable[CheckResult]:
         yield ok(
             "MM0602",
             flow,
-            f"The names of {counted('remote topic', _remotes(settings, free))} on {alias} are free, or this flow's own",
+            f"{counted('remote topic', _remotes(settings, free))} on {alias} {_is(free)} free, or this flow's own",
         )
     if answers.unread.get("filled"):
         yield unknown("MM0602", flow, f"Not all remote topics could be looked at: {answers.unread['filled']}")

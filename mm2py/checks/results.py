@@ -57,11 +57,12 @@ def unknown(code: str, subject: str, sentence: str, *, hint: str = "", waits_for
 
 
 def counted(kind: str, names: Sequence[str], *, most: int = SHOWN_MOST) -> str:
-    """Return names for a sentence: ``topic orders``, or ``5 topics: a, b, c and 2 more``."""
+    """Return names for a sentence: ``topic orders``, or ``5 topics (a, b, c and 2 more)``."""
     if len(names) == 1:
         return f"{kind} {names[0]}"
     shown = ", ".join(names[:most])
-    return f"{len(names)} {kind}s: {shown}" + (f" and {len(names) - most} more" if len(names) > most else "")
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{len(names)} {kind}s ({shown}{more})"
 
 
 EXIT_OK: Final = 0

@@ -110,6 +110,7 @@ async def run_checks(
         found += judge_link(reached[key], reads=way.is_read, writes=way.is_written, connections_most=most)
     claims = claims_of(flows)
     for answers in flows:
+        found += fell_silent(answers, reached)
         found += _of_flow(configuration, answers, before_first_start=before_first_start)
         found += judge_names(answers, claims.get(str(answers.settings.flow.target), {}))
     return in_order(found)
@@ -138,7 +139,10 @@ async def _ask_flow(
 
 
 def _wanted(configuration: Configuration, settings: FlowSettings) -> list[WantedTopic]:
-    return wanted_topics(settings, configuration.groups.get(settings.flow.target), configuration.heartbeats)
+    groups = configuration.groups
+    return wanted_topics(
+        settings, groups.get(settings.flow.target), configuration.heartbeats, groups.get(settings.flow.source)
+    )
 
 
 def _group_there(configuration: Configuration, settings: FlowSettings) -> str:
@@ -177,6 +181,15 @@ def _of_flow(configuration: Configuration, answers: FlowAnswers, *, before_first
     yield from judge_internal_topics(answers, wanted, before_first_start=before_first_start)
     yield from judge_sizes(answers)
     yield from judge_target(answers)
+
+
+def fell_silent(answers: FlowAnswers, reached: Mapping[WayKey, ClusterAnswers]) -> Iterator[CheckResult]:
+    """Return a failure for a cluster that answered at first, and then not the questions of this flow."""
+    settings = answers.settings
+    for side, now in ((settings.source, answers.source), (settings.target, answers.target)):
+        if now.silent is not None and reached[way_key(side)].away is None:
+            text = f"{side.alias} does not answer any more: {now.silent.what}"
+            yield CheckResult("MM0101", CheckState.FAILED, str(settings.flow), text, now.silent.remedy)
 
 
 def two_clusters(answers: FlowAnswers) -> Iterator[CheckResult]:

@@ -43,13 +43,17 @@ class WantedTopic:
 
 
 def wanted_topics(
-    settings: FlowSettings, group: GroupSettings | None, heartbeats: Sequence[HeartbeatSettings]
+    settings: FlowSettings,
+    group: GroupSettings | None,
+    heartbeats: Sequence[HeartbeatSettings],
+    group_there: GroupSettings | None = None,
 ) -> list[WantedTopic]:
     """Return the internal topics of a flow, in the order in which a worker makes them.
 
     Args:
         group: of the flow's target; None: no worker shares it.
         heartbeats: all of the file.
+        group_there: of the flow's source, if heartbeats are written there.
     """
     alias, offsets_factor = settings.flow.source, settings.offsets_topic_replication_factor
     offsets, storage = settings.offsets_topic_partitions, "offset.storage.replication.factor"
@@ -76,17 +80,7 @@ def wanted_topics(
         ),
     ]
     if group is not None:
-        found.append(
-            WantedTopic(
-                control_log(group.name, producer_expiry_ms=0),
-                False,
-                "the control log of the workers",
-                group.replication_factor,
-                "internal.topics.replication.factor",
-                CONTROL_LOG,
-                has_one_partition=True,
-            )
-        )
+        found.append(_control_log(group, on_source=False))
     if settings.offset_syncs is not None:
         found.append(
             WantedTopic(
@@ -109,21 +103,39 @@ def wanted_topics(
                 is_refused=False,
             )
         )
-    own = own_heartbeats(settings.flow, heartbeats)
+    own, there = own_heartbeats(settings.flow, heartbeats), heartbeats_on_source(settings.flow, heartbeats)
     if own is not None:
-        found.append(
-            WantedTopic(
-                InternalTopic(HEARTBEATS, 1),
-                False,
-                "heartbeats",
-                own.replication_factor,
-                "heartbeats.topic.replication.factor",
-                is_refused=False,
-            )
-        )
+        found.append(_heartbeats(own, on_source=False))
+    if there is not None:
+        found.append(_heartbeats(there, on_source=True))
+        if group_there is not None:
+            found.append(_control_log(group_there, on_source=True))
     if settings.quarantines:
         found.append(WantedTopic(quarantine(alias), False, "quarantined records", offsets_factor, storage, QUARANTINE))
     return found
+
+
+def _control_log(group: GroupSettings, *, on_source: bool) -> WantedTopic:
+    return WantedTopic(
+        control_log(group.name, producer_expiry_ms=0),
+        on_source,
+        "the control log of the workers",
+        group.replication_factor,
+        "internal.topics.replication.factor",
+        CONTROL_LOG,
+        has_one_partition=True,
+    )
+
+
+def _heartbeats(settings: HeartbeatSettings, *, on_source: bool) -> WantedTopic:
+    return WantedTopic(
+        InternalTopic(HEARTBEATS, 1),
+        on_source,
+        "heartbeats",
+        settings.replication_factor,
+        "heartbeats.topic.replication.factor",
+        is_refused=False,
+    )
 
 
 def own_heartbeats(flow: Flow, heartbeats: Sequence[HeartbeatSettings]) -> HeartbeatSettings | None:

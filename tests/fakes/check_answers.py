@@ -141,7 +141,8 @@ def internal(one: WantedTopic, configs: Mapping[str, str] | None = None, **chang
 
 def wanted(settings: Configuration) -> list[WantedTopic]:
     """Return the internal topics of the flow."""
-    return wanted_topics(settings.flows[0], settings.groups[FLOW.target], settings.heartbeats)
+    groups = settings.groups
+    return wanted_topics(settings.flows[0], groups[FLOW.target], settings.heartbeats, groups.get(FLOW.source))
 
 
 def needs(settings: Configuration, answers: FlowAnswers) -> list[RightsNeed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from mm2py.checks.facts import Unanswered
 from mm2py.checks.pages import check_page, index_page, with_rights_table
 from mm2py.checks.printout import text_of_checks
 from mm2py.checks.results import CheckResult, CheckState, counted, exit_of_checks, in_order, ok, unknown
-from mm2py.checks.run import two_clusters, way_key, ways_of
+from mm2py.checks.run import fell_silent, two_clusters, way_key, ways_of
 from mm2py.checks.table import CHECKS, CheckRow
 from mm2py.cli.check import parse_arguments, run
 from mm2py.errors import ConfigError
@@ -104,7 +105,7 @@ def test_the_json_has_every_field_of_each_result() -> None:
 
 def test_many_names_are_counted() -> None:
     assert counted("topic", ["a"]) == "topic a"
-    assert counted("topic", ["a", "b", "c", "d", "e"]) == "5 topics: a, b, c and 2 more"
+    assert counted("topic", ["a", "b", "c", "d", "e"]) == "5 topics (a, b, c and 2 more)"
 
 
 def test_source_and_target_are_two_clusters() -> None:
@@ -113,6 +114,18 @@ def test_source_and_target_are_two_clusters() -> None:
     (found,) = two_clusters(flow_answers(target=cluster("B", cluster_id="id-A")))
     assert (found.code, found.state) == ("MM0105", CheckState.FAILED)
     assert not list(two_clusters(flow_answers(target=cluster("B", silent=Unanswered("away", "")))))
+
+
+def test_a_cluster_that_falls_silent_while_it_is_asked_fails() -> None:
+    answers = flow_answers()
+    reached = {way_key(answers.settings.source): answers.source, way_key(answers.settings.target): answers.target}
+    assert not list(fell_silent(answers, reached))
+    silent = replace(answers, target=cluster("B", silent=Unanswered("It took more than 30 s.", "Check it.")))
+    (found,) = fell_silent(silent, reached)
+    assert (found.code, found.state) == ("MM0101", CheckState.FAILED)
+    assert found.sentence == "B does not answer any more: It took more than 30 s."
+    away_at_first = {**reached, way_key(answers.settings.target): silent.target}
+    assert not list(fell_silent(silent, away_at_first)), "it is said once"
 
 
 def test_a_cluster_is_asked_once_if_all_flows_reach_it_in_the_same_way() -> None:

@@ -11,7 +11,13 @@ from mm2py.checks.facts import BootstrapAnswer, ClusterAnswers, Obstacle, Unansw
 from mm2py.checks.judge_clusters import CERTIFICATE_LASTS_MS, judge_cluster, judge_link
 from mm2py.checks.questions import REQUESTS
 from mm2py.checks.results import CheckResult, CheckState
-from mm2py.kafka.errors import AuthenticationFailed, BrokerUnreachable, KeyMaterialUnusable, TlsFailed
+from mm2py.kafka.errors import (
+    AuthenticationFailed,
+    BrokerUnreachable,
+    KeyMaterialUnusable,
+    TlsFailed,
+    UnsupportedVersion,
+)
 from mm2py.kafka.security.settings import PasswordCredential, SaslSettings, Security, TlsSettings
 from mm2py.secret import Secret
 from tests.fakes.check_answers import NOW_MS, VERSIONS, broker, cluster
@@ -120,6 +126,13 @@ def test_a_cluster(code: str, state: CheckState, answers: ClusterAnswers, text: 
     found = judged(answers)[code]
     assert (found.state, text in found.sentence) == (state, True), found
     assert bool(found.hint) is (state in {WARNING, FAILED}), found
+
+
+def test_a_broker_that_shares_no_version_with_us_fails_as_a_version() -> None:
+    old = UnsupportedVersion("a1:9092", "ApiVersions", wanted="3", offered="older ones only")
+    found = judged(away(old, security=Security("SASL_PLAINTEXT", None, SASL)))
+    assert (found["MM0302"].state, found["MM0101"].state, found["MM0202"].state) == (FAILED, OK, UNKNOWN)
+    assert "mm2py works with brokers from 3.3 to 4.3." in found["MM0302"].hint
 
 
 def test_what_depends_on_a_cluster_that_does_not_answer_is_not_checkable() -> None:

@@ -160,7 +160,7 @@ def test_many_topics_are_one_line_and_several_commands() -> None:
         target_topics={},
     )
     result = only(judged(answers), "MM0401", FAILED)
-    assert "on 21 topics: orders.0, orders.1, orders.2 and 18 more (copying)" in result.sentence
+    assert "on 21 topics (orders.0, orders.1, orders.2 and 18 more) (copying)" in result.sentence
     assert "denies READ and DESCRIBE_CONFIGS" in result.sentence
     assert len(result.items) == NAMES_A_COMMAND + 1
     assert len(result.commands) == 2

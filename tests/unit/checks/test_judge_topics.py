@@ -138,7 +138,7 @@ def judged_names(answers: FlowAnswers) -> list[CheckResult]:
 def test_names_that_are_free() -> None:
     found = judged_names(flow_answers())
     assert {one.code: one.state for one in found} == dict.fromkeys(["MM0601", "MM0602", "MM0603", "MM0604"], OK)
-    assert_one(found, "MM0601", OK, "2 topics: orders, orders.eu of A, with 6 partitions")
+    assert_one(found, "MM0601", OK, "2 topics (orders, orders.eu) of A, with 6 partitions")
 
 
 def test_a_filter_that_selects_nothing_is_a_warning() -> None:
