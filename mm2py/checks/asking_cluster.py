@@ -10,12 +10,13 @@ from typing import Final, TypeVar
 
 from mm2py.checks import questions
 from mm2py.checks.facts import BootstrapAnswer, BrokerAnswer, ClusterAnswers, Obstacle, Unanswered
+from mm2py.checks.only_reads import OnlyReads
 from mm2py.checks.principal import principal_of
 from mm2py.config.settings import ClusterSettings
 from mm2py.errors import Mm2Error, for_each
 from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import AuthenticationFailed, KafkaError, RequestTimedOut
-from mm2py.kafka.port import BrokerId
+from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.transport.opening import peer_name
 
 PART_S: Final = 30.0
@@ -74,7 +75,7 @@ async def ask_cluster(subject: str, settings: ClusterSettings, cluster: Cluster)
         bootstrap=bootstrap,
         cluster_id=next((one.cluster_id for one in bootstrap if one.cluster_id is not None), None),
     )
-    return base if base.away is not None else await _answering(base, cluster)
+    return base if base.away is not None else await _answering(base, OnlyReads(cluster))
 
 
 async def _bootstrap(settings: ClusterSettings, cluster: Cluster) -> tuple[BootstrapAnswer, ...]:
@@ -113,7 +114,7 @@ async def _bootstrap(settings: ClusterSettings, cluster: Cluster) -> tuple[Boots
     return tuple(found)
 
 
-async def _answering(base: ClusterAnswers, cluster: Cluster) -> ClusterAnswers:
+async def _answering(base: ClusterAnswers, cluster: Brokers) -> ClusterAnswers:
     alias = str(base.alias)
     metadata = await asked("listing its brokers", alias, lambda: fetch_metadata(cluster, []))
     if isinstance(metadata, Unanswered):
@@ -148,7 +149,7 @@ async def _answering(base: ClusterAnswers, cluster: Cluster) -> ClusterAnswers:
     )
 
 
-async def _versions(cluster: Cluster, broker: BrokerId) -> tuple[dict[int, tuple[int, int]], int | None, float]:
+async def _versions(cluster: Brokers, broker: BrokerId) -> tuple[dict[int, tuple[int, int]], int | None, float]:
     loop = asyncio.get_running_loop()
     shortest_s = float("inf")
     for _ in range(ROUND_TRIPS + 1):  # the first one also connects
@@ -158,7 +159,7 @@ async def _versions(cluster: Cluster, broker: BrokerId) -> tuple[dict[int, tuple
     return versions, level, shortest_s
 
 
-async def _settings(cluster: Cluster, reached: list[BrokerId]) -> dict[str, str | None]:
+async def _settings(cluster: Brokers, reached: list[BrokerId]) -> dict[str, str | None]:
     if not reached:
         return {}
     found = await questions.settings_of_broker(cluster, reached[0], BROKER_SETTINGS)

@@ -82,6 +82,7 @@ class FlowAsking:
         groups, group_unread = await self._source_groups(answers)
         return replace(
             answers,
+            source=await self._may_create(answers.source, self.source, topics),
             selected=tuple(sorted([*selected, *denied])),
             undecided=tuple(undecided),
             hidden=tuple(sorted(set(hidden) - {*denied})),
@@ -193,7 +194,7 @@ class FlowAsking:
             alias,
             lambda: questions.is_transactional_id_denied(self.target, f"mm2py-{settings.group}-check"),
         )
-        target = await self._may_create(answers.target, topics)
+        target = await self._may_create(answers.target, self.target, topics)
         found_groups = {} if isinstance(groups, Unanswered) else groups
         mm2 = found_groups.get(settings.mm2_group_id)
         harmless = False
@@ -219,19 +220,21 @@ class FlowAsking:
             },
         )
 
-    async def _may_create(self, target: ClusterAnswers, topics: Mapping[str, TopicAnswer]) -> ClusterAnswers:
+    async def _may_create(
+        self, cluster: ClusterAnswers, brokers: Brokers, topics: Mapping[str, TopicAnswer]
+    ) -> ClusterAnswers:
         """Find out whether CREATE is granted on the cluster, if a topic lacks it and the cluster does not tell."""
         lacking = [
             one.name
             for one in topics.values()
             if not one.is_there and one.operations is not None and "CREATE" not in one.operations
         ]
-        if target.may_create_topics is not None or not lacking:
-            return target
+        if cluster.may_create_topics is not None or not lacking:
+            return cluster
         found = await asked(
-            "asking for CREATE", str(target.alias), lambda: questions.may_create_topics(self.target, lacking[0])
+            "asking for CREATE", str(cluster.alias), lambda: questions.may_create_topics(brokers, lacking[0])
         )
-        return replace(target, may_create_topics=None if isinstance(found, Unanswered) else found)
+        return replace(cluster, may_create_topics=None if isinstance(found, Unanswered) else found)
 
     async def _clock(self, topics: Mapping[str, TopicMetadata]) -> ClockAnswer | None:
         """Look whether a heartbeat comes, whose time the broker sets. Without a worker none does."""

@@ -15,6 +15,7 @@ from mm2py.checks.judge_clusters import judge_cluster, judge_link
 from mm2py.checks.judge_rights import judge_rights
 from mm2py.checks.judge_target import judge_target
 from mm2py.checks.judge_topics import claims_of, judge_internal_topics, judge_names, judge_sizes
+from mm2py.checks.only_reads import OnlyReads
 from mm2py.checks.questions import REQUESTS
 from mm2py.checks.results import CheckResult, CheckState, in_order, ok
 from mm2py.checks.rights import RightsNeed, rights_needed
@@ -131,8 +132,8 @@ async def _ask_flow(
         configuration.heartbeats,
         _group_there(configuration, settings),
         HEARTBEAT_S if group is None else group.heartbeat_interval_s,
-        clusters[source],
-        clusters[target],
+        OnlyReads(clusters[source]),
+        OnlyReads(clusters[target]),
         clock,
     )
     return await questions.ask(reached[source], reached[target])

@@ -302,6 +302,9 @@ def test_sizes_retention_and_backlog(source_cluster: KafkaCluster, target_cluste
     assert f"1 min on B, 1 h on {alias} (retention.ms)" in found(code, body, "MM0702", "warning")[0]["sentence"]
     assert "replication.factor is 3, and B has 1 broker" in found(code, body, "MM0704", "failed")[0]["sentence"]
     assert found(code, body, "MM0705", "failed")
+    gone = admin(source_cluster).delete_records([TopicPartition(topic, 0, 2)])
+    assert [one.result(ANSWER_S).low_watermark for one in gone.values()] == [2]
+    assert one_found(run, "MM0703", "failed")["items"] == [f"{topic}-0"]
 
 
 def test_a_clock_that_is_wrong(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:

@@ -18,3 +18,15 @@ def test_a_far_source_and_what_its_socket_buffers_cost(far: Far) -> None:
     assert (buffers["subject"], buffers["state"]) == ("A", "warning")
     assert "socket.send.buffer.bytes of A is 102,400: one connection carries 1." in buffers["sentence"]
     assert buffers["hint"].startswith("Set socket.send.buffer.bytes=-1")
+
+
+def test_a_far_target(far: Far) -> None:
+    run = Mm2py(one_way_properties(far.source, far.target, **{"config.storage.replication.factor": 1}))
+    with far.rig.source.entered():
+        code, body = run.check("--pre")
+    assert code == 0, "warnings do not fail"
+    far_away = [one for one in body["results"] if (one["code"], one["subject"]) == ("MM0901", "B")]
+    assert [one["state"] for one in far_away] == ["warning"], body
+    assert far_away[0]["hint"].startswith("Run the workers beside B")
+    (buffers,) = [one for one in body["results"] if one["code"] == "MM0902"]
+    assert "socket.receive.buffer.bytes of B is" in buffers["sentence"]
