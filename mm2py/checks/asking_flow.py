@@ -114,8 +114,7 @@ class FlowAsking:
             if name in topics or remote_name_problem(name) is not None:
                 continue
             try:
-                matches = any(re.fullmatch(entry, one) for one in selected)  # only letters, digits, ., _ and -
-                if not matches and self.settings.replicates(name):
+                if not any(_could_mean(name, one) for one in selected) and self.settings.replicates(name):
                     found.append(name)
             except PatternTooSlow:
                 continue
@@ -343,6 +342,11 @@ class FlowAsking:
 
 
 TRANSACTIONS: Final = "__transaction_state"
+
+
+def _could_mean(name: str, topic: str) -> bool:
+    """Whether a name, read as a pattern of letters, digits, ``_``, ``-`` and dots for any character, means a topic."""
+    return len(name) == len(topic) and all(one in (other, ".") for one, other in zip(name, topic, strict=True))
 
 
 def _ids(answers: ClusterAnswers) -> list[BrokerId]:

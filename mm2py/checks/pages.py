@@ -31,6 +31,8 @@ internal topics need not exist then.
     × MM0401 A->B: A denies READ on topic orders (copying).
              kafka-acls --bootstrap-server a1:9092 --add --allow-principal User:mirror --operation Read ...
 
+Where the terminal cannot show these signs, they are `ok`, `!!` and `X`.
+
 | sign | `state` in `--json` | |
 | --- | --- | --- |
 | √ | `ok` | it is as it should be |

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from mm2py.checks.body import ChecksBody
-from mm2py.checks.printout import text_of_checks
+from mm2py.checks.printout import signs_for, text_of_checks
 from mm2py.checks.results import exit_of_checks
 from mm2py.checks.run import run_checks
 from mm2py.cli.command import CommandParser
@@ -42,8 +43,8 @@ def parse_arguments(arguments: Sequence[str]) -> CheckArguments:
         "check",
         "Asks all clusters of the file whether they give what its flows need: addresses, logins, versions, rights, "
         "internal topics, free names, sizes, clocks, the link. Nothing is changed, and no worker has to run. Exit "
-        "codes: 0 no × (warnings do not count); 1 a ×, also a cluster that does not answer; 2 wrong file or arguments. "
-        "A line that begins with ? could not be checked. Each code has a page in docs/checks.",
+        "codes: 0 nothing failed (warnings do not count); 1 something did, or a cluster did not answer; 2 wrong file "
+        "or arguments. A line that begins with ? could not be checked. Each code has a page in docs/checks.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the file with which the flows will run")
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
@@ -65,5 +66,6 @@ def run(arguments: Sequence[str]) -> int:
     if options.json:
         write_out(json_of(ChecksBody.of([str(one.flow) for one in configuration.flows], results)))
     else:
-        write_out(with_file(text_of_checks(results), as_argument(options.file)))
+        signs = signs_for(sys.stdout.encoding or "ascii")
+        write_out(with_file(text_of_checks(results, signs), as_argument(options.file)))
     return exit_of_checks(results)

@@ -12,7 +12,7 @@ import pytest
 from mm2py.checks.body import ChecksBody
 from mm2py.checks.facts import Unanswered
 from mm2py.checks.pages import check_page, index_page, with_rights_table
-from mm2py.checks.printout import text_of_checks
+from mm2py.checks.printout import signs_for, text_of_checks
 from mm2py.checks.results import CheckResult, CheckState, counted, exit_of_checks, in_order, ok, unknown
 from mm2py.checks.run import fell_silent, two_clusters, way_key, ways_of
 from mm2py.checks.table import CHECKS, CheckRow
@@ -73,6 +73,13 @@ def test_lines_have_a_sign_a_code_and_what_to_do_below() -> None:
         "",
         "1 √, 0 ‼, 1 ×, 3 not checkable (?). Each code has a page in docs/checks.",
     ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "no-such-encoding"])
+def test_a_terminal_that_cannot_show_the_signs_gets_others(encoding: str) -> None:
+    assert text_of_checks([FAILURE], signs_for(encoding)).isascii()
+    assert "\nX MM0401 " in text_of_checks([FAILURE], signs_for(encoding))
+    assert "\n× MM0401 " in text_of_checks([FAILURE], signs_for("utf-8"))
 
 
 def test_only_a_failure_fails() -> None:
