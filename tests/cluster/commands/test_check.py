@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     ConfigResource,
     OffsetSpec,
     ResourcePatternType,
@@ -96,13 +97,19 @@ def everything(cluster: KafkaCluster) -> dict[str, Any]:
     groups = client.list_consumer_groups().result(ANSWER_S).valid
     return {
         "topics": {name: sorted(topic.partitions) for name, topic in topics.items()},
-        "ends": {
-            (one.topic, one.partition): end.result(ANSWER_S).offset
-            for one, end in (client.list_offsets(partitions) if partitions else {}).items()
-        },
+        "ends": wait_until(lambda: ends_of(client, partitions), "all leaders answer") if partitions else {},
         "configs": configs,
         "groups": sorted(group.group_id for group in groups),
     }
+
+
+def ends_of(client: AdminClient, partitions: dict[TopicPartition, OffsetSpec]) -> dict[tuple[str, int], int] | None:
+    """Return where partitions end; None while the client has not heard of a new topic's leader."""
+    try:
+        asked = client.list_offsets(partitions).items()
+        return {(one.topic, one.partition): end.result(ANSWER_S).offset for one, end in asked}
+    except KafkaException:
+        return None
 
 
 def acls(cluster: KafkaCluster) -> set[str]:
