@@ -13,7 +13,7 @@ from mm2py.checks.facts import ClusterAnswers, FlowAnswers
 from mm2py.checks.results import CheckResult, CheckState, counted, ok, unknown
 from mm2py.checks.rights import PLACEHOLDER, RightsNeed, grants, missing_operations
 
-_SOFT: Final = frozenset({"MM0414"})
+_SOFT: Final = frozenset({"MM0414", "MM0415"})
 """The flow copies without these rights."""
 _INCLUDE_DESCRIBE: Final = frozenset({"READ", "WRITE", "ALTER", "DESCRIBE"})
 _FOR_NEW_PARTITIONS: Final = "ALTER"
@@ -52,9 +52,9 @@ def _lacking(
     names: Sequence[str],
     *,
     is_soft: bool = False,
-    certain: bool = True,
 ) -> CheckResult:
-    commands = grants(need, names, answers, operations=operations if is_soft else None)
+    is_only_alter = tuple(operations) == (_FOR_NEW_PARTITIONS,)
+    commands = grants(need, names, answers, operations=operations if is_only_alter else None)
     more = f" (and {len(commands) - 1} more commands: --json)" if len(commands) > 1 else ""
     replaced = " Put the user of mm2py in place of PRINCIPAL." if cluster.principal == PLACEHOLDER else ""
     what = counted(need.row.kind, names) if names else "the cluster"
@@ -65,7 +65,7 @@ def _lacking(
         need.row.code,
         CheckState.WARNING if is_soft else CheckState.FAILED,
         str(answers.settings.flow),
-        f"{cluster.alias} {'denies' if certain else 'may deny'} {told} on {shown} ({need.row.purpose})",
+        f"{cluster.alias} denies {told} on {shown} ({need.row.purpose})",
         f"{commands[0]}{more}{replaced}",
         tuple(names),
         commands,

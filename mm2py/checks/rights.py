@@ -52,6 +52,7 @@ RIGHTS: Final = (
     RightsRow(COPYING, "B", "transactional id", "mm2py-NAME-*", ("WRITE",), "MM0404"),
     RightsRow(COPYING, "B", "group", "A-mm2", ("DESCRIBE",), "MM0405"),
     RightsRow(COPYING, "B", "cluster", "", ("DESCRIBE_CONFIGS",), "MM0406"),
+    RightsRow("flight recorder", "B", "topic", "mm2-flight.A.internal", ("CREATE", "WRITE"), "MM0415"),
     RightsRow(
         "offset syncs", "A", "topic", "mm2-offset-syncs.B.internal", ("CREATE", "WRITE", "DESCRIBE_CONFIGS"), "MM0407"
     ),
@@ -83,6 +84,7 @@ RIGHTS: Final = (
     RightsRow("looking", "B", "topic", "mm2-offsets.A.internal", ("READ",)),
     RightsRow("looking", "B", "topic", "mm2-status.A.internal", ("READ",)),
     RightsRow("looking", "B", "topic", "mm2-ledger.A.internal", ("READ",)),
+    RightsRow("looking", "B", "topic", "mm2-flight.A.internal", ("READ",)),
     RightsRow("looking", "B", "topic", "A.checkpoints.internal", ("READ",)),
     RightsRow("application", "B", "topic", "A.TOPIC", ("DESCRIBE",)),
     RightsRow("application", "B", "topic", "mm2-ledger.A.internal", ("READ",)),
@@ -159,6 +161,7 @@ def _purposes(settings: FlowSettings, heartbeats: Sequence[HeartbeatSettings]) -
     acls_s, configs_s = settings.sync_topic_acls_interval_s, settings.sync_topic_configs_interval_s
     enabled = {
         COPYING: True,
+        "flight recorder": True,
         "rings": True,
         "offset syncs": settings.offset_syncs is not None,
         "groups": settings.checkpoints is not None,

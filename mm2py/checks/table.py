@@ -280,6 +280,14 @@ CHECKS: Final = (
         "Run the `kafka-acls` command of the line.",
     ),
     CheckRow(
+        "MM0415",
+        Category.RIGHTS,
+        "The flight recorder may be written",
+        "The rights on the topic in which workers note what they decide and meet.",
+        "The flow copies, but `mm2py why --at` does not know how it was.",
+        "Run the `kafka-acls` command of the line.",
+    ),
+    CheckRow(
         "MM0501",
         Category.INTERNAL_TOPICS,
         "Internal topics exist",

@@ -11,7 +11,7 @@ from typing import Final
 
 from mm2py.config.settings import FlowSettings, GroupSettings, HeartbeatSettings
 from mm2py.flow import Flow, TopicName
-from mm2py.topics.names import HEARTBEATS, InternalTopic, control_log, ledger_topic, quarantine
+from mm2py.topics.names import HEARTBEATS, InternalTopic, control_log, flight_topic, ledger_topic, quarantine
 
 CLEANUP: Final = ("cleanup.policy",)
 CONTROL_LOG: Final = ("cleanup.policy", "message.timestamp.type")
@@ -79,6 +79,16 @@ def wanted_topics(
             "status.storage.replication.factor",
         ),
     ]
+    found.append(
+        WantedTopic(
+            flight_topic(alias),
+            False,
+            "the flight recorder",
+            settings.status_topic_replication_factor,
+            "status.storage.replication.factor",
+            is_refused=False,
+        )
+    )
     if group is not None:
         found.append(_control_log(group, on_source=False))
     if settings.offset_syncs is not None:

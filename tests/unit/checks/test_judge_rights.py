@@ -272,6 +272,13 @@ def test_rings_are_a_warning_because_the_flow_copies_without() -> None:
     )
 
 
+def test_the_flight_recorder_is_a_warning_whose_command_grants_the_whole_row() -> None:
+    name = "mm2-flight.A.internal"
+    answers = with_topics(guarded(), target_topics={name: hidden(name)})
+    result = only(judged(answers), "MM0415", WARNING)
+    assert result.hint == f"kafka-acls {AT.format('b')} --operation Create --operation Write --topic {name}"
+
+
 def test_a_principal_that_the_file_does_not_tell_is_to_be_replaced() -> None:
     unknown = cluster("A", has_authorizer=True, principal="User:PRINCIPAL")
     answers = with_topics(guarded(source=unknown), source_topics={"orders": hidden("orders")})
