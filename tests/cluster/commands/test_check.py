@@ -149,6 +149,7 @@ def test_a_worker_has_made_what_was_missing_and_its_heartbeats_tell_the_time(
     file = properties(source, target, alias, **{f"{alias}->B.topics": topic})
     with Mm2py(file) as run:
         run.wait_until(lambda: record_count(target, f"{alias}.{topic}") == 2, "it is copied")
+        run.wait_for_event("flight_recorder.topic_made")  # the last of its topics
         before = everything(target)["topics"]
         code, body = run.check()
         assert everything(target)["topics"] == before
