@@ -34,7 +34,7 @@ SLOW_S = 90.0 * PATIENCE
 AFTER = "message.timestamp.after.max.ms"
 ANY_TIME = {AFTER: str(2**63 - 1)}
 FUTURE_MS = 4_000_000_000_000
-COPYING = ("copying", "heartbeats", "offset syncs")
+COPYING = ("copying", "flight recorder", "heartbeats", "offset syncs")
 """What every scene has."""
 TESTED = {*COPYING, "groups", "looking", "application", "heartbeats on the source", "configurations", "ACLs"}
 TESTED |= {"quarantine", "rings", "backfill and verify"}
