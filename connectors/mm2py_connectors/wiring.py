@@ -43,6 +43,7 @@ from mm2py.records.control_record import TaskName
 from mm2py.records.ledger_record import NewerLedgerFormat
 from mm2py.records.operator_request import RestartPartitions
 from mm2py.records.owner_record import OwnerTooNew
+from mm2py.records.pause_record import Pauses
 from mm2py.shared_settings.config_log import ConfigLog
 from mm2py.shared_settings.current_settings import CurrentSettings
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerWatch, refuse_another_group
@@ -214,7 +215,7 @@ class _Copying:
             announce=ownership.announce,
         )
         flow_context = FlowContext(
-            AttemptState(settings, schedule.holds),
+            AttemptState(settings, schedule.holds, pauses=schedule.pauses),
             source,
             target,
             producer_name=name,
@@ -257,14 +258,18 @@ class _Copying:
         if self._running is not None:
             self._running.change(settings, parts)
 
-    def asked(self, what: RestartPartitions | Holds) -> None:
-        """Let the running connector read partitions again from their positions, or leave topics to backfills."""
+    def asked(self, what: RestartPartitions | Holds | Pauses) -> None:
+        """Let the running connector read partitions again from their positions, leave topics to backfills, or pause
+        topics and partitions."""
         if self._running is None:
             return
-        if isinstance(what, Holds):
-            self._running.hold(what)
-        else:
-            self._running.restart(what.topic, what.partition)
+        match what:
+            case Holds():
+                self._running.hold(what)
+            case Pauses():
+                self._running.pause(what)
+            case _:
+                self._running.restart(what.topic, what.partition)
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
         """Return whether a request sent under a member's name may be stored later. Called while no connector runs."""

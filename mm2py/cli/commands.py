@@ -90,6 +90,24 @@ COMMANDS: Final = (
         ("mm2py apply mm2.properties --dry-run", "mm2py apply mm2.properties --yes --reason 'ticket 4711'"),
     ),
     CommandRow(
+        "pause",
+        "mm2py.cli.pause",
+        CHANGE,
+        "stop reading a flow, or some topics or partitions of it",
+        (
+            "mm2py pause mm2.properties 'A->B' --topic orders --reason 'ticket 4711'",
+            "mm2py pause mm2.properties 'A->B' --partition orders/0-3,7",
+            "mm2py pause mm2.properties 'A->B'",
+        ),
+    ),
+    CommandRow(
+        "resume",
+        "mm2py.cli.resume",
+        CHANGE,
+        "let go on what was paused, at the next record",
+        ("mm2py resume mm2.properties 'A->B' --topic orders", "mm2py resume mm2.properties 'A->B'"),
+    ),
+    CommandRow(
         "gaps",
         "mm2py.cli.gaps",
         CHANGE,

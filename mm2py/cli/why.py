@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mm2py.cli.command import CommandParser
+from mm2py.cli.flow_look import look_at_flow
 from mm2py.cli.flow_sides import settings_of_workers, sides_of
 from mm2py.clock import SystemClock
 from mm2py.command_lines import with_file
@@ -30,8 +31,6 @@ from mm2py.secret import printable
 from mm2py.status.bodies import WhyBody, json_of
 from mm2py.status.cluster_inquiry import InquirySide, patience_of_commands
 from mm2py.status.exit_codes import exit_of_explanation
-from mm2py.status.inquiry import Inquiry
-from mm2py.status.report import report_of
 from mm2py.status.target_alone import GroupsQuestion
 from mm2py.status.why import OTHERS_MOST, Explanation, explain_group, explain_topic
 
@@ -151,30 +150,10 @@ async def _explain_past(options: WhyArguments, settings: FlowSettings, at_ms: in
 
 
 async def _explain_topic(options: WhyArguments, settings: FlowSettings) -> Explanation:
-    file = read_settings_file(options.file, [settings.flow.target])
-    clock = SystemClock()
-    rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
-    inquiry = Inquiry(
-        file,
-        lambda flow, cluster, timeout_s, rng: connect("why", flow, cluster, timeout_s=timeout_s, rng=rng),
-        clock=clock,
-        rng=rng,
-        patience=patience_of_commands(clock),
-        settles=True,
-    )
-    try:
-        facts = await inquiry.look()
-    finally:
-        await inquiry.close()
-    report = report_of(facts)
-    flow = next((one for one in report.flows if one.flow == settings.flow), None)
-    its_facts = next((one for one in facts.flows if one.settings.flow == settings.flow), None)
-    if flow is None or its_facts is None:
-        why = facts.refused.get(settings.flow, "The file does not enable it.")
-        raise ConfigError(f"Flow {settings.flow} does not run: {why}", remedy="See mm2py status FILE.")
-    names = {member.member: member.name for group in report.groups for member in group.members}
+    found = await look_at_flow("why", options.file, settings, settles=True)
+    names = {member.member: member.name for group in found.report.groups for member in group.members}
     topic, partition = options.partition or (options.topic or "", None)
-    return explain_topic(its_facts, flow, topic, partition, names)
+    return explain_topic(found.facts, found.flow, topic, partition, names)
 
 
 async def _explain_group(options: WhyArguments, settings: FlowSettings) -> Explanation:

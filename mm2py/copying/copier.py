@@ -85,6 +85,8 @@ class Copier:
         self.state: State = Storing() if lookup is None else Reconciling(cause=lookup, owns_position=False)
         self.fetch_offset = position.source_offset
         self.fetched_epoch = position.source_leader_epoch
+        self.is_paused = False
+        """An operator has paused it: nothing is read, whatever its state is. So nothing waits to be sent either."""
         self.end_offset: int | None = None
         self.target_leader_epoch: int | None = None
         self.end_checks = 0
@@ -134,6 +136,8 @@ class Copier:
             case events.OffsetsFound():
                 return self._offsets_found(event)
             case events.Diverged():
+                if self.is_paused:
+                    return ()  # a read that was under way; the next one finds the same
                 return self._stall_at(gaps_found.source_cut_back(event, self.position, fetch_offset=self.fetch_offset))
             case events.PositionStored():
                 if isinstance(self.state, Storing) and event.identity == self.identity:
@@ -172,6 +176,9 @@ class Copier:
                 self.search.quarantines = event.settings.quarantines
                 self.in_flight.ready_max_bytes = event.settings.ready_max_bytes
                 return ()
+            case events.PauseChanged():
+                self._heed_pause(event.is_paused)
+                return ()
             case events.Drain():
                 self.in_flight.forget()
                 self._change(states.DrainStarted(is_idle=not self.in_flight.unanswered))
@@ -189,8 +196,8 @@ class Copier:
         self.state = next_state(self.state, change)
 
     def _fetched(self, event: events.Fetched) -> Sequence[Effect]:
-        if type(self.state) is not Copying or event.fetch_offset != self.fetch_offset:
-            return ()  # a rewind has overtaken this read: its offsets are read again
+        if type(self.state) is not Copying or self.is_paused or event.fetch_offset != self.fetch_offset:
+            return ()  # a rewind, or a pause, has overtaken this read: its offsets are read again
         plan, in_flight = event.plan, self.in_flight
         if in_flight.has_unknown_outcomes and (why := in_flight.reads_otherwise(plan)) is not None:
             return self._lost_track(event.now_s, why)
@@ -382,8 +389,17 @@ class Copier:
         self._change(states.RecordsLeftOut())
         return effects
 
+    def _heed_pause(self, is_paused: bool) -> None:
+        """Pause, or go on. What was read and not sent is read again then, so that it takes no memory meanwhile."""
+        self.is_paused = is_paused
+        if is_paused and type(self.state) is Copying:
+            last = self.in_flight.unread()
+            self._fault = None
+            self.fetch_offset = self.position.source_offset if last is None else last.next_offset
+            self.fetched_epoch = self.position.source_leader_epoch if last is None else last.leader_epoch
+
     def _fetch_refused(self, event: events.FetchRefused) -> Sequence[Effect]:
-        if type(self.state) is not Copying:
+        if type(self.state) is not Copying or self.is_paused:
             return ()
         error = fetch_error(event.code, self.fetch_offset)
         return self._fail(
@@ -618,7 +634,7 @@ class Copier:
     @property
     def wants_fetch(self) -> bool:
         """A read may bring more, and there is room for it."""
-        if type(self.state) is not Copying or self._fault is not None:
+        if type(self.state) is not Copying or self.is_paused or self._fault is not None:
             return False
         return self.in_flight.wants_more(is_at_end=self.is_at_end)
 

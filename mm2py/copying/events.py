@@ -206,6 +206,14 @@ class RestartAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseChanged:
+    """An operator has paused the partition, or lets it go on."""
+
+    is_paused: bool
+    """Nothing more is read or sent. What was sent is still answered, and the position moves on behind it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Stop reading, and wait for what is in flight."""
 
@@ -242,6 +250,7 @@ Event = (
     | LimitsFound
     | SettingsChanged
     | RestartAsked
+    | PauseChanged
     | Drain
     | DrainGivenUp
     | Tick

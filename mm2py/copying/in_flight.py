@@ -170,6 +170,17 @@ class InFlightBatches:
             entry.lease.release(entry.rebuilt_bytes)
         self.ready_bytes = 0
 
+    def unread(self) -> Step | None:
+        """Release what was read and not sent, because it will be read again. Return the last step that was sent, or
+        that the position passes with it, and is not settled; None if there is none.
+
+        Batches that may have been sent before are of unknown outcome again.
+        """
+        again = [entry.step for entry in self._ready if entry.step.next_offset <= self.maybe_sent_until]
+        self._unknown = [*(_unknown_outcome(step) for step in again if isinstance(step, Outgoing)), *self._unknown]
+        self.forget()
+        return self._in_flight[-1].step if self._in_flight else None
+
     def _skip_dropped(self) -> None:
         """Move dropped steps from the front to those in flight: the position passes them with the batch before them."""
         while self._ready and isinstance(self._ready[0].step, Dropped):

@@ -115,6 +115,8 @@ class FlowSnapshot:
     refused_topics: int = 0
     held_topics: int = 0
     """Topics that wait for a backfill."""
+    paused_partitions: int = 0
+    """Partitions of this worker that operators have paused."""
     not_copied: tuple[tuple[str, int, int], ...] = ()
     """What this worker does not copy: (reason, number of whole topics, number of partitions)."""
     position_writes_ms: WindowState | None = None

@@ -52,6 +52,7 @@ from mm2py.records.operator_request import (
     json_object,
 )
 from mm2py.records.owner_record import OWNER_KEY, OwnerRecords
+from mm2py.records.pause_record import PAUSE_KEY, PausedPart, Pauses, TopicPause, decode_pause, paused_part
 
 FORMAT_VERSION: Final = 1
 """Format of our own record. A reader that is older than ``readable_from`` in it must not act on it."""
@@ -327,11 +328,12 @@ class ConfigRecords:
         self.log_level: str | None = None
         """The level at which workers should log, from records that were read since the caller last reset this."""
         self.requests = 0
-        """How many requests of operators (states, restarts, log levels) and backfill records were read."""
+        """How many requests of operators (states, pauses, restarts, log levels) and backfill records were read."""
         self.owner = OwnerRecords(topic)
         """Which group runs the flow."""
         self.backfills: dict[str, Backfill] = {}
         """Backfills, by id; also those that have ended."""
+        self._pauses: dict[PausedPart, TopicPause] = {}
         self.skipped: Counter[str] = Counter()
         """Records without settings of a flow, by kind."""
         self.malformed: list[str] = []
@@ -361,6 +363,8 @@ class ConfigRecords:
                 self._take_restart(key, value)
             elif key is not None and key.startswith(BACKFILL_KEY):
                 self._take_backfill(key, value)
+            elif key is not None and key.startswith(PAUSE_KEY):
+                self._take_pause(key, value)
             elif key == LOG_LEVEL:
                 self.log_level = decode_log_level(value)
                 self.requests += 1
@@ -458,6 +462,19 @@ class ConfigRecords:
             found = decode_backfill(key, value)
             self.backfills[found.id] = found
         self.requests += 1
+
+    def _take_pause(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            self._pauses.pop(paused_part(key), None)
+        else:
+            found = decode_pause(key, value)
+            self._pauses[found.part] = found
+        self.requests += 1
+
+    @property
+    def pauses(self) -> Pauses:
+        """The topics and partitions that operators have paused."""
+        return Pauses.of(self._pauses.values())
 
     @staticmethod
     def _kind(key: bytes | None) -> str:

@@ -26,6 +26,7 @@ from mm2py.records.operator_request import (
     is_count,
     load,
 )
+from mm2py.records.pause_record import PausedPart
 from mm2py.secret import HIDDEN, may_hold_secret
 
 HISTORY_KEY: Final = b"mm2py-history-"
@@ -90,13 +91,13 @@ class HistoryEntry:
     unnamed: int = 0
     """How many more settings changed."""
     connector: str = ""
-    """The connector that was paused, stopped, resumed or restarted; empty: a topic was restarted."""
+    """The connector that was paused, stopped, resumed or restarted; empty: a topic was."""
     only_failed: bool = False
     """The connector was restarted only where it had failed."""
     topic: str = ""
-    """The topic that was restarted."""
+    """The topic that was paused, resumed or restarted."""
     partition: int | None = None
-    """The partition of it that was restarted; None: all of them."""
+    """The partition of it that was; None: all of them."""
 
     @property
     def what(self) -> str:
@@ -106,8 +107,8 @@ class HistoryEntry:
                 return f"version {self.version} stored"
             case HistoryKind.RESTARTED if self.connector:
                 return f"{self.connector} restarted{' where it had failed' if self.only_failed else ''}"
-            case HistoryKind.RESTARTED:
-                return f"{self.topic}{'' if self.partition is None else f'-{self.partition}'} restarted"
+            case _ if self.topic:
+                return f"{self.topic}{'' if self.partition is None else f'-{self.partition}'} {self.kind}"
             case _:
                 return f"{self.connector} {self.kind}"
 
@@ -151,6 +152,12 @@ def _cut(text: str) -> str:
 def target_entry(connector: str, target: Target) -> HistoryEntry:
     """Return the entry of a request for a connector's state."""
     return HistoryEntry(target.at_ms or 0, KIND_OF[target.state], target.by, target.author, connector=connector)
+
+
+def pause_entry(part: PausedPart, at_ms: int, by: str, author: Author, *, is_paused: bool) -> HistoryEntry:
+    """Return the entry of a pause of a topic or a partition, or of its end."""
+    kind = HistoryKind.PAUSED if is_paused else HistoryKind.RESUMED
+    return HistoryEntry(at_ms, kind, by, author, topic=part[0], partition=part[1])
 
 
 def restart_entry(restart: Restart, at_ms: int) -> HistoryEntry:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,7 +44,14 @@ from mm2py.records.connector_config import (
     encode_flow,
     encode_no_tasks,
 )
-from mm2py.records.history_record import HistoryEntry, encode_history, history_key, restart_entry, target_entry
+from mm2py.records.history_record import (
+    HistoryEntry,
+    encode_history,
+    history_key,
+    pause_entry,
+    restart_entry,
+    target_entry,
+)
 from mm2py.records.operator_request import (
     LOG_LEVEL,
     Restart,
@@ -56,6 +63,7 @@ from mm2py.records.operator_request import (
     target_key,
 )
 from mm2py.records.owner_record import OWNER_KEY, Owner, encode_owner
+from mm2py.records.pause_record import PausedPart, TopicPause, encode_pause, pause_key
 from mm2py.shared_settings.flow_config import counting, entry_of, storable, winner_of
 from mm2py.topics.names import InternalTopic
 
@@ -63,6 +71,8 @@ BACKFILLS_KEPT_MS: Final = 7 * 86_400_000
 """How long backfills that have ended are shown."""
 POLL_S: Final = 0.5
 """How often to look for a new version: workers notice it within two seconds."""
+PARTS_MOST: Final = 100
+"""How many topics and partitions are paused or resumed at once."""
 SETTLE_S: Final = 5.0
 """How long a writer waits until another one has put its settings back."""
 READ_AGAIN_S: Final = 0.05
@@ -271,10 +281,11 @@ class ConfigLog(ConfigTable):
     def _new_write_id(self) -> str:
         return f"{self.rng.getrandbits(64):016x}"
 
-    def _kept(self, entry: HistoryEntry) -> dict[bytes, bytes | None]:
-        """Return the records that add an entry to the history, and delete what is too old in it."""
-        old = too_old(self.records.history, history_record.KEPT_MOST)
-        return {**dict.fromkeys(old), history_key(entry.at_ms, self.rng.getrandbits(32)): encode_history(entry)}
+    def _kept(self, *entries: HistoryEntry) -> dict[bytes, bytes | None]:
+        """Return the records that add entries to the history, and delete what is too old in it."""
+        old = too_old(self.records.history, history_record.KEPT_MOST + 1 - len(entries))
+        added = {history_key(one.at_ms, self.rng.getrandbits(32)): encode_history(one) for one in entries}
+        return {**dict.fromkeys(old), **added}
 
     async def _append(self, writer: TopicWriter, ours: FlowConfig, kept: Mapping[bytes, bytes | None]) -> bool:
         """Write settings, and read until they are seen; False if they never are, as in a topic deleted meanwhile.
@@ -425,6 +436,33 @@ class ConfigLog(ConfigTable):
             now_ms = self._clock.wall_ms()
             key, value = encode_restart(restart, request_id=self._new_write_id(), at_ms=now_ms)
             await self._put_request(writer, key, value, self._kept(restart_entry(restart, now_ms)))
+
+    async def write_pauses(
+        self, parts: Sequence[PausedPart], *, is_paused: bool, by: str, author: Author = UNKNOWN
+    ) -> list[PausedPart]:
+        """Pause topics and partitions, or let them go on. Return those that were not so before.
+
+        Together they are one batch, with their history. A pause that is stored already keeps its author and reason.
+
+        Args:
+            parts: at most ``PARTS_MOST``.
+            by: see ``write_target``; likewise ``author``.
+        Raises: as ``write_target``.
+        """
+        async with self._writing:
+            writer = await self._ensure()
+            now_ms, stored = self._clock.wall_ms(), {one.part for one in self.records.pauses.all()}
+            changed = [part for part in dict.fromkeys(parts) if (part in stored) is not is_paused]
+            if not changed:
+                return []
+            values = self._kept(*(pause_entry(one, now_ms, by, author, is_paused=is_paused) for one in changed))
+            for topic, partition in changed:
+                pause = encode_pause(TopicPause(topic, partition, by, now_ms, author), __version__)
+                values[pause_key(topic, partition)] = pause if is_paused else None
+            known = self.records.requests
+            if not await self._put(writer, values, lambda: self.records.requests > known):
+                raise NotSeen(self.topic)
+            return changed
 
     async def write_log_level(self, level: str, *, by: str, author: Author = UNKNOWN) -> None:
         """Let the workers that run now log at this level, as Connect names it. Arguments: see ``write_target``.

@@ -15,6 +15,7 @@ from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.flow import Kind
 from mm2py.records.backfill_record import Holds
 from mm2py.records.operator_request import RUNNING, RestartConnector, Target, TargetState
+from mm2py.records.pause_record import Pauses
 
 ASKED: Final = (Kind.SOURCE, Kind.CHECKPOINT, Kind.HEARTBEAT)
 """The connectors to which requests of operators apply."""
@@ -47,6 +48,8 @@ class CurrentSettings:
     """The flow may run here with the stored settings; no MirrorMaker 2 runs it."""
     holds: Holds = field(default_factory=Holds)
     """Topics that the flow leaves to backfills."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """Topics and partitions that operators have paused."""
     _targets: Mapping[Kind, Target] = field(default_factory=dict)
     _restarts: Counter[str] = field(default_factory=Counter)
     _retries: Counter[str] = field(default_factory=Counter)

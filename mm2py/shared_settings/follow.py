@@ -32,6 +32,7 @@ from mm2py.records.backfill_record import Holds
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.control_record import MemberId
 from mm2py.records.operator_request import RestartPartitions, told_by
+from mm2py.records.pause_record import Pauses
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.current_settings import ASKED, CurrentSettings
 from mm2py.shared_settings.flow_config import (
@@ -58,8 +59,9 @@ Changed = Callable[[FlowSettings | None, Follow], None]
 """Is called when a flow has new settings; None: it is switched off. Its errors end ``ConfigWatch.run``."""
 Ready = Callable[[], Awaitable[None]]
 """Returns when a worker may store something: the source has answered, and is not the target. Raises: it may not."""
-Asked = Callable[[RestartPartitions | Holds], None]
-"""Is called with the partitions that are to restart, or with the topics that are left to backfills from now on."""
+Asked = Callable[[RestartPartitions | Holds | Pauses], None]
+"""Is called with the partitions that are to restart, with the topics that are left to backfills from now on, or with
+what is paused from now on."""
 
 
 class ChangedWithoutEnd(Mm2Error):
@@ -364,10 +366,25 @@ class ConfigWatch:
         if holds != self.current.holds:
             self.current.holds = holds
             asked(holds)
+        self._heed_pauses(asked)
         level = CONNECT_LEVELS.get(self._config_log.take_log_level() or "")
         if level is not None:
             self._log.info("log.level", level=level, why="an operator asked all workers of the flow for it")
             set_level(self._log, level)
+
+    def _heed_pauses(self, asked: Asked) -> None:
+        before, pauses = self.current.pauses, self._config_log.records.pauses
+        if pauses == before:
+            return
+        self.current.pauses = pauses
+        known = {one.part: one for one in before.all()}
+        now = {one.part: one for one in pauses.all()}
+        for topic, partition in now.keys() - known.keys():
+            why = now[topic, partition].who_and_why
+            self._log.info("topic.paused", topic=topic, partition=partition, reason="paused", why=f"paused by {why}")
+        for topic, partition in known.keys() - now.keys():
+            self._log.info("topic.resumed", topic=topic, partition=partition)
+        asked(pauses)
 
     async def _heed(self, stored: FlowConfig | None, changed: Changed) -> None:
         assert self._applied is not None, "it was not settled"  # noqa: S101

@@ -19,6 +19,7 @@ from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target
+from mm2py.records.pause_record import Pauses
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Standstill
 from mm2py.status.consumer_groups import ConsumerGroupsReport
@@ -72,6 +73,8 @@ class FlowFacts:
     """The settings that mm2py has stored."""
     held: Mapping[Kind, Target] = field(default_factory=dict)
     """The connectors that operators have paused or stopped."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """The topics and partitions that operators have paused."""
     backfills: Sequence[Backfill] = ()
     """Those that run, and those that ended recently."""
     mm2_runs: str = ""

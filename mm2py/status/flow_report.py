@@ -26,6 +26,7 @@ from mm2py.records.control_record import MemberId, NotStarted, TaskName, TopicCl
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.link_use import LinkUse
 from mm2py.records.partition_ranges import ranges
+from mm2py.records.pause_record import TopicPause
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
 from mm2py.secret import HIDDEN, is_hidden, shown_key
@@ -49,6 +50,7 @@ from mm2py.status.not_copied import (
     source_remedy,
     why_not_copied,
 )
+from mm2py.status.pause_report import PauseReport, pause_reports
 from mm2py.status.verdict import FlowVerdict, VerdictFacts, safety_of, verdict_of
 from mm2py.topics.filters import WhyNot
 from mm2py.topics.names import remote_name_problem
@@ -379,6 +381,8 @@ class FlowCircumstances:
     """None: a worker runs the flow."""
     backfills: Mapping[str, str] = field(default_factory=dict)
     """By topic: the backfill that the workers wait for, in words."""
+    pauses: Mapping[str, Sequence[TopicPause]] = field(default_factory=dict)
+    """By topic: what operators have paused of it."""
     causes: Mapping[str, Sequence[Cause]] = field(default_factory=dict)
     """By topic: the causes that live workers have stored; the empty name means the whole flow."""
     unstarted: Unstarted = ON_ALL
@@ -511,6 +515,8 @@ def topics_of(
                 held=seen.held,
                 held_since_ms=seen.held_since_ms,
                 backfill=seen.backfills.get(topic, ""),
+                pauses=seen.pauses.get(topic, ()),
+                flow=flow,
                 not_running=seen.not_running,
                 stopped=ranges(sorted({gap.partition for gap in gaps.get(topic, [])})),
                 stopped_since_ms=min((gap.at_ms for gap in gaps.get(topic, [])), default=None),
@@ -651,6 +657,8 @@ class FlowReport:
     """The group that runs the flow, as stored with the flow. Empty: no group has claimed it."""
     settings: SettingsReport
     held: tuple[HeldReport, ...]
+    paused: tuple[PauseReport, ...]
+    """The topics and partitions that operators have paused."""
     refused: tuple[RefusalReport, ...]
     """Connectors that some workers must not run; other workers may run them."""
     guarantee: Guarantee
@@ -763,6 +771,7 @@ def flow_report(
         None if source_held is None else source_held.at_ms,
         None if copied else _why_not_running(facts, idle, refusals),
         {topic: f"Backfill {one.id}: {one.text}" for one in backfills if one.is_holding for topic in one.topics},
+        _pauses_of(facts),
         causes,
         unstarted,
     )
@@ -804,6 +813,7 @@ def flow_report(
         facts.owner_group,
         settings,
         held,
+        pause_reports(flow, facts.pauses),
         refusals,
         guarantee_of(facts, state, unstarted),
         owner_of(Kind.SOURCE),
@@ -826,6 +836,13 @@ def flow_report(
         tuple(dict.fromkeys(unread)),
         verdict,
     )
+
+
+def _pauses_of(facts: FlowFacts) -> Mapping[str, Sequence[TopicPause]]:
+    found: dict[str, list[TopicPause]] = {}
+    for one in facts.pauses.all():
+        found.setdefault(one.topic, []).append(one)
+    return found
 
 
 def _doubts(facts: FlowFacts, topics: Iterable[TopicReport], state: GroupState | None) -> Iterable[str]:

@@ -31,6 +31,7 @@ from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.gap_record import Gap
 from mm2py.records.operator_request import Target, TargetState
+from mm2py.records.pause_record import Pauses
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Standstill
 from mm2py.shared_settings.config_log import ConfigTable
@@ -133,6 +134,11 @@ class StoredInquiry:
         """The connectors that operators have paused or stopped."""
         targets = {kind: self._table.records.target_of(kind) for kind in ASKED}
         return {kind: target for kind, target in targets.items() if target.state is not TargetState.STARTED}
+
+    @property
+    def pauses(self) -> Pauses:
+        """The topics and partitions that operators have paused."""
+        return self._table.records.pauses
 
     @property
     def backfills(self) -> Sequence[Backfill]:
@@ -241,6 +247,7 @@ class FlowInquiry:
             stored=self._known,
             owner_group=self._stored.owner_group,
             held=self._stored.held,
+            pauses=self._stored.pauses,
             backfills=self._stored.backfills,
             file=self._file.shared(self.flow),
             origins=self._origins,
@@ -256,12 +263,12 @@ class FlowInquiry:
 
     def _look_at_movement(self) -> None:
         positions = {} if self._target.positions_unread else self._target.positions
-        ends, starts = self._source.ends, self._source.starts
+        ends, starts, pauses = self._source.ends, self._source.starts, self._stored.pauses
         begins = {key: positions[key].next_source if key in positions else starts.get(key) for key in ends}
         waiting = {
             key: positions[key].next_source if key in positions else None
             for key, begin in begins.items()
-            if begin is not None and begin != ends[key]
+            if begin is not None and begin != ends[key] and pauses.find(*key) is None
         }
         if not self._target.positions_unread:
             self._movement.look(waiting, self._clock.monotonic(), unknown=self._source.without_end())

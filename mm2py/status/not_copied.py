@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from mm2py.copying.partition_errors import BLOCKED_PAUSE_S, refusal_remedy
 from mm2py.flow import Flow
-from mm2py.records.partition_ranges import numbers
+from mm2py.records.partition_ranges import numbers, ranges
+from mm2py.records.pause_record import TopicPause
 from mm2py.records.standstill import Cause
 
 
@@ -23,7 +24,7 @@ class Sort(Enum):
     """Who has to do something about a reason."""
 
     CHOSEN = "the settings leave the topic out"
-    HELD = "an operator, or a backfill, keeps the flow or the topic from being copied for now"
+    HELD = "an operator, or a backfill, keeps the flow, the topic or a partition from being copied for now"
     PASSING = "it begins or ends to be copied; this takes a minute at most"
     RETRIED = "a cluster does not let it be copied; it is tried again"
     WAITING = "it waits for an operator"
@@ -69,6 +70,8 @@ class Reason(StrEnum):
     """It was copied, and the source does not have it any more."""
     HELD = "held"
     """An operator has paused or stopped the flow."""
+    PAUSED = "paused"
+    """An operator has paused the topic, or the partition."""
     BACKFILL = "backfill"
     """The workers do not copy it until a backfill has copied its history."""
     SWITCHED_OFF = "switched-off"
@@ -112,7 +115,7 @@ _SORTS: Final[Mapping[Sort, frozenset[Reason]]] = {
     Sort.RETRIED: frozenset(
         {Reason.SOURCE_SILENT, Reason.NO_LEADER, Reason.POSITION_UNSTORED, Reason.RETRYING, Reason.GONE}
     ),
-    Sort.HELD: frozenset({Reason.HELD, Reason.BACKFILL, Reason.SWITCHED_OFF}),
+    Sort.HELD: frozenset({Reason.HELD, Reason.PAUSED, Reason.BACKFILL, Reason.SWITCHED_OFF}),
     Sort.PASSING: frozenset({Reason.NEW, Reason.STARTING, Reason.MOVING, Reason.DESELECTED}),
     Sort.CHOSEN: frozenset(
         {
@@ -206,6 +209,10 @@ class PartitionFacts(NamedTuple):
 
     gap: str = ""
     """The gap at which it has stopped."""
+    paused: str = ""
+    """Who has paused it, and why."""
+    is_paused_alone: bool = False
+    """The partition is paused, and not its whole topic."""
     failure: str = ""
     """Why its last attempt failed, until another one succeeds."""
     reported: str = ""
@@ -261,6 +268,9 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
         return FoundReason(
             Reason.STOPPED, seen.gap, f"See mm2py gaps, and let it go on: mm2py gaps FILE accept '{flow}:{topic}'."
         )
+    if seen.paused:  # nothing is read or tried again before it is resumed
+        partitions = "N" if seen.is_paused_alone else ""  # partitions with the same words share a cause
+        return FoundReason(Reason.PAUSED, _paused_text(seen.paused), resume_remedy(flow, topic, partitions))
     if seen.failure and seen.reported:
         reason = reason_of(seen.reported, seen.refused_with)
         return FoundReason(reason, seen.failure, remedy_of(seen.reported, seen.refused_with, flow, topic, remote_topic))
@@ -281,6 +291,20 @@ def cause_of(seen: PartitionFacts, flow: Flow, topic: str, remote_topic: str) ->
     if seen.starting:
         return FoundReason(Reason.STARTING, seen.starting)
     return FoundReason(Reason.RETRYING, seen.failure) if seen.failure else None
+
+
+def _paused_text(who_and_why: str) -> str:
+    return f"Paused by {who_and_why}"
+
+
+def resume_remedy(flow: Flow, topic: str, partitions: str) -> str:
+    """Return the command that ends a pause.
+
+    Args:
+        partitions: as ranges, ``0-3,7``; empty: the topic is paused as a whole.
+    """
+    what = f"--partition {topic}/{partitions}" if partitions else f"--topic {topic}"
+    return f"To copy it again: mm2py resume FILE '{flow}' {what}"
 
 
 def source_remedy(flow: Flow) -> str:
@@ -326,6 +350,10 @@ class TopicFacts:
     held: str = ""
     """Who has paused or stopped the flow, in words."""
     held_since_ms: int | None = None
+    pauses: Sequence[TopicPause] = ()
+    """What operators have paused of it."""
+    flow: Flow | None = None
+    """The flow, for commands that name it; there must be one if something is paused."""
     backfill: str = ""
     """The state of the backfill that the workers wait for, in words."""
     not_running: NotRunning | None = None
@@ -346,11 +374,46 @@ class TopicFacts:
 def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     """Return why a topic is not copied, or not all of it; the most urgent first. Empty: all of it is copied.
 
-    A reason that stops the whole topic hides the other reasons.
+    A reason that stops the whole topic hides the other reasons, but not that an operator has paused something of it.
     """
+    found = _besides_pauses(seen)
+    if any(one.is_left_out for one in found):
+        return found
+    return tuple(most_urgent_first([*found, *_pauses(seen)]))
+
+
+def _pauses(seen: TopicFacts) -> list[NotCopied]:
+    """Return what is paused; pauses of partitions with the same words become one."""
+    together: dict[str, list[TopicPause]] = {}
+    is_whole = any(one.partition is None for one in seen.pauses)
+    for one in seen.pauses:
+        if one.partition is None or not is_whole:
+            together.setdefault(one.who_and_why, []).append(one)
+    return [_paused(seen, text, those) for text, those in together.items()]
+
+
+def _paused(seen: TopicFacts, text: str, pauses: Sequence[TopicPause]) -> NotCopied:
+    assert seen.flow is not None, "its flow is not known"  # noqa: S101
+    partitions = ranges(sorted(one.partition for one in pauses if one.partition is not None))
+    remedy = resume_remedy(seen.flow, pauses[0].topic, partitions)
+    since_ms = min((one.at_ms for one in pauses if one.at_ms is not None), default=None)
+    return not_copied(Reason.PAUSED, _paused_text(text), remedy, since_ms=since_ms, partitions=partitions)
+
+
+def _paused_numbers(seen: TopicFacts) -> set[int]:
+    """Return the partitions that are paused."""
+    if any(one.partition is None for one in seen.pauses):
+        return set(range(max(seen.partitions, seen.listed)))
+    return {one.partition for one in seen.pauses if one.partition is not None}
+
+
+def _besides_pauses(seen: TopicFacts) -> tuple[NotCopied, ...]:
     is_told = any(not cause.partitions for cause in seen.flow_causes)  # a problem of the flow is reported once
     stored = [of_cause(cause) for cause in seen.causes if not (is_told and is_silence(cause))]
     stored += map(of_cause, seen.flow_causes)
+    paused = _paused_numbers(seen)  # the records of the pauses say the same, and were read later
+    stored = [one for one in stored if not (one.reason is Reason.PAUSED and paused.issuperset(_about(seen, one)))]
+    standing = ranges(sorted(set(numbers(seen.standing)) - paused))
     whole = most_urgent_first(one for one in stored if not one.partitions)
     if ring := tuple(one for one in whole if one.reason is Reason.RING):
         return ring  # it is left out in every state of the flow
@@ -369,7 +432,7 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     knows_better = bool(seen.causes) and not is_chosen
     if seen.selected is False and not knows_better:  # workers may have other rights
         return (_not_selected(seen),)
-    if whole and not seen.listed and (not seen.standing or any(one.is_problem for one in whole)):
+    if whole and not seen.listed and (not standing or any(one.is_problem for one in whole)):
         return tuple(whole)
     if seen.conflict and not seen.listed:
         return (not_copied(Reason.REFUSED, seen.conflict),)
@@ -387,8 +450,8 @@ def why_not_copied(seen: TopicFacts) -> tuple[NotCopied, ...]:
     if seen.unowned:
         remedy = "Look at the log of the leader."
         found.append(not_copied(Reason.UNOWNED, "No worker has it.", remedy, partitions=_some(seen, seen.unowned)))
-    if seen.standing and not is_told and not any(one.waits_for_operator for one in found):
-        found.append(_standing(seen, most_urgent_first(found)))
+    if standing and not is_told and not any(one.waits_for_operator for one in found):
+        found.append(_standing(seen, standing, most_urgent_first(found)))
     if seen.partitions > seen.listed and not found:
         text = "The flow coordinator has found it just now." if seen.listed == 0 else "Its new partitions begin."
         found.append(not_copied(Reason.NEW, text))
@@ -428,15 +491,15 @@ def _not_selected(seen: TopicFacts) -> NotCopied:
     return not_copied(reason, why)
 
 
-def _standing(seen: TopicFacts, said: Sequence[NotCopied]) -> NotCopied:
+def _standing(seen: TopicFacts, standing: str, said: Sequence[NotCopied]) -> NotCopied:
     if said:
         why = f"Records wait and its position does not move: {said[0].why}"
-        return not_copied(Reason.STANDING, why, said[0].remedy, since_ms=said[0].since_ms, partitions=seen.standing)
+        return not_copied(Reason.STANDING, why, said[0].remedy, since_ms=said[0].since_ms, partitions=standing)
     if seen.listed == 0:
         why = "It holds records, and no worker has begun to copy it."
         return not_copied(Reason.STANDING, why, "Look at the log of the flow coordinator.")
     why = "Records wait, its position does not move, and no worker has said why yet."
-    remedy, some = "Look at the log of its worker.", _some(seen, seen.standing)
+    remedy, some = "Look at the log of its worker.", _some(seen, standing)
     return not_copied(Reason.STANDING, why, remedy, since_ms=seen.standing_since_ms, partitions=some)
 
 

@@ -107,6 +107,7 @@ class _PrintedPage:
         for task in flow.tasks:
             if task.link is not None:
                 self._say(f"{_name(task.member, group)}: {task.link.text}")
+        self._cut([f"{pause.name}: {pause.text}" for pause in flow.paused], "")
         for one in flow.backfills:
             self._say(f"backfill {one.id}, begun {time_text(one.begun_at_ms)}: {one.text}")
         if flow.consumer_groups is not None:

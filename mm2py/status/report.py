@@ -21,7 +21,7 @@ from mm2py.moments import time_text
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
-from mm2py.status.not_copied import NotCopied, NotRunning
+from mm2py.status.not_copied import NotCopied, NotRunning, Reason
 
 SILENT_TIMES: Final = 3
 """If no record came for this many session time-outs, no worker runs."""
@@ -363,6 +363,8 @@ def _unstored(flow: Flow, work: FlowTasks | None) -> Iterable[Problem]:
         yield Problem(ProblemKind.NOT_COPIED, str(flow), text)
 
 
+PAUSED_NAMED_MOST: Final = 3
+"""How many paused topics of a flow the heading names."""
 _OTHERS: Final = {Kind.CHECKPOINT: "checkpoints", Kind.HEARTBEAT: "heartbeats"}
 
 
@@ -376,7 +378,7 @@ def _is_held(flow: FlowReport) -> bool:
 
 
 def _held_back(flow: FlowReport) -> Iterable[str]:
-    """Yield what operators or backfills hold, with its lag."""
+    """Yield what operators have paused or stopped, and what waits for backfills, with its lag."""
     for held in flow.held:
         if held.connector is Kind.SOURCE:
             yield f"{flow.flow} ({held.told}; lag {'?' if flow.lag is None else f'{flow.lag:,}'})"
@@ -384,6 +386,14 @@ def _held_back(flow: FlowReport) -> Iterable[str]:
             yield f"{_OTHERS[held.connector]} of {flow.flow} ({held.told})"
     if _is_held(flow):
         return
+    paused = [(topic, said) for topic in flow.topics for said in topic.not_copied if said.reason is Reason.PAUSED]
+    for topic, said in paused[:PAUSED_NAMED_MOST]:
+        since = "" if said.since_ms is None else f" since {time_text(said.since_ms)}"
+        what = f"{topic.topic}{f' {said.partitions}' if said.partitions else ''} of {flow.flow}"
+        why = said.why.removeprefix("Paused").rstrip(".")
+        yield f"{what} (paused{since}{why}; lag {'?' if topic.lag is None else f'{topic.lag:,}'})"
+    if len(paused) > PAUSED_NAMED_MOST:
+        yield f"{len(paused) - PAUSED_NAMED_MOST} more paused topics of {flow.flow}"
     for backfill in flow.backfills:
         if backfill.is_holding:
             topics = [topic for topic in flow.topics if topic.topic in backfill.topics]

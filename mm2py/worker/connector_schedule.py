@@ -37,6 +37,7 @@ from mm2py.records.backfill_record import Holds
 from mm2py.records.control_codec import NewerFormat
 from mm2py.records.control_record import NotStarted, Released, TaskName
 from mm2py.records.operator_request import RestartPartitions, Target
+from mm2py.records.pause_record import Pauses
 from mm2py.shared_settings.current_settings import ConnectorRequests, CurrentSettings
 from mm2py.shared_settings.flow_config import Follow
 from mm2py.shared_settings.flow_owner import FlowOfAnotherGroup, OwnerLost
@@ -59,8 +60,9 @@ class Attempts(Protocol):
         """Give new settings to parts of the running connector."""
         ...
 
-    def asked(self, what: RestartPartitions | Holds) -> None:
-        """Ask the running connector to read partitions again from their positions, or to leave topics to backfills."""
+    def asked(self, what: RestartPartitions | Holds | Pauses) -> None:
+        """Ask the running connector to read partitions again from their positions, to leave topics to backfills, or to
+        pause topics and partitions."""
         ...
 
     def leaves_outcome_unknown(self, member: Member) -> bool:
@@ -293,6 +295,11 @@ class SourceSchedule(MemberSchedule):
         """Topics that are left to backfills."""
         return self._current.holds
 
+    @property
+    def pauses(self) -> Pauses:
+        """Topics and partitions that operators have paused."""
+        return self._current.pauses
+
     async def granted(self) -> None:
         """Wait also while the flow is switched off or paused, and while the stored settings cannot be read.
 
@@ -446,6 +453,7 @@ class SourceSchedule(MemberSchedule):
                 if not self._watch.is_settled:
                     await self._settle_now(releases=False)
                     self._attempts.asked(self._current.holds)  # the connector runs already, with what it knew before
+                    self._attempts.asked(self._current.pauses)
                     if self._current.settings is None or self._watch.drift:  # else the file says the same
                         raise _Restart
                 await self._watch.run(self._changed, self._attempts.asked)

@@ -10,12 +10,23 @@ from mm2py import __version__
 from mm2py_rest.access.roles import check_roles
 from mm2py_rest.errors import tell_errors
 from mm2py_rest.options import answer_options
-from mm2py_rest.routes import connectors, description, lifecycle, loggers, offsets, plugins, restarts, v1, worker
+from mm2py_rest.routes import (
+    connectors,
+    description,
+    lifecycle,
+    loggers,
+    offsets,
+    pauses,
+    plugins,
+    restarts,
+    v1,
+    worker,
+)
 from mm2py_rest.services import Services
 
 RESOURCES: Final = (
     *v1.RESOURCES,  # first: most requests are for these, and routes are searched in this order
-    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, description),
+    *(worker, connectors, lifecycle, offsets, plugins, loggers, restarts, pauses, description),
 )
 
 

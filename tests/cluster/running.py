@@ -355,6 +355,12 @@ class Mm2py:
         """Run ``mm2py why`` with the same file; return its exit code and what it prints."""
         return self._output_of("why", *arguments)
 
+    def ordered(self, name: str, *arguments: str) -> str:
+        """Run another command with the same file, which must succeed; return what it prints."""
+        code, text = self._output_of(name, *arguments)
+        assert code == 0, (code, text)
+        return text
+
     def status_text(self, *arguments: str) -> tuple[int, str]:
         """Run ``mm2py status`` with the same file, and return its exit code and what people read."""
         return self._output_of("status", *arguments)

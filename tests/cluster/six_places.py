@@ -87,6 +87,7 @@ TOLD: Final[Mapping[str, Told]] = {
     "gone": Told("", is_since=False),
     "deselected": Told("", is_since=False),
     "backfill": Told("", is_since=False),
+    "paused": Told("topic.paused", series=PARTITIONS, alert="Mm2pyTopicsPaused"),
 }
 
 

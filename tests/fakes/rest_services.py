@@ -19,6 +19,7 @@ from mm2py.metrics.worker_numbers import WorkerSnapshot
 from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
 from mm2py.records.connector_config import DecidedBy, FlowConfig
+from mm2py.records.pause_record import PausedPart
 from mm2py.status.report import Report
 from mm2py.worker.facts import Health, WorkerFacts
 from mm2py_rest.access.admission import App, RequestGate
@@ -99,6 +100,12 @@ class FakeChanges:
 
     async def direct(self, *_: object) -> None:
         pass
+
+    async def pause(self, *_: object) -> None:
+        pass
+
+    async def resume(self, *_: object) -> list[PausedPart]:
+        return []
 
     async def restart(self, *_: object) -> None:
         pass

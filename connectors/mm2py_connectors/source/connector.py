@@ -29,6 +29,7 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.metrics.worker_numbers import DEPARTED, ConnectorPart, FlowSnapshot, in_parts
 from mm2py.records.backfill_record import Holds
 from mm2py.records.gap_record import GapKind
+from mm2py.records.pause_record import Pauses
 from mm2py.records.safe_point import SafePoint
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason, source_remedy
@@ -176,6 +177,12 @@ class SourceConnector:
             self._parts.discovery.look_again()
             self._look_at_gained()
 
+    def pause(self, pauses: Pauses) -> None:
+        """Stop reading what operators have paused, and continue what is paused no more."""
+        self._state.pauses = pauses
+        if self._parts is not None:
+            self._parts.task.heed_pauses()
+
     @property
     def leaves_outcome_unknown(self) -> bool:
         """See ``Connector``: an attempt without a task has written nothing."""
@@ -281,7 +288,7 @@ class SourceConnector:
     def _say_safe(self, parts: _Parts) -> None:
         """Tell the group up to when this worker's partitions are copied, see ``mm2py/copying/safe_time.py``.
 
-        Topics that wait for an operator, or for a backfill, do not count: the status names them.
+        What is paused, or waits for an operator or for a backfill, does not count: the status names it.
         """
         task, seen = parts.task, self._ownership.version
         now = seen[1], task.changes
@@ -480,6 +487,7 @@ class SourceConnector:
             task.positions.age_s(),
             refused_topics=len(self._parts.discovery.refused()),
             held_topics=self._parts.discovery.held,
+            paused_partitions=sum(part.copier.is_paused for part in partitions),
             not_copied=self._not_copied(self._parts),
             position_writes_ms=task.positions.writes_ms.state(),
             read_bytes=task.lanes.read_bytes,

@@ -34,6 +34,7 @@ from mm2py.metrics.counters import Metrics
 from mm2py.records.backfill_record import Holds, Range
 from mm2py.records.control_record import NotStarted
 from mm2py.records.gap_record import Done, GapKind
+from mm2py.records.pause_record import Pauses
 from mm2py.status.not_copied import Reason
 from mm2py.topics.names import InternalTopic
 from mm2py_connectors.source.refusals import TableUnusable
@@ -51,6 +52,8 @@ class AttemptState:
     """Topics that are left to backfills; replaced when one begins or ends."""
     holds_changed: int = 0
     """How often they were replaced."""
+    pauses: Pauses = field(default_factory=Pauses)
+    """Topics and partitions that operators have paused; replaced when that changes."""
     name: str = "starting"
     """The state in one word, for the flow's status; ``reason`` is a sentence or empty."""
     reason: str = ""

@@ -178,6 +178,7 @@ class ReadPool:
         """It is being copied, and its next read needs no certain size, and repeats no earlier read."""
         copier = part.copier
         is_copying = type(copier.state) is Copying and part.leaders.target is not None
+        is_copying = is_copying and not copier.is_paused
         return is_copying and not part.reading.fetch_bytes and not copier.in_flight.has_unknown_outcomes
 
     def _is_valid(self, part: CopiedPartition, stripes: Stripes) -> bool:

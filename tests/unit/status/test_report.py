@@ -40,6 +40,7 @@ from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.link_use import LinkUse
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.partition_ranges import ranges
+from mm2py.records.pause_record import Pauses, TopicPause
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.backfill_report import all_backfill_reports
@@ -145,6 +146,7 @@ def whole_flow() -> FlowFacts:
         gaps=[gap()],
         stored=STORED,
         held={Kind.SOURCE: Target(TargetState.STOPPED, "ann", NOW_MS)},
+        pauses=Pauses.of([TopicPause("orders", 0, "ann", NOW_MS)]),
         file={"topics": "x"},
         consumer_groups=GROUPS,
         backfills=[BACKFILL],
@@ -881,8 +883,9 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         " unfenced unread",
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
-        " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps owner_group refused settings tasks tasks_max"
-        " topics unowned unread verdict",
+        " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps owner_group paused refused settings tasks"
+        " tasks_max topics unowned unread verdict",
+        "paused": "at_ms by partition reason text topic user",
         "verdict": "behind_s left_out oldest readiness safe_at_ms text",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
@@ -908,6 +911,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "consumer_groups": flow["consumer_groups"],
         "not_ready": flow["consumer_groups"]["not_ready"][0],
         "held": flow["held"][0],
+        "paused": flow["paused"][0],
         "backfill": flow["backfills"][0],
         "settings": settings,
         "stored": settings["stored"],

@@ -256,6 +256,8 @@ class Stalls:
         over: Counter[str] = Counter()
         for part, watch in self._watches.items():
             end = max(part.copier.end_offset or 0, part.reading.log_end, part.asked.end)
+            if part.copier.is_paused:
+                end = 0  # what waits there waits for the operator
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
             if waited_s < timeout_s or isinstance(part.copier.state, _ENDING):

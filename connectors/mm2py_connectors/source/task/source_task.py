@@ -26,6 +26,7 @@ from mm2py.copying.events import (
     GapFound,
     Need,
     OperatorNotice,
+    PauseChanged,
     Poison,
     RestartAsked,
     SettingsChanged,
@@ -186,6 +187,7 @@ class SourceTask:
             self.partitions[part.key] = part
             self.ledger.start(part)
             part.copier.handle(SettingsChanged(self._context.copy_settings))
+            part.copier.handle(PauseChanged(self._is_paused(part)))
             if part.copier.owns_position:
                 self.positions.store_first(part)
         self.reconciliation.begin(jobs, behind_mm2)
@@ -250,6 +252,15 @@ class SourceTask:
             part.tell(RestartAsked(self._clock.monotonic()))
         if parts:
             self._context.log.info("partitions.restarted", topic=topic, partitions=len(parts), why="an operator asked")
+
+    def heed_pauses(self) -> None:
+        """Stop reading the partitions that operators have paused, and continue those that are paused no more."""
+        for part in self.partitions.values():
+            if part.copier.is_paused is not (is_paused := self._is_paused(part)):
+                part.tell(PauseChanged(is_paused))
+
+    def _is_paused(self, part: CopiedPartition) -> bool:
+        return self._context.state.pauses.find(part.source_topic, part.partition) is not None
 
     def learn_source(self, metadata: ClusterMetadata) -> None:
         """Update the leaders of source partitions."""

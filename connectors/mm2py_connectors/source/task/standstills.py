@@ -18,6 +18,7 @@ from mm2py.copying.states import Copying, Drained, Draining, Reconciling, Stoppe
 from mm2py.kafka.cluster import WAITING_REPORT_S
 from mm2py.kafka.port import TopicPartition
 from mm2py.records.partition_ranges import ranges
+from mm2py.records.pause_record import TopicPause
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import FoundReason, PartitionFacts, Reason, cause_of
 from mm2py_connectors.source.context import FlowContext
@@ -37,11 +38,12 @@ _ENDED_BY_OPERATOR: Final = frozenset(
         Reason.RECORD_UNREADABLE,
         Reason.SOURCE_DENIED,
         Reason.TARGET_DENIED,
+        Reason.PAUSED,
     }
 )
 """What an operator has to end. A partition that is stalled may go on by itself when a cluster is back."""
-_LOGGED_ELSEWHERE: Final = frozenset({Reason.STOPPED, Reason.STALLED})
-"""Gaps and stalls have lines of their own."""
+_LOGGED_ELSEWHERE: Final = frozenset({Reason.STOPPED, Reason.STALLED, Reason.PAUSED})
+"""Gaps, stalls and pauses have lines of their own."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ class Standing:
     def is_shown(self, now_s: float) -> bool:
         """Return whether it is shown. A reason that may end within seconds, such as a move of leaders or a failed
         request, is shown only when it has lasted."""
-        return self.found.is_shown_at_once or now_s - self.since_s >= WAITING_REPORT_S
+        is_at_once = self.found.is_shown_at_once or self.found.reason is Reason.PAUSED
+        return is_at_once or now_s - self.since_s >= WAITING_REPORT_S
 
 
 class Standstills:
@@ -91,10 +94,14 @@ class Standstills:
         if self._standing or self._waiting:
             self._say(set(partitions.values()), now_s)
 
-    @staticmethod
-    def _since_ms(part: CopiedPartition, found: FoundReason, now_s: float, now_ms: int) -> int:
-        """Return since when a partition stands still: for a silent source since its last answer, not since we
-        noticed."""
+    def _pause(self, part: CopiedPartition) -> TopicPause | None:
+        return self._context.state.pauses.find(part.source_topic, part.partition)
+
+    def _since_ms(self, part: CopiedPartition, found: FoundReason, now_s: float, now_ms: int) -> int:
+        """Return since when a partition stands still: for a silent source since its last answer, and of a pause since
+        the operator asked for it, not since we noticed."""
+        if found.reason is Reason.PAUSED and (pause := self._pause(part)) is not None and pause.at_ms is not None:
+            return pause.at_ms
         if found.reason is Reason.SOURCE_SILENT and math.isfinite(part.reading.answered_at_s):
             return now_ms - round((now_s - part.reading.answered_at_s) * 1000)
         return now_ms
@@ -124,7 +131,7 @@ class Standstills:
     def _cause(self, part: CopiedPartition, now_s: float) -> FoundReason | None:
         copier = part.copier
         state = copier.state
-        if type(state) is Copying and not (state.cause or part.stalled):
+        if type(state) is Copying and not (state.cause or part.stalled or copier.is_paused):
             may_be_silent = now_s - part.reading.answered_at_s > SILENT_S  # a first look, without settings
             if not may_be_silent and part.lacks_leader is None and not copier.is_end_unverified:
                 return None  # nearly always
@@ -136,7 +143,10 @@ class Standstills:
             starting = copier.kind_of_reason or state.label
         elif type(state) is Copying and copier.is_end_unverified:
             starting = LOOKED_AT
+        pause = self._pause(part) if copier.is_paused else None
         seen = PartitionFacts(
+            paused="" if pause is None else pause.who_and_why,
+            is_paused_alone=pause is not None and pause.partition is not None,
             gap=AT_A_GAP if isinstance(state, Stopped) else "",
             failure=_failure(part) if is_failing and state.cause else "",
             reported=state.reported if is_failing else "",

@@ -1,6 +1,6 @@
 """``/v1``: what operators ask. Each list is paged, each error has Connect's shape.
 
-All routes here only read; ``routes/restarts.py`` has the only one that changes something.
+All routes here only read; ``routes/restarts.py`` and ``routes/pauses.py`` have those that change something.
 """
 
 from typing import Final
