@@ -53,8 +53,12 @@ async def test_a_topic_is_paused_and_resumed_and_every_answer_says_so() -> None:
 
 async def test_one_partition_is_paused_and_resumed() -> None:
     async with under_load() as (world, _), rest_of(world) as rest:
-        await rest.told("PUT", f"{T0}/partitions/1/pause", 202)
+        await rest.told("PUT", f"{T0}/partitions/1/pause", 400, json={"reasno": "ticket 4711"})
+        await rest.told("PUT", f"{T0}/partitions/1/pause", 400, json={"reason": "password=hunter2"})
+        await rest.told("PUT", f"{T0}/partitions/1/pause", 202, json={"reason": "ticket 4711"})
         await asyncio.sleep(5)
+        (paused,) = (await rest.told("GET", FLOW, 200))["report"]["paused"]
+        assert (paused["partition"], paused["reason"]) == (1, "ticket 4711")
         parts = (await rest.told("GET", f"{T0}/partitions", 200))["items"]
         assert [[one["reason"] for one in part["not_copied"]] for part in parts] == [[], ["paused"], []]
         before = copied(world, "t0", 1)

@@ -110,6 +110,10 @@ MAY_MISS = {
     ("/v1/flows/{flow}/topics/{topic}", "GET"),
     ("/v1/flows/{flow}/topics/{topic}/partitions", "GET"),
     ("/v1/flows/{flow}/topics/{topic}/restart", "POST"),
+    ("/v1/flows/{flow}/topics/{topic}/pause", "PUT"),
+    ("/v1/flows/{flow}/topics/{topic}/resume", "PUT"),
+    ("/v1/flows/{flow}/topics/{topic}/partitions/{partition}/pause", "PUT"),
+    ("/v1/flows/{flow}/topics/{topic}/partitions/{partition}/resume", "PUT"),
 }
 """There is no plug-in, logger, topic or task called 0."""
 
