@@ -30,7 +30,7 @@ async def pause(world: World, *parts: PausedPart) -> list[PausedPart]:
 
 async def resume(world: World, *parts: PausedPart) -> list[PausedPart]:
     log = await log_of(world, f"operator-{world.rng.random()}")
-    await log.read()
+    await log.read_patiently(log.rng)
     ended = parts_to_resume(log.records.pauses, parts)
     return await log.write_pauses(ended, is_paused=False, by=BY, author=ANN)
 

@@ -6,11 +6,14 @@ Stripes are small here (``max.partition.fetch.bytes``), so that a few hundred ba
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
+from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.faults import Faults
 from tests.scenarios.copying.test_copying_under_faults import STORM, assert_legal, fill
+from tests.scenarios.paused_topics import copied, pause, resume
 from tests.scenarios.world import World
 
 pytestmark = pytest.mark.virtual_time(limit_s=600)
@@ -127,3 +130,57 @@ async def test_what_the_cleaner_takes_amid_stripes_is_no_hole(seed: int) -> None
     at = iter(remote)
     assert all(content in at for content in kept), "what the cleaner left is there, in order"
     assert world.target.complaints == []
+
+
+async def test_a_partition_paused_amid_stripes_takes_no_memory_and_goes_on_exactly() -> None:
+    world = far_world(4)
+    # All that was read is sent at once: then the position tells the pool nothing of the pause.
+    world.target = ClusterModel("B", world.clock, random.Random(4), nodes=1)
+    world.source.create_topic("orders", 2)
+    fill(world, "orders", world.rng, 3_000)
+    async with world.worker():
+        async with asyncio.timeout(60):
+            while len(channels_of(world)) <= 4:
+                await asyncio.sleep(0.1)
+        await pause(world, ("orders", None))
+        await asyncio.sleep(3)
+        (process,) = world.processes
+        assert process.budget.held_bytes == 0
+        before, asked = copied(world, "orders"), len(world.source.trace)
+        assert before < sum(len(world.source.records("orders", number)) for number in range(2))
+        await asyncio.sleep(10)
+        assert copied(world, "orders") == before
+        assert not any(api == "Fetch" for _, _, _, api, _ in list(world.source.trace)[asked:])
+        await resume(world, ("orders", None))
+        await world.copied(TOPICS)
+        await asyncio.sleep(2)
+    assert_legal(world, TOPICS, exact=True)
+
+
+@pytest.mark.walk(range(3))
+@pytest.mark.virtual_time
+async def test_pauses_amid_storms_kills_and_moves_of_leaders_cost_no_record(seed: int) -> None:
+    world = far_world(seed, nodes=3)
+    world.source.create_topic("orders", 2)
+    fill(world, "orders", world.rng, 1_200)
+    async with world.worker():
+        await asyncio.sleep(2)
+    world.source.inject(STORM)
+    world.target.inject(STORM)
+    for _ in range(3):
+        async with world.worker():
+            for _ in range(4):
+                number = world.rng.randrange(2)
+                await pause(world, ("orders", number))
+                await asyncio.sleep(world.rng.uniform(0.0, 3.0))
+                world.source.move_leader("orders", world.rng.randrange(2))
+                if world.rng.random() < 0.7:
+                    await resume(world, ("orders", number))
+                await asyncio.sleep(world.rng.uniform(0.0, 2.0))
+    world.source.heal()
+    world.target.heal()
+    await resume(world, ("orders", None), ("orders", 0), ("orders", 1))
+    async with world.worker():
+        await world.copied(TOPICS, deadline_s=900)
+        await asyncio.sleep(2)
+    assert_legal(world, TOPICS, exact=True)
