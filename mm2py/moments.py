@@ -53,3 +53,12 @@ def duration_text(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def ago(ms: int) -> str:
+    """Return a span of time in words."""
+    seconds = ms / 1000
+    for most, unit, name in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < most:
+            return f"{seconds / unit:.1f} {name}" if seconds < 10 else f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86_400:.0f} days"

@@ -18,6 +18,7 @@ from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
 from mm2py.errors import ConfigError
 from mm2py.logs import make_logger
+from mm2py.moments import ago
 from mm2py.offsets.translation import Basis
 from mm2py.output import write_out
 from mm2py.records.connector_config import FlowConfig
@@ -26,7 +27,6 @@ from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.exit_codes import exit_of_groups
 from mm2py.status.left_out import why_left_out
 from mm2py.status.printout import ROWS_MOST
-from mm2py.status.report import ago
 from mm2py.status.target_alone import GroupsQuestion, GroupsTold
 from mm2py.text_table import text_table
 

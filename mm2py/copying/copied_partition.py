@@ -23,6 +23,7 @@ from mm2py.copying.reading.read_replica import LEADER, ReadReplica
 from mm2py.copying.safe_time import SafeTime
 from mm2py.copying.states import Copying, Storing
 from mm2py.kafka.port import BrokerId
+from mm2py.metrics.lag_trend import LagTrend
 from mm2py.metrics.windows import CopyMeter
 from mm2py.records.source_offset import StoredPosition
 
@@ -134,6 +135,8 @@ class CopiedPartition:
     ledger: LedgerPlace = field(default_factory=LedgerPlace)
     safe: SafeTime = field(default_factory=SafeTime)
     """Up to which moment it is copied. Fetch lanes and ``SafeTimes`` give it the answers of the source."""
+    lag_trend: LagTrend = field(default_factory=LagTrend)
+    """How its lag moves. ``look_at_lag`` gives it what is known."""
     meter: CopyMeter = field(default_factory=CopyMeter)
     connection: int = 0
     """The connection to its target broker over which it is written. Its produce lane sets it."""
@@ -141,6 +144,10 @@ class CopiedPartition:
     """Why records wait here and none is acknowledged; empty unless that has lasted. ``Stalls`` sets it."""
     position_problem: str = ""
     """Why its position cannot be stored; empty unless that has lasted. The position keeper sets it."""
+
+    def __post_init__(self) -> None:
+        if self.stored is not None:
+            self.lag_trend.behind_since_ms = self.stored.behind_since_ms
 
     def tell(self, event: Event) -> None:
         """Give an event to the copier of the partition. Its effects start at once."""
@@ -181,6 +188,11 @@ class CopiedPartition:
         if end is not None and now_s - self.reading.end_told_at_s <= END_KNOWN_S:
             return end
         return self.asked.readable_end if now_s - self.asked.at_s <= END_KNOWN_S else None
+
+    def look_at_lag(self, now_s: float, now_ms: int) -> None:
+        """Note how far it is behind now, by both clocks."""
+        position = self.copier.position.source_offset
+        self.lag_trend.look(now_ms, self.known_end(now_s), position, self.newest_ms, self.safe.at_ms)
 
     @property
     def newest_ms(self) -> int | None:

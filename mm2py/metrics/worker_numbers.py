@@ -56,6 +56,12 @@ class PartitionRow(NamedTuple):
     """How its batches travel now, with the reason, in words."""
     ledger_waiting: int
     """Stretches of acknowledged records that the ledger does not contain yet."""
+    safe_ms: int | None
+    """Up to when it is copied; None: not known."""
+    behind_since_ms: int | None
+    """See ``LagTrend``."""
+    lag_before: tuple[int, int, int, int | None] | None
+    """The fields of a ``LagSeen``: how far it was ten seconds ago or more; None: not known."""
     latency_ms: float
     """For this field and all that follow see ``CopyMeter``."""
     age_ms: float
@@ -133,6 +139,8 @@ class FlowSnapshot:
     """Partitions that are read from a nearer follower, see ``client.rack``."""
     safe_ms: int | None = None
     """Up to when this worker's partitions are copied; 0: not known; None: the flow has not started."""
+    retentions: tuple[tuple[str, int | None, int | None], ...] = ()
+    """Of topics that are behind: name, and the fields of its ``Retention`` on the source, as far as that is known."""
     departed: tuple[PlainRow, ...] = ()
     """The fields of ``DepartedRow``."""
     partitions: tuple[PlainRow, ...] = ()

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mm2py.records.lag_seen import LagSeen
+
 CONNECTOR: Final = "MirrorSourceConnector"
 FORMAT_VERSION: Final = 1
 OFFSET_MOST: Final = (1 << 63) - 1
@@ -43,6 +45,8 @@ _OWN_FIELDS: Final = frozenset(
         "record_bytes",
         "source_end",
         "moved_ms",
+        "behind_since_ms",
+        "lag_before",
         "previous_by",
         "recopy",
     }
@@ -97,6 +101,10 @@ class StoredPosition:
     moved_ms: int | None = None
     """When the position last advanced, by the worker's clock. A worker that only takes the partition over does not
     change it."""
+    behind_since_ms: int | None = None
+    """Since when the partition is behind, see ``mm2py/metrics/lag_trend.py``. None: it keeps up."""
+    lag_before: LagSeen | None = None
+    """Of a partition that is behind: how far it was ten seconds to half a minute before this was stored."""
     previous_by: str | None = None
     """In an operator's position that names a producer: its transactional id. The producer may still write, and must be
     fenced before copying begins there."""
@@ -171,6 +179,11 @@ def encode_value(position: StoredPosition) -> bytes:
         "source_end": position.source_end,
         "moved_ms": position.moved_ms,
     }
+    if position.behind_since_ms is not None:  # few are behind: the others need no more room
+        fields |= {
+            "behind_since_ms": position.behind_since_ms,
+            "lag_before": None if position.lag_before is None else position.lag_before.text,
+        }
     if position.by == BY_OPERATOR:
         fields |= {"previous_by": position.previous_by, "recopy": position.recopy}
     return _dump(fields)
@@ -219,6 +232,8 @@ def decode_value(value: bytes | None) -> StoredPosition | None:
             record_bytes=_int(fields, "record_bytes"),
             source_end=_int(fields, "source_end"),
             moved_ms=_int(fields, "moved_ms"),
+            behind_since_ms=_int(fields, "behind_since_ms"),
+            lag_before=LagSeen.of(_text(fields, "lag_before")),
             previous_by=_text(fields, "previous_by"),
             recopy=fields.get("recopy") is True,
             unknown={name: content for name, content in fields.items() if name not in _OWN_FIELDS},

@@ -10,7 +10,7 @@ import contextlib
 import io
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -22,8 +22,10 @@ from mm2py.group.control_log import ControlLog, ControlLogLost
 from mm2py.group.control_topic import MISSING_S, ControlLogMissing
 from mm2py.group.membership import GroupState
 from mm2py.group.state_snapshot import read_snapshot
+from mm2py.kafka.admin import describe_topic_configs
 from mm2py.kafka.cluster import ClusterMetadata, TopicMetadata, fetch_metadata, hidden_among
 from mm2py.kafka.error_codes import name_of
+from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, OffsetAnswer, list_offsets
 from mm2py.kafka.port import BrokerId, Brokers, TopicPartition
 from mm2py.logs import make_logger
@@ -32,6 +34,7 @@ from mm2py.status.facts import UNDECIDED, GroupFacts, LeftOut
 from mm2py.status.report import seems_stopped
 from mm2py.topics.filters import PatternTooSlow, WhyNot
 from mm2py.topics.names import control_log
+from mm2py.topics.retention import RETENTION_KEYS, Retention, retention_of
 from mm2py.topics.unmatched import Unmatched, unmatched
 
 PROBE_S: Final = 10.0
@@ -366,6 +369,9 @@ class GroupInquiry:
 TOPICS_KEPT_S: Final = 15.0
 """How long a list of all topics is reused while watching. On a large cluster the list is large."""
 
+RETENTION_KEPT_S: Final = 60.0
+"""How long the settings of topics are reused while watching."""
+
 
 class SourceInquiry:
     """Asks the source of one flow for its topics and offsets."""
@@ -385,6 +391,8 @@ class SourceInquiry:
         self._listed_at_s: float | None = None
         self._decided: dict[str, LeftOut | None] = {}
         self._errors: Counter[int] = Counter()
+        self._retentions: dict[str, Retention | None] = {}
+        self._retentions_from_s = float("-inf")
         self._copied: set[str] = set()
         """Topics that had positions in the previous look."""
 
@@ -440,17 +448,43 @@ class SourceInquiry:
 
     async def first_since(self, since_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAnswer]:
         """Return each partition's first record that is not older; partitions without an answer are left out."""
+        return await self._at(since_ms, "asking for the age of records that wait")
+
+    async def _at(self, when: Mapping[TopicPartition, int], doing: str) -> dict[TopicPartition, OffsetAnswer]:
         leaders = {
             (topic.name, number): part.leader for topic in self._topics for number, part in topic.partitions.items()
         }
         found: dict[TopicPartition, OffsetAnswer] = {}
 
         async def ask() -> None:
-            asked = {key: leaders[key] for key in since_ms if leaders.get(key) is not None}
-            found.update(await list_offsets(self._source.brokers, asked, since_ms, skip_silent=True))
+            asked = {key: leaders[key] for key in when if leaders.get(key) is not None}
+            found.update(await list_offsets(self._source.brokers, asked, when, skip_silent=True))
 
-        await self._source.why_not("asking for the age of records that wait", ask)
+        await self._source.why_not(doing, ask)
         return {key: one for key, one in found.items() if not one.error_code and one.offset >= 0}
+
+    async def retentions(self, topics: Sequence[str]) -> dict[str, Retention | None]:
+        """Return how long the source keeps the records of topics; None: it does not tell. An answer is kept a while."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._retentions_from_s >= RETENTION_KEPT_S:
+            self._retentions, self._retentions_from_s = {}, now_s
+        asked = [topic for topic in topics if topic not in self._retentions]
+
+        async def ask() -> None:
+            answers = await describe_topic_configs(self._source.brokers, asked, keys=RETENTION_KEYS)
+            for topic in asked:
+                found = answers.get(topic)
+                told = None if found is None or isinstance(found, BrokerRefused) else found
+                self._retentions[topic] = None if told is None else retention_of({one.name: one.value for one in told})
+
+        if asked:
+            await self._source.why_not("asking how long records are kept", ask)
+        return {topic: self._retentions.get(topic) for topic in topics}
+
+    async def log_starts(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offsets of partitions; those without an answer are left out."""
+        found = await self._at(dict.fromkeys(keys, EARLIEST), "asking where logs start")
+        return {key: one.offset for key, one in found.items()}
 
     async def _list_topics(self) -> None:
         now_s = asyncio.get_running_loop().time()

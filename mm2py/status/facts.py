@@ -18,12 +18,14 @@ from mm2py.kafka.port import TopicPartition
 from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import FlowConfig
 from mm2py.records.gap_record import Gap
+from mm2py.records.lag_seen import LagSeen
 from mm2py.records.operator_request import Target
 from mm2py.records.pause_record import Pauses
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Standstill
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.topics.filters import WhyNot
+from mm2py.topics.retention import Retention
 from mm2py.topics.unmatched import Unmatched
 
 UNDECIDED: Final = "undecided"
@@ -91,6 +93,12 @@ class FlowFacts:
     """Partitions with waiting records whose position does not move, with the time at which each moved last."""
     waiting_since_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Timestamps of the oldest waiting records, for partitions where these are known."""
+    looked_before: Mapping[TopicPartition, LagSeen] = field(default_factory=dict)
+    """Of partitions with waiting records: what a look found that was ten seconds or more before this one."""
+    retentions: Mapping[str, Retention | None] = field(default_factory=dict)
+    """How long the source keeps the records of the topics that are furthest behind; None: it does not tell."""
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The first offsets of the source partitions that are furthest behind."""
     consumer_groups: ConsumerGroupsReport | None = None
     """None: the flow emits no checkpoints, or see ``consumer_groups_unread``."""
     consumer_groups_unread: str = ""

@@ -19,7 +19,6 @@ from typing import Final
 from mm2py.config.flow_properties import ENABLED, is_enabled
 from mm2py.flow import Flow, Kind
 from mm2py.group.membership import GroupState
-from mm2py.kafka.port import TopicPartition
 from mm2py.records.author import Author, with_reason
 from mm2py.records.connector_config import DecidedBy, FlowConfig, told_writer
 from mm2py.records.control_record import MemberId, NotStarted, TaskName, TopicClaim
@@ -27,7 +26,6 @@ from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.link_use import LinkUse
 from mm2py.records.partition_ranges import ranges
 from mm2py.records.pause_record import TopicPause
-from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
@@ -35,6 +33,7 @@ from mm2py.status.backfill_report import BackfillReport, backfill_reports
 from mm2py.status.connector_report import HeldReport, RefusalReport, held_of, refusals_of
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
+from mm2py.status.lag_movement import NOT_KNOWN, LagMovement, together
 from mm2py.status.left_out import why_left_out
 from mm2py.status.not_copied import (
     OF_THE_FLOW,
@@ -49,6 +48,15 @@ from mm2py.status.not_copied import (
     of_cause,
     source_remedy,
     why_not_copied,
+)
+from mm2py.status.partition_lags import (
+    BEHIND_MOST,
+    PartitionBehind,
+    begin_of,
+    end_of,
+    partition_behind,
+    partition_movement,
+    worst_first,
 )
 from mm2py.status.pause_report import PauseReport, pause_reports
 from mm2py.status.verdict import FlowVerdict, VerdictFacts, safety_of, verdict_of
@@ -338,6 +346,8 @@ class TopicReport:
     """Why it is not copied, or not all of it; the most urgent first. Empty: all of it is copied."""
     newest_ms: int | None
     """The newest timestamp of its records that were copied last; None: not known."""
+    movement: LagMovement | None
+    """How its lag moves. None: its lag is not known, or it is left out."""
 
     @property
     def is_copied(self) -> bool:
@@ -434,6 +444,15 @@ class _Lag:
     """The timestamp of the oldest record that waits."""
     undated: int = 0
     """Partitions with waiting records whose age is not known."""
+    behind: dict[int, LagMovement] = field(default_factory=dict)
+    """How the lags of partitions that are behind move."""
+    keeping_up: list[LagMovement] = field(default_factory=list)
+    """The same of partitions with waiting records that keep up."""
+
+    def movement(self) -> LagMovement | None:
+        if not self.known:
+            return None
+        return together([*self.behind.values(), *self.keeping_up, *[NOT_KNOWN] * bool(self.unknown)])
 
     def seconds(self, now_ms: int) -> float | None:
         if not self.known or self.unknown or self.undated:
@@ -443,8 +462,10 @@ class _Lag:
 
 def topics_of(
     facts: FlowFacts, state: GroupState | None, seen: FlowCircumstances, now_ms: int
-) -> tuple[TopicReport, ...]:
-    """Return a report for each topic that is, or should be, copied; those that need an operator come first.
+) -> tuple[tuple[TopicReport, ...], list[PartitionBehind]]:
+    """Return a report for each topic that is, or should be, copied, and the partitions that are behind.
+
+    Topics that need an operator come first. Partitions come in the order in which they need help.
 
     Args:
         state: the state of the group that runs the flow; None if no worker runs it.
@@ -470,6 +491,7 @@ def topics_of(
     names |= (stored.keys() - facts.left_out.keys()) if facts.selected is None else facts.selected.keys()
     names |= facts.hidden & stored.keys()
     reports = []
+    behind: list[PartitionBehind] = []
     for topic in names:
         count = (facts.selected or {}).get(topic) or max(listed.get(topic, 0), stored.get(topic, 0))
         is_left_out = topic in facts.left_out
@@ -488,7 +510,7 @@ def topics_of(
         elif facts.selected is None and (has_causes or topic in gaps):
             lag = _Lag(unknown=count)  # its last known end is older than the silence
         else:
-            lag = _lag_of(facts, topic, count)
+            lag = _lag_of(facts, topic, count, now_ms)
         owners: dict[MemberId, list[int]] = {}
         unowned: list[int] = []
         moving: list[int] = []
@@ -543,9 +565,12 @@ def topics_of(
                 {member: ranges(numbers) for member, numbers in sorted(owners.items())},
                 not_copied,
                 newest_ms.get(topic, -1) if newest_ms.get(topic, -1) >= 0 else None,
+                lag.movement(),
             )
         )
-    return tuple(sorted(reports, key=_urgency))
+        told = (partition_behind(facts, (topic, number), one, now_ms) for number, one in lag.behind.items())
+        behind += filter(None, told)
+    return tuple(sorted(reports, key=_urgency)), worst_first(behind)
 
 
 def _gaps_told(gaps: Sequence[Gap]) -> str:
@@ -577,7 +602,7 @@ def _urgency(topic: TopicReport) -> tuple[object, ...]:
     )
 
 
-def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
+def _lag_of(facts: FlowFacts, topic: str, count: int, now_ms: int) -> _Lag:
     lag = _Lag()
     for partition in range(count):
         key = (topic, partition)
@@ -597,22 +622,13 @@ def _lag_of(facts: FlowFacts, topic: str, count: int) -> _Lag:
             since_ms = facts.waiting_since_ms.get(key)
             lag.undated += since_ms is None
             lag.since_ms = min(filter(None, (lag.since_ms, since_ms)), default=None)
+            movement = partition_movement(facts, key, now_ms)
+            if movement.is_behind:
+                lag.behind[partition] = movement
+            else:
+                lag.keeping_up.append(movement)
         lag.not_started += position is None and end > facts.starts.get(key, end)
     return lag
-
-
-def end_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
-    """Return the end of a partition; if the source does not answer, the last end that the owner has stored."""
-    if facts.selected is None and position is not None:
-        return position.source_end
-    return facts.ends.get(key)
-
-
-def begin_of(facts: FlowFacts, key: TopicPartition, position: StoredPosition | None) -> int | None:
-    """Return the next source offset to copy; None: not known."""
-    if position is not None:
-        return position.next_source
-    return facts.starts.get(key) if facts.settings.auto_offset_reset == "earliest" else facts.ends.get(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -696,6 +712,12 @@ class FlowReport:
     """What could not be read, and why."""
     verdict: FlowVerdict
     """Whether it is safe to fail over now."""
+    movement: LagMovement | None
+    """How its lag moves. None: it is not known of any topic."""
+    behind: tuple[PartitionBehind, ...]
+    """The partitions that need help first, ten at most."""
+    partitions_behind: int
+    """How many there are."""
 
     def told(self, said: NotCopied) -> str:
         """Return the text of a reason that concerns the whole flow; if it stops topics, also how many."""
@@ -775,7 +797,7 @@ def flow_report(
         causes,
         unstarted,
     )
-    topics = topics_of(facts, state if copied else None, seen, now_ms)
+    topics, behind = topics_of(facts, state if copied else None, seen, now_ms)
     told = causes.get("", ())
     whole = most_urgent_first(map(of_cause, [*told, *unstarted.causes.values()]))
     known = [topic.lag for topic in topics if topic.lag is not None]
@@ -835,6 +857,9 @@ def flow_report(
         facts.consumer_groups,
         tuple(dict.fromkeys(unread)),
         verdict,
+        together(moving) if (moving := [one.movement for one in topics if one.movement is not None]) else None,
+        tuple(behind[:BEHIND_MOST]),
+        len(behind),
     )
 
 

@@ -30,6 +30,7 @@ from mm2py.logs import make_logger
 from mm2py.records.backfill_record import Backfill
 from mm2py.records.connector_config import DecidedBy, FlowConfig
 from mm2py.records.gap_record import Gap
+from mm2py.records.lag_seen import LagSeen
 from mm2py.records.operator_request import Target, TargetState
 from mm2py.records.pause_record import Pauses
 from mm2py.records.source_offset import StoredPosition
@@ -42,12 +43,22 @@ from mm2py.status.consumer_group_inquiry import ConsumerGroupInquiry
 from mm2py.status.consumer_groups import ConsumerGroupsReport, in_short, report_of
 from mm2py.status.facts import Facts, FlowFacts
 from mm2py.status.mm2_inquiry import Mm2Inquiry
-from mm2py.status.movement import SETTLE_S, Movement, late_after_ms, waiting_since_ms, waits_since_lately
+from mm2py.status.movement import (
+    SETTLE_S,
+    LagMemory,
+    Movement,
+    late_after_ms,
+    waiting_since_ms,
+    waits_since_lately,
+)
+from mm2py.status.partition_lags import furthest_behind
 
 SETTLE_AGAIN_S: Final = 1.0
 """How often a position that may stand still is looked at."""
 AGES_MOST: Final = 20_000
 """The source is asked for the age of waiting records of at most this many partitions."""
+LOG_STARTS_MOST: Final = 200
+"""The source is asked where the logs of at most this many partitions start."""
 GROUPS_KEPT_S: Final = 15.0
 """How old the report on consumer groups may be. There may be 10,000, and the commits of each are asked for."""
 
@@ -206,6 +217,7 @@ class FlowInquiry:
         self._known: FlowConfig | None = None
         self._unusable = ""
         self._movement = Movement()
+        self._lags = LagMemory()
         self._begin(settings)
 
     @property
@@ -226,6 +238,17 @@ class FlowInquiry:
             await self._settle()
             standing = await self._standing()
             waiting_since_ms = await self._waiting_since_ms()
+            facts = self._facts(standing, waiting_since_ms)
+            facts = await self._with_retention(facts)
+        return replace(
+            facts,
+            consumer_groups=self._consumer_groups.report,
+            consumer_groups_unread=self._consumer_groups.unread,
+        )
+
+    def _facts(
+        self, standing: Mapping[TopicPartition, int | None], waiting_since_ms: Mapping[TopicPartition, int]
+    ) -> FlowFacts:
         return FlowFacts(
             self._shown,
             positions=self._target.positions,
@@ -234,6 +257,7 @@ class FlowInquiry:
             unmatched=tuple(self._source.unmatched),
             standing=standing,
             waiting_since_ms=waiting_since_ms,
+            looked_before=self._look_at_lags(),
             selected=self._source.selected,
             hidden=self._source.hidden,
             left_out=self._source.left_out,
@@ -242,8 +266,6 @@ class FlowInquiry:
             positions_unread=self._target.positions_unread,
             status_unread=self._target.status_unread,
             source_unread=tuple(self._source.unread),
-            consumer_groups=self._consumer_groups.report,
-            consumer_groups_unread=self._consumer_groups.unread,
             stored=self._known,
             owner_group=self._stored.owner_group,
             held=self._stored.held,
@@ -306,6 +328,25 @@ class FlowInquiry:
             for key, one in first.items()
             if (since_ms := waiting_since_ms(positions[key].next_source, one.offset, one.timestamp_ms)) is not None
         }
+
+    def _look_at_lags(self) -> Mapping[TopicPartition, LagSeen]:
+        positions = {} if self._target.positions_unread else self._target.positions
+        now_ms = self._clock.wall_ms()
+        waiting = {
+            key: LagSeen(now_ms, end, at.next_source, at.newest_ms)
+            for key, end in self._source.ends.items()
+            if (at := positions.get(key)) is not None and at.next_source < end
+        }
+        return self._lags.look(waiting, now_ms)
+
+    async def _with_retention(self, facts: FlowFacts) -> FlowFacts:
+        """Ask how long the source keeps what is furthest behind, and where these logs start."""
+        keys = furthest_behind(facts, self._clock.wall_ms())
+        if not keys:
+            return facts
+        retentions = await self._source.retentions(list(dict.fromkeys(topic for topic, _ in keys)))
+        starts = await self._source.log_starts(keys[:LOG_STARTS_MOST])
+        return replace(facts, retentions=retentions, log_starts=starts)
 
     async def _settle(self) -> None:
         """Look again at positions that may stand still, until that is certain or ``SETTLE_S`` are over."""

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mm2py.kafka.port import TopicPartition
+from mm2py.metrics.lag_trend import LagTrend
+from mm2py.records.lag_seen import LagSeen
 from mm2py.records.source_offset import StoredPosition
 
 SETTLE_S: Final = 3.0
@@ -111,3 +113,21 @@ class Movement:
             stored = positions.get(key)
             if stored is None or stored.moved_ms is None or now_ms - stored.moved_ms >= late_ms:
                 yield key
+
+
+class LagMemory:
+    """Remembers how far partitions were behind, from look to look."""
+
+    def __init__(self) -> None:
+        self._trends: dict[TopicPartition, LagTrend] = {}
+
+    def look(self, waiting: Mapping[TopicPartition, LagSeen], now_ms: int) -> dict[TopicPartition, LagSeen]:
+        """Note partitions with waiting records, and return what was seen of them ten seconds ago or more.
+
+        A partition that is not named is forgotten: nothing waits, or it is not known.
+        """
+        self._trends = {key: self._trends.get(key) or LagTrend() for key in waiting}
+        for key, seen in waiting.items():
+            self._trends[key].keep(seen)
+        before = {key: trend.before(now_ms) for key, trend in self._trends.items()}
+        return {key: seen for key, seen in before.items() if seen is not None}

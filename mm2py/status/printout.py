@@ -7,11 +7,11 @@ from typing import Final
 
 from mm2py.command_lines import FILE, for_group, with_file
 from mm2py.flow import Kind
-from mm2py.moments import time_text
+from mm2py.moments import ago, time_text
 from mm2py.records.control_record import MemberId
 from mm2py.secret import printable
 from mm2py.status.flow_report import AppliedReport, FlowReport, TopicReport
-from mm2py.status.report import GroupReport, MemberState, Report, ago
+from mm2py.status.report import GroupReport, MemberState, Report
 from mm2py.text_table import more_lines, text_table
 
 ROWS_MOST: Final = 20
@@ -112,6 +112,8 @@ class _PrintedPage:
             self._say(f"backfill {one.id}, begun {time_text(one.begun_at_ms)}: {one.text}")
         if flow.consumer_groups is not None:
             self._consumer_groups(flow)
+        self._cut([f"  {one.topic}/{one.partition}  {one.text}" for one in flow.behind], "")
+        self._more(flow.partitions_behind - len(flow.behind), "/v1/flows/A->B/topics/T/partitions")
         is_silent = flow.lag_as_of_ms is not None
         rows = [_topic_row(topic, group, is_silent=is_silent) for topic in flow.topics]
         self._table(("TOPIC", "PARTITIONS", "LAG", "OWNERS", "NOTE"), rows, right=(1, 2))

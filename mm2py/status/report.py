@@ -17,7 +17,7 @@ from typing import Final
 from mm2py.command_lines import for_group
 from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
-from mm2py.moments import time_text
+from mm2py.moments import ago, time_text
 from mm2py.records.control_record import MemberId
 from mm2py.status.facts import Facts, FlowFacts, GroupFacts
 from mm2py.status.flow_report import FlowReport, FlowTasks, flow_report, late_members, why_drift, why_off, why_running
@@ -433,12 +433,3 @@ def _owner_problems(flow: FlowFacts) -> Iterable[Problem]:
             " see the workers that run the flow."
         )
         yield Problem(ProblemKind.REFUSED, str(flow.settings.flow), text)
-
-
-def ago(ms: int) -> str:
-    """Return a span of time in words."""
-    seconds = ms / 1000
-    for most, unit, name in ((120, 1, "s"), (7_200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < most:
-            return f"{seconds / unit:.1f} {name}" if seconds < 10 else f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 86_400:.0f} days"

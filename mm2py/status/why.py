@@ -20,9 +20,10 @@ from mm2py.records.partition_ranges import numbers
 from mm2py.secret import shown_name
 from mm2py.status.consumer_groups import ConsumerGroupReport
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport, TopicReport, begin_of, end_of, left_out_of
+from mm2py.status.flow_report import FlowReport, TopicReport, left_out_of
 from mm2py.status.left_out import why_left_out, why_let_pass
 from mm2py.status.not_copied import SORT_OF, NotCopied, Reason, Sort, not_copied, partitions_not_copied
+from mm2py.status.partition_lags import begin_of, end_of
 from mm2py.status.verdict import Readiness
 from mm2py.topics.filters import GroupFilter
 

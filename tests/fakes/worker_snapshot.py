@@ -106,7 +106,7 @@ def flow(
         "safe_ms": NOW_MS - 400,
         "not_copied": (("missing", 1, 0), ("source-denied", 0, 2)),
         "departed": gone.rows(),
-        "partitions": partition_rows(partitions, NOW_S),
+        "partitions": partition_rows(partitions, NOW_S, NOW_MS),
     }
     return FlowSnapshot(**{**fields, **parts})
 

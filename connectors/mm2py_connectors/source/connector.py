@@ -496,10 +496,11 @@ class SourceConnector:
             ledger_entries=task.ledger.written_entries,
             link=task.lanes.link_use(),
             safe_ms=None if self._safe is None else self._safe.at_ms or 0,
+            retentions=tuple((topic, *limits) for topic, limits in task.lags.retentions.items()),
             from_followers=sum(part.leaders.replica.follower is not None for part in partitions),
         )
         yield from in_parts(DEPARTED, departed)
-        yield from partition_parts(partitions, self._clock.monotonic())
+        yield from partition_parts(partitions, self._clock.monotonic(), self._clock.wall_ms())
 
     def _not_copied(self, parts: _Parts) -> tuple[tuple[str, int, int], ...]:
         causes = parts.discovery.causes()

@@ -12,6 +12,7 @@ from typing import Final
 
 from mm2py.metrics.windows import Stats, stats
 from mm2py.metrics.worker_numbers import GroupSnapshot
+from mm2py.status.lag_movement import Expiry, LagMovement, LagTrendWord
 from mm2py_rest.metrics.metric import AnyMetric, Metric, Series, Summary, Sums, of_flows, of_partitions, of_worker
 from mm2py_rest.metrics.values import FlowValues, PartitionValues, TopicValues, Values
 
@@ -45,6 +46,62 @@ def _partition_metrics() -> Iterable[AnyMetric]:
             ("flow", "topic", "partition"),
             of_partitions(lambda one: (one.flow, one.source_topic, one.partition), read),
         )
+
+
+def _lag_metrics() -> Iterable[AnyMetric]:
+    """Return how the lag of a topic moves: of the partitions that this worker copies."""
+    numbers: Sequence[tuple[str, str, Callable[[LagMovement], float | None]]] = (
+        (
+            "growth_records_per_second",
+            "By how many records in a second the lag of a topic grows; below 0: it shrinks. 0 while it keeps up."
+            " Missing while not known.",
+            lambda one: one.per_s,
+        ),
+        (
+            "catch_up_seconds",
+            "In how many seconds no record of a topic waits at this rate; 0 while it keeps up, +Inf where it does not"
+            " shrink. Missing while not known.",
+            _catch_up_s,
+        ),
+        (
+            "since_seconds",
+            "Since when a topic is behind, in epoch seconds. Missing while it keeps up.",
+            lambda one: None if one.since_ms is None else one.since_ms / 1000,
+        ),
+        (
+            "retention_ratio",
+            "How much of the source's retention the oldest waiting record of a topic has used up: at 1 it may be"
+            " deleted. 0 while it keeps up. Missing while not known.",
+            lambda one: one.retention_share,
+        ),
+        (
+            "expires_seconds",
+            "In how many seconds the source may delete records of a topic that are not copied, at this rate; +Inf:"
+            " never. Missing while not known.",
+            _expires_s,
+        ),
+    )
+
+    def of_topics(read: Callable[[LagMovement], float | None]) -> Callable[[Values], Iterable[Series]]:
+        return lambda values: (
+            ((flow.name, name), read(movement))
+            for flow in values.flows
+            for name, topic in flow.topics.items()
+            if (movement := topic.movement) is not None
+        )
+
+    for name, text, read in numbers:
+        yield Metric(f"mm2py_lag_{name}", "gauge", text, ("flow", "topic"), of_topics(read))
+
+
+def _catch_up_s(movement: LagMovement) -> float | None:
+    if movement.catch_up_s is None and movement.trend in {LagTrendWord.GROWING, LagTrendWord.STEADY}:
+        return math.inf
+    return movement.catch_up_s
+
+
+def _expires_s(movement: LagMovement) -> float | None:
+    return math.inf if movement.expires_s is None and movement.expiry is not Expiry.UNKNOWN else movement.expires_s
 
 
 def _by_topic(read: Callable[[TopicValues], Iterable[tuple[str, float]]]) -> Callable[[Values], Iterable[Series]]:
@@ -302,6 +359,7 @@ def _worker_metrics() -> Iterable[AnyMetric]:
 
 METRICS: Final[Sequence[AnyMetric]] = (
     *_partition_metrics(),
+    *_lag_metrics(),
     *_topic_metrics(),
     *_flow_metrics(),
     *_group_metrics(),

@@ -21,7 +21,10 @@ from mm2py.metrics.worker_numbers import (
     PartitionRow,
     WorkerSnapshot,
 )
+from mm2py.records.lag_seen import LagSeen
+from mm2py.status.lag_movement import KEEPS_UP, NOT_KNOWN, BehindFacts, LagMovement, movement_of, together
 from mm2py.status.not_copied import FAILED
+from mm2py.topics.retention import Retention
 
 ALL: Final = "all"
 """The label ``partition`` of a topic's partitions that have no series of their own."""
@@ -64,6 +67,8 @@ class TopicValues:
     timed: int = 0
     age_ms: float = 0.0
     held_ms: float = 0.0
+    movement: LagMovement | None = None
+    """How its lag moves; None: no partition is copied now."""
 
 
 @dataclass(slots=True)
@@ -185,8 +190,11 @@ def _flow_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: Worke
         topic.age_ms += departed.age_ms
         topic.held_ms += departed.held_ms
         found.records += departed.records
+    moving: dict[str, list[LagMovement]] = {}
+    retentions = {topic: Retention(*limits) for topic, *limits in flow.retentions}
     for row in rows:
         topic = found.topic(row.source_topic)
+        moving.setdefault(row.source_topic, []).append(_movement(row, retentions.get(row.source_topic), worker.now_ms))
         _add(topic, row.passed, row.rebuilt, row.dropped)
         topic.copy_modes[row.copy_mode] += row.was_read
         topic.timed += row.earlier_timed + row.sample_timed
@@ -197,9 +205,41 @@ def _flow_values(flow: FlowSnapshot, rows: Sequence[PartitionRow], worker: Worke
         found.records += row.records
         found.active += max(0, row.fetch_offset - row.position)
         found.ledger_waiting += row.ledger_waiting
+    for name, movements in moving.items():
+        found.topic(name).movement = together(movements)
     samples = [sample for row in rows for sample in row.samples]
     found.record_rate = rate([(one.begun_s, one.records) for one in samples], worker.now_s)
     return found
+
+
+def _movement(row: PartitionRow, retention: Retention | None, now_ms: int) -> LagMovement:
+    """Return how the lag of a partition moves."""
+    if row.end_offset is None:
+        return NOT_KNOWN
+    size = row.bytes / row.records if row.records else None
+    lag = row.end_offset - row.position
+    if lag <= 0:
+        return KEEPS_UP
+    if row.behind_since_ms is None:
+        return KEEPS_UP.with_bytes(None if size is None else round(lag * size))
+    now = LagSeen(now_ms, row.end_offset, row.position, row.newest_ms)
+    before = None if row.lag_before is None else LagSeen(*row.lag_before)
+    return movement_of(BehindFacts(now, before, row.behind_since_ms, size, _waiting_most_s(row, now_ms), retention))
+
+
+def _waiting_most_s(row: PartitionRow, now_ms: int) -> float | None:
+    """Return how old the oldest record that waits can be, by its timestamp; None: not known.
+
+    It is younger than the last one copied. The story: a topic was at rest for ten hours, a record comes, and the target
+    does not take it for a minute. The record came after the safe time. What was copied last had reached the target
+    ``latency_ms`` after its timestamp; so the record that waits, too, may have been that old when it came.
+    """
+    if row.newest_ms is None:
+        return None
+    age_ms = float(now_ms - row.newest_ms)
+    if row.safe_ms is not None and not math.isnan(row.latency_ms):
+        age_ms = min(age_ms, now_ms - row.safe_ms + row.latency_ms)
+    return max(0.0, age_ms / 1000)
 
 
 def _add(topic: TopicValues, passed: int, rebuilt: dict[str, int] | None, dropped: dict[str, int] | None) -> None:

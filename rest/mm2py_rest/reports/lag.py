@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from mm2py.kafka.port import TopicPartition
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import TopicReport, begin_of, end_of
+from mm2py.status.flow_report import TopicReport
+from mm2py.status.partition_lags import begin_of, end_of
 
 NO_OFFSETS: Final = "its position or its end is not known"
 CUT_BACK: Final = "the source ends before its position: it was cut back, or is another topic"

@@ -11,8 +11,10 @@ from mm2py.records.control_record import MemberId, TaskName
 from mm2py.records.gap_record import Gap
 from mm2py.records.partition_ranges import numbers
 from mm2py.status.facts import FlowFacts
-from mm2py.status.flow_report import FlowReport, TopicReport, end_of
+from mm2py.status.flow_report import FlowReport, TopicReport
+from mm2py.status.lag_movement import LagMovement
 from mm2py.status.not_copied import NotCopied
+from mm2py.status.partition_lags import end_of, partition_movement
 from mm2py_rest.reports.lag import Looks, lags_of
 
 
@@ -41,6 +43,8 @@ class PartitionCopy:
     lag_as_of_ms: int | None
     """The source does not answer: end and lag are what workers knew at this time, or a little before. Null: as of
     now."""
+    movement: LagMovement | None
+    """How its lag moves, as in ``/v1/status``; null: the lag is not known."""
     owner: MemberId | None
     """The member that copies it; null: none does."""
     owner_name: str
@@ -92,6 +96,7 @@ def partition_copies(
                 None if position is None else position.next_target,
                 *lags[partition],
                 report.lag_as_of_ms,
+                None if lags[partition].records is None else partition_movement(facts, key, looks.at_ms),
                 owner,
                 _name_of(owner, state),
                 None if owned is None else owned.waits_for,

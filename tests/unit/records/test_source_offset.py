@@ -11,6 +11,7 @@ from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mm2py.records.lag_seen import LagSeen
 from mm2py.records.source_offset import (
     BY_OPERATOR,
     MalformedPosition,
@@ -47,6 +48,8 @@ OURS = StoredPosition(
     record_bytes=1024,
     source_end=120,
     moved_ms=1_760_000_001_000,
+    behind_since_ms=1_760_000_000_000,
+    lag_before=LagSeen(1_760_000_000_900, 90, 80, 1_760_000_000_400),
 )
 
 
@@ -75,6 +78,8 @@ positions = st.builds(
     record_bytes=st.none() | int32s,
     source_end=st.none() | int64s,
     moved_ms=st.none() | int64s,
+    behind_since_ms=int64s,
+    lag_before=st.none() | st.builds(LagSeen, int64s, int64s, int64s, st.none() | int64s),
     unknown=st.dictionaries(st.text("xyz", min_size=1), st.none() | st.booleans() | int64s | texts, max_size=3),
 )
 
@@ -138,6 +143,14 @@ def test_our_value_is_flat_because_connect_refuses_anything_else() -> None:
     assert fields["offset"] == 99
 
 
+def test_a_partition_that_keeps_up_has_no_more_fields_than_it_needs() -> None:
+    keeps_up = replace(OURS, behind_since_ms=None)
+    assert not {"behind_since_ms", "lag_before"} & json.loads(encode_value(keeps_up)).keys()
+    assert decode_value(encode_value(keeps_up)) == replace(keeps_up, lag_before=None)
+    with pytest.raises(MalformedPosition):
+        decode_value(encode_value(OURS).replace(b"1760000000900,90,", b"1760000000900,"))
+
+
 def test_our_value_says_all_that_a_successor_must_know() -> None:
     assert json.loads(encode_value(OURS)) == {
         "offset": 99,
@@ -161,6 +174,8 @@ def test_our_value_says_all_that_a_successor_must_know() -> None:
         "record_bytes": 1024,
         "source_end": 120,
         "moved_ms": 1_760_000_001_000,
+        "behind_since_ms": 1_760_000_000_000,
+        "lag_before": "1760000000900,90,80,1760000000400",
     }
 
 

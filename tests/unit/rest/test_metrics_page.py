@@ -9,18 +9,20 @@ from pathlib import Path
 import pytest
 
 from mm2py.copying import states
+from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.planning.steps import MERGE_ALL, MERGE_SMALL, PASS_REFUSED
 from mm2py.metrics.worker_numbers import (
     ConnectorSnapshot,
     FlowSnapshot,
     GroupSnapshot,
 )
+from mm2py.records.lag_seen import LagSeen
 from mm2py.records.source_offset import StoredPosition
 from mm2py_rest.metrics.metric import Summary
 from mm2py_rest.metrics.page import METRICS
 from mm2py_rest.metrics.values import ALL, STATES
 from tests.fakes.metrics_page import Page
-from tests.fakes.worker_snapshot import NOW_MS, checkpoints, copied, flow, many, worker
+from tests.fakes.worker_snapshot import NOW_MS, NOW_S, checkpoints, copied, flow, many, worker
 
 ROOT = Path(__file__).resolve().parents[3]
 LATENCY = "kafka_connect_mirror_mirrorsourceconnector_replication_latency_ms"
@@ -100,6 +102,71 @@ def test_lag_is_told_in_records_in_seconds_and_about_in_bytes() -> None:
     assert page.value("mm2py_lag_bytes") == 3000
     behind_nothing = Page(worker(flow([copied(records=20, end=20, newest_ms=NOW_MS - 4000)])))
     assert behind_nothing.value("mm2py_lag_seconds") == behind_nothing.value("mm2py_lag_bytes") == 0
+
+
+def behind(
+    *,
+    end: int,
+    before: LagSeen | None,
+    safe_ms: int | None = NOW_MS - 300_000,
+    number: int = 0,
+    newest_ms: int | None = None,
+) -> CopiedPartition:
+    """Return a partition that was copied to offset 20 and is behind since its safe time."""
+    part = copied(number=number, end=end, newest_ms=NOW_MS - 500 if newest_ms is None else newest_ms)
+    part.safe.at_ms = safe_ms
+    if before is not None:
+        part.lag_trend.keep(before)
+    part.look_at_lag(NOW_S, NOW_MS)
+    return part
+
+
+def test_a_topic_says_how_fast_its_lag_moves_since_when_and_when_it_is_caught_up() -> None:
+    growing = behind(end=120, before=LagSeen(NOW_MS - 10_000, 70, 20, NOW_MS - 10_500))
+    page = Page(worker(flow([growing, copied(number=1)])))
+    assert page.labels("mm2py_lag_growth_records_per_second") == [{"flow": "A->B", "topic": "orders"}]
+    assert page.value("mm2py_lag_growth_records_per_second") == 5.0
+    assert page.value("mm2py_lag_catch_up_seconds") == math.inf
+    assert page.value("mm2py_lag_since_seconds") == NOW_MS / 1000 - 300
+    assert page.labels("mm2py_lag_expires_seconds") == page.labels("mm2py_lag_retention_ratio") == []
+
+    shrinking = behind(end=120, before=LagSeen(NOW_MS - 10_000, 120, 0, NOW_MS - 90_000))
+    page = Page(worker(flow([shrinking])))
+    assert (page.value("mm2py_lag_growth_records_per_second"), page.value("mm2py_lag_catch_up_seconds")) == (-2.0, 50.0)
+
+    unknown = Page(worker(flow([behind(end=120, before=None)])))
+    assert unknown.labels("mm2py_lag_growth_records_per_second") == unknown.labels("mm2py_lag_catch_up_seconds") == []
+
+
+def test_a_topic_that_keeps_up_is_told_to_be_well_and_one_that_is_not_read_is_not() -> None:
+    """An alert that has fired must end: missing series would leave it to chance."""
+    page = Page(worker())
+    assert page.value("mm2py_lag_growth_records_per_second") == page.value("mm2py_lag_catch_up_seconds") == 0
+    assert (page.value("mm2py_lag_retention_ratio"), page.value("mm2py_lag_expires_seconds")) == (0, math.inf)
+    assert page.labels("mm2py_lag_since_seconds") == []
+    page = Page(worker(flow([copied(), copied(number=1, records=0, end=None)])))
+    for name in ("growth_records_per_second", "catch_up_seconds", "retention_ratio", "expires_seconds"):
+        assert page.labels(f"mm2py_lag_{name}") == [], name
+
+
+def test_a_topic_says_when_the_source_deletes_what_is_not_copied() -> None:
+    standing = behind(end=120, before=LagSeen(NOW_MS - 10_000, 70, 20), newest_ms=NOW_MS - 300_500)
+    page = Page(worker(flow([standing], retentions=(("orders", 1_200_000, None),))))
+    assert page.value("mm2py_lag_retention_ratio") == pytest.approx(0.25, abs=0.01)
+    assert page.value("mm2py_lag_expires_seconds") == pytest.approx(900, abs=1)
+    compacted = Page(worker(flow([standing], retentions=(("orders", None, None),))))
+    assert (compacted.value("mm2py_lag_retention_ratio"), compacted.value("mm2py_lag_expires_seconds")) == (0, math.inf)
+
+
+def test_a_record_that_comes_to_a_topic_at_rest_is_not_as_old_as_the_one_before() -> None:
+    """The topic rested for ten hours; then a record came, and the target does not take it for five minutes."""
+    rested = behind(end=21, before=LagSeen(NOW_MS - 10_000, 21, 20), newest_ms=NOW_MS - 36_000_000)
+    rested.meter.latency_ms = 200.0
+    page = Page(worker(flow([rested], retentions=(("orders", 3_600_000, None),))))
+    assert page.value("mm2py_lag_retention_ratio") == pytest.approx(300.2 / 3600)
+    rested.meter.latency_ms = 36_000_000.0  # timestamps of this topic are ten hours old when records come
+    page = Page(worker(flow([rested], retentions=(("orders", 3_600_000, None),))))
+    assert page.value("mm2py_lag_retention_ratio") == 10.0
 
 
 def test_partitions_beyond_the_bound_share_a_series_for_each_topic_and_are_counted() -> None:

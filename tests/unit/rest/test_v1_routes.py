@@ -16,11 +16,14 @@ from mm2py.config.origins import SettingOrigin
 from mm2py.group.membership import GroupState
 from mm2py.records.backfill_record import Backfill, BackfillState, Range
 from mm2py.records.control_record import Entry, Joined, Listed, TopicClaim
+from mm2py.records.lag_seen import LagSeen
+from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.bodies import GroupsBody, StatusBody, json_of
 from mm2py.status.exit_codes import exit_of_report
 from mm2py.status.report import report_of
 from mm2py.topics.filters import WhyNot
+from mm2py.topics.retention import Retention
 from mm2py_rest.events.feed import STREAMS_MOST, EventFeed
 from mm2py_rest.reports.cursors import LIMIT_MOST
 from mm2py_rest.routes.v1.asking import EXAMPLES
@@ -144,6 +147,31 @@ def test_clusters_and_workers_name_their_flows_groups_and_leader() -> None:
 
 def test_one_flow_has_the_same_report_as_the_status() -> None:
     assert get("flows/A->B")["report"] == get("status")["flows"][0]
+
+
+def test_a_partition_its_topic_and_its_flow_say_alike_how_the_lag_moves() -> None:
+    before = LagSeen(NOW_MS - 10_000, 60, 50)
+    slow = StoredPosition(
+        90, newest_ms=NOW_MS - 2500, record_bytes=100, behind_since_ms=NOW_MS - 60_000, lag_before=before
+    )
+    facts = flow_facts(
+        positions={("payments", 0): slow},
+        ends={("payments", 0): 200},
+        selected={"payments": 1},
+        retentions={"payments": Retention(3_600_000)},
+        waiting_since_ms={("payments", 0): NOW_MS - 1_800_000},
+    )
+    asked = client(facts_of(facts))
+    (partition,) = items("flows/A->B/topics/payments/partitions", asked)
+    found = partition["movement"]
+    assert (found["per_s"], found["trend"], found["since_ms"]) == (10.0, "growing", NOW_MS - 60_000)
+    assert (found["bytes"], found["retention_share"]) == (11_000, 0.5)
+    report = get("flows/A->B", asked)["report"]
+    (behind,) = report["behind"]
+    topic = by("topic", items("flows/A->B/topics?copied=true", asked))["payments"]
+    assert found == topic["copy"]["movement"] == behind["movement"] == report["movement"]
+    assert get("status", asked)["flows"][0]["behind"] == [behind]
+    assert "110 records behind" in behind["text"] and "growing by 10/s" in behind["text"]
 
 
 @pytest.mark.parametrize("name", ["A->B", "A-%3EB", "A%2D%3EB"])

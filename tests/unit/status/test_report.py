@@ -14,6 +14,7 @@ from mm2py.cli.status import parse_arguments
 from mm2py.errors import ConfigError
 from mm2py.flow import ClusterAlias, ConnectorName, Flow, Kind, parse_flow
 from mm2py.group.membership import GroupState
+from mm2py.moments import ago
 from mm2py.records.author import UNKNOWN
 from mm2py.records.backfill_record import Backfill, BackfillState, Range
 from mm2py.records.connector_config import DecidedBy as ConfigWriter
@@ -49,8 +50,9 @@ from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_report
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
 from mm2py.status.flow_report import FlowReport, Guarantee, Level, TopicReport, guarantee_of
+from mm2py.status.lag_movement import Expiry, LagTrendWord
 from mm2py.status.printout import ROWS_MOST, text_of
-from mm2py.status.report import MemberState, ProblemKind, Report, ago, report_of, seems_stopped
+from mm2py.status.report import MemberState, ProblemKind, Report, report_of, seems_stopped
 from mm2py.topics.filters import WhyNot
 from tests.scenarios.world import flow_settings
 
@@ -143,6 +145,8 @@ def whole_flow() -> FlowFacts:
     """Return facts in which nothing is empty."""
     return of_flow(
         selected={"orders": 1},
+        positions={("orders", 0): StoredPosition(5)},
+        ends={("orders", 0): 9},
         gaps=[gap()],
         stored=STORED,
         held={Kind.SOURCE: Target(TargetState.STOPPED, "ann", NOW_MS)},
@@ -882,10 +886,10 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "group": "being_fenced generation last_append_ms_ago leader leader_epoch members name runs target topic"
         " unfenced unread",
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
-        "flow": "backfills checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held lag"
-        " lag_as_of_ms lag_is_partial lag_s not_copied notes open_gaps owner_group paused refused settings tasks"
-        " tasks_max topics unowned unread verdict",
         "paused": "at_ms by partition reason text topic user",
+        "flow": "backfills behind checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held"
+        " lag lag_as_of_ms lag_is_partial lag_s movement not_copied notes open_gaps owner_group partitions_behind"
+        " paused refused settings tasks tasks_max topics unowned unread verdict",
         "verdict": "behind_s left_out oldest readiness safe_at_ms text",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
@@ -898,8 +902,10 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "drift": "file setting stored text",
         "guarantee": "level reasons",
         "task": "bytes_per_s link member partitions waiting",
-        "topic": "ahead is_gone lag lag_s newest_ms not_copied not_listed not_started open_gaps owners partitions topic"
-        " unknown unowned waiting",
+        "topic": "ahead is_gone lag lag_s movement newest_ms not_copied not_listed not_started open_gaps owners"
+        " partitions topic unknown unowned waiting",
+        "movement": "bytes catch_up_s expires_s expiry per_s retention_share since_ms trend",
+        "behind": "lag lag_s movement partition text topic",
         "not_copied": "partitions reason remedy since_ms waits_for_operator why",
         "gap": "at_ms done first_offset kind last_offset partition position text topic topic_id",
     }
@@ -922,6 +928,8 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "not_copied": flow["topics"][0]["not_copied"][0],
         "verdict": flow["verdict"],
         "topic": flow["topics"][0],
+        "movement": flow["movement"],
+        "behind": flow["behind"][0],
         "gap": flow["open_gaps"][0],
     }
     assert {name: " ".join(sorted(each)) for name, each in objects.items()} == shapes
@@ -931,7 +939,14 @@ def test_every_field_and_word_for_programs_is_described() -> None:
     page = (Path(__file__).parents[3] / "docs" / "status.md").read_text()
     log = two_members({share("orders", 0): W1}, {"orders": 1}).take(Fenced(W1, 1, None, {}, {7: "why"}))
     facts = whole_flow()
-    words = {*ProblemKind, *MemberState, *Level, *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3))}
+    words = {
+        *ProblemKind,
+        *MemberState,
+        *Level,
+        *LagTrendWord,
+        *Expiry,
+        *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3)),
+    }
     undescribed = {word for word in words if f"`{word}`" not in page and f"`{word}[]`" not in page}
     assert undescribed == {"format"}, "that one stands in the text as it is written"
     assert '`"format": 1`' in page

@@ -32,7 +32,7 @@ from mm2py.worker.snapshot import snapshot_parts
 from mm2py.worker.vitals import LOOKED_AT_EVERY_S, Vitals
 from mm2py_connectors.source.task.measures import partition_parts, partition_rows
 from tests.fakes.virtual_time import VirtualClock
-from tests.fakes.worker_snapshot import NOW_S, copied
+from tests.fakes.worker_snapshot import NOW_MS, NOW_S, copied
 
 AB, AC = parse_flow("A->B"), parse_flow("A->C")
 REFUSED = ConfigError("The flow must not run.", remedy="Change it.")
@@ -129,11 +129,14 @@ async def test_rows_come_in_parts_and_go_to_the_connector_that_measured_them() -
 def test_no_part_of_a_snapshot_has_more_rows_than_the_event_loop_can_do_without_a_pause() -> None:
     """Once all 10,000 partitions were read in one go, and copying stood still for 25 ms."""
     partitions = [copied("t", number) for number in range(10_000)]
-    found = [*partition_parts(partitions, NOW_S), *in_parts(DEPARTED, [(str(number),) for number in range(1_001)])]
+    found = [
+        *partition_parts(partitions, NOW_S, NOW_MS),
+        *in_parts(DEPARTED, [(str(number),) for number in range(1_001)]),
+    ]
     assert max(len(part.rows) for part in found) == ROWS_A_PART
     assert sum(len(part.rows) for part in found) == 11_001
     assert [part.rows for part in found[:2]] == [
-        partition_rows(partitions[at : at + ROWS_A_PART], NOW_S) for at in (0, ROWS_A_PART)
+        partition_rows(partitions[at : at + ROWS_A_PART], NOW_S, NOW_MS) for at in (0, ROWS_A_PART)
     ]
 
 

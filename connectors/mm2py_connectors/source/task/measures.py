@@ -14,13 +14,13 @@ from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.metrics.worker_numbers import PARTITIONS, ROWS_A_PART, PlainRow, Rows
 
 
-def partition_parts(partitions: Sequence[CopiedPartition], now_s: float) -> Iterator[Rows]:
+def partition_parts(partitions: Sequence[CopiedPartition], now_s: float, now_ms: int) -> Iterator[Rows]:
     """Yield the rows of all partitions, in their order. What is counted while they are read may be in a row or not."""
     for at in range(0, len(partitions), ROWS_A_PART):
-        yield Rows(PARTITIONS, partition_rows(partitions[at : at + ROWS_A_PART], now_s))
+        yield Rows(PARTITIONS, partition_rows(partitions[at : at + ROWS_A_PART], now_s, now_ms))
 
 
-def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple[PlainRow, ...]:
+def partition_rows(partitions: Iterable[CopiedPartition], now_s: float, now_ms: int) -> tuple[PlainRow, ...]:
     """Return the fields of a ``PartitionRow`` for each partition, in its order."""
     rows: list[PlainRow] = []
     add = rows.append
@@ -46,6 +46,9 @@ def partition_rows(partitions: Iterable[CopiedPartition], now_s: float) -> tuple
                 part.stalled != "",
                 part.reading.merging.why,
                 len(copier.new_runs),
+                part.safe.at_ms,
+                part.lag_trend.behind_since_ms,
+                before if (before := part.lag_trend.before(now_ms)) is None else tuple(before),
                 meter.latency_ms,
                 meter.age_ms,
                 meter.previous,

@@ -122,6 +122,9 @@ class PositionKeeper:
             record_bytes: int | None = round(tally.bytes / tally.records)
         else:
             record_bytes = None if before is None else before.record_bytes
+        now_s, now_ms = self._clock.monotonic(), self._clock.wall_ms()
+        part.look_at_lag(now_s, now_ms)
+        is_behind = part.lag_trend.behind_since_ms is not None
         return StoredPosition(
             next_source=position.source_offset,
             source_cluster=self._source_id,
@@ -139,8 +142,10 @@ class PositionKeeper:
             ledger_run=part.ledger.run,
             newest_ms=part.newest_ms,
             record_bytes=record_bytes,
-            source_end=part.known_end(self._clock.monotonic()),
+            source_end=part.known_end(now_s),
             moved_ms=self._moved_ms(part),
+            behind_since_ms=part.lag_trend.behind_since_ms,
+            lag_before=part.lag_trend.before(now_ms) if is_behind else None,
             unknown={} if before is None else before.unknown,
         )
 

@@ -47,6 +47,7 @@ from mm2py_connectors.source.recovery.preparation import Prepared
 from mm2py_connectors.source.recovery.reconciler import ReconcileJob, Reconciler
 from mm2py_connectors.source.recovery.reconciliation import Reconciliation
 from mm2py_connectors.source.resume_from_mm2 import ResumeFromMm2
+from mm2py_connectors.source.task.lags import Lags
 from mm2py_connectors.source.task.lanes import Lanes, Stalls
 from mm2py_connectors.source.task.ledger_keeper import LedgerKeeper
 from mm2py_connectors.source.task.lookups import BrokerLookups, SourceEnds, TargetEnds
@@ -141,6 +142,7 @@ class SourceTask:
         self._reports = Reports(context, self.partitions)
         self.standstills = Standstills(context, self.lanes.circumstances)
         self._safe_times = SafeTimes(context, self.partitions)
+        self.lags = Lags(context, self.partitions)
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -162,6 +164,7 @@ class SourceTask:
                 tasks.create_task(self._ends.run(), name="target ends")
                 tasks.create_task(self._source_ends.run(), name="source ends")
                 tasks.create_task(self._safe_times.run(), name="safe times")
+                tasks.create_task(self.lags.run(), name="lags")
                 tasks.create_task(self._offset_syncs.run(), name="offset syncs")
                 self._lead_lanes()
         finally:
