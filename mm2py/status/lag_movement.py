@@ -134,6 +134,8 @@ def movement_of(facts: BehindFacts) -> LagMovement:
     trend = None if per_s is None else _trend(per_s)
     catch_up_s = now.records / -per_s if per_s is not None and trend is LagTrendWord.SHRINKING else None
     share, expiry, expires_s = _expiry(facts, size, per_s, age_per_s)
+    if expires_s and catch_up_s is not None and catch_up_s < expires_s:
+        expiry, expires_s = Expiry.NOT_AT_THIS_RATE, None  # by then, nothing waits
     return LagMovement(size, per_s, trend, catch_up_s, facts.since_ms, share, expiry, expires_s)
 
 

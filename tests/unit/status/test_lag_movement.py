@@ -114,6 +114,19 @@ def test_what_catches_up_does_not_expire_at_this_rate() -> None:
     assert (moves.retention_share, moves.expiry, moves.expires_s) == (0.5, Expiry.NOT_AT_THIS_RATE, None)
 
 
+def test_what_is_caught_up_before_it_expires_does_not_expire() -> None:
+    """No more records come, and the rest is copied at half the rate at which it was produced: the oldest one that waits
+    becomes older, and in ten seconds none waits."""
+    slow = facts(position=1_600, before=(2_200, 1_000), retention=Retention(ms=7_200_000), waiting_s=HOUR_S)
+    slow = slow._replace(now=slow.now._replace(newest_ms=NOW_MS - 55_000))
+    assert movement_of(slow).catch_up_s == 10.0
+    assert (movement_of(slow).expiry, movement_of(slow).expires_s) == (Expiry.NOT_AT_THIS_RATE, None)
+    soon = movement_of(slow._replace(waiting_s=7_198.0))
+    assert (soon.expiry, soon.expires_s) == (Expiry.AT_THIS_RATE, 4.0)
+    now = movement_of(slow._replace(waiting_s=7_200.0))
+    assert (now.expiry, now.expires_s) == (Expiry.AT_THIS_RATE, 0.0)
+
+
 def test_a_log_that_is_bounded_in_bytes_deletes_what_is_that_far_from_its_end() -> None:
     found = movement_of(facts(retention=Retention(bytes=480_000), record_bytes=100.0))
     assert (found.retention_share, found.expires_s) == (0.25, 90.0), "360,000 bytes are left, and 4,000 come a second"
