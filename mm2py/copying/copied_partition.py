@@ -191,8 +191,10 @@ class CopiedPartition:
 
     def look_at_lag(self, now_s: float, now_ms: int) -> None:
         """Note how far it is behind now, by both clocks."""
-        position = self.copier.position.source_offset
-        self.lag_trend.look(now_ms, self.known_end(now_s), position, self.newest_ms, self.safe.at_ms)
+        trend, safe_ms = self.lag_trend, self.safe.at_ms
+        if not trend.has_nothing_to_note(now_ms, safe_ms):
+            position = self.copier.position.source_offset
+            trend.look(now_ms, self.known_end(now_s), position, self.newest_ms, safe_ms)
 
     @property
     def newest_ms(self) -> int | None:

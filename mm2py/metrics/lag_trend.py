@@ -41,13 +41,22 @@ class LagTrend:
             end: the end of the source log; None: not known.
             safe_ms: the safe time of the partition; None: not known.
         """
-        keeps_up = safe_ms is not None and at_ms - safe_ms <= KEEPS_UP_MS
-        if keeps_up or (end is not None and end <= position):
-            self.behind_since_ms = None
-        elif self.behind_since_ms is None and (end is not None or safe_ms is not None):
+        if self.keeps_up(at_ms, safe_ms) or (end is not None and end <= position):
+            self.behind_since_ms = self._last = self._previous = None
+            return
+        if self.behind_since_ms is None and (end is not None or safe_ms is not None):
             self.behind_since_ms = at_ms if safe_ms is None else safe_ms
         if end is not None:
-            self.keep(LagSeen(at_ms, max(end, position), position, newest_ms))
+            self.keep(LagSeen(at_ms, end, position, newest_ms))
+
+    def has_nothing_to_note(self, at_ms: int, safe_ms: int | None) -> bool:
+        """Whether it has kept up and still does: ``look`` would change nothing. Almost all partitions do."""
+        return self.behind_since_ms is None and self._last is None and self.keeps_up(at_ms, safe_ms)
+
+    @staticmethod
+    def keeps_up(at_ms: int, safe_ms: int | None) -> bool:
+        """Whether its safe time is new enough."""
+        return safe_ms is not None and at_ms - safe_ms <= KEEPS_UP_MS
 
     def keep(self, seen: LagSeen) -> None:
         """Keep an observation, if the last one that was kept is old enough."""
@@ -60,7 +69,7 @@ class LagTrend:
     def before(self, at_ms: int) -> LagSeen | None:
         """Return the newest observation that is old enough to be compared with one at this moment; None: there is
         none."""
-        return newest_apart((self._last, self._previous), at_ms)
+        return None if self._last is None else newest_apart((self._last, self._previous), at_ms)
 
 
 def newest_apart(seen: tuple[LagSeen | None, ...], at_ms: int) -> LagSeen | None:

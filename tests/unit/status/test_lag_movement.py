@@ -261,6 +261,19 @@ def test_a_partition_is_behind_when_its_safe_time_is_old_and_records_wait() -> N
     assert trend.behind_since_ms is None, "nothing waits: an open transaction keeps its safe time back"
 
 
+def test_a_partition_that_has_caught_up_remembers_nothing_of_the_time_before() -> None:
+    """Hours later it is behind again. Its rate is not that since the time before."""
+    trend = LagTrend()
+    assert not trend.has_nothing_to_note(NOW_MS, None)
+    trend.look(NOW_MS, 50, 40, None, safe_ms=1)
+    assert trend.before(NOW_MS + APART_MS) is not None
+    assert not trend.has_nothing_to_note(NOW_MS, NOW_MS), "it has been behind until now"
+    trend.look(NOW_MS + 1000, 50, 40, None, safe_ms=NOW_MS)
+    assert trend.before(NOW_MS + APART_MS) is None
+    assert trend.has_nothing_to_note(NOW_MS + 1000, NOW_MS)
+    assert not trend.has_nothing_to_note(NOW_MS + KEEPS_UP_MS + 1, NOW_MS)
+
+
 def test_a_new_owner_keeps_what_the_one_before_has_stored() -> None:
     trend = LagTrend(behind_since_ms=5)
     trend.look(NOW_MS, None, 40, None, safe_ms=None)
