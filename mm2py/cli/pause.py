@@ -164,11 +164,11 @@ class _Change:
         changed = await log.write_pauses(parts, is_paused=self._is_paused, by=by, author=self._author)
         word = "paused" if self._is_paused else "resumed"
         lines = [f"{self._flow}: {', '.join(map(name_of_part, changed))} {word}."] if changed else []
-        ended = {topic for topic, _ in changed}
+        ended = {(topic, None) for topic, _ in changed if (topic, None) in self._wanted}  # with their partitions
         for part in self._wanted:
             if self._is_paused and part in before:
                 lines.append(f"{self._flow}: {name_of_part(part)} was paused before, by {before[part].who_and_why}.")
-            elif not self._is_paused and part not in changed and part[0] not in ended:
+            elif not self._is_paused and part not in changed and (part[0], None) not in ended:
                 lines.append(f"{self._flow}: {name_of_part(part)} was not paused.")
         return [*lines, *self._flow_is_held(log)]
 
