@@ -59,6 +59,13 @@ COMMANDS: Final = (
         ),
     ),
     CommandRow(
+        "config",
+        "mm2py.cli.config",
+        LOOK,
+        "list every setting that counts, with the line of the file that decides",
+        ("mm2py config mm2.properties", "mm2py config mm2.properties --flow 'A->B' --changed"),
+    ),
+    CommandRow(
         "groups",
         "mm2py.cli.groups",
         LOOK,

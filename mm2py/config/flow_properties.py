@@ -26,7 +26,7 @@ from mm2py.config.row import Key, Status, Table
 from mm2py.config.security.keys import OWN as OWN_SECURITY
 from mm2py.config.security.keys import secret
 from mm2py.errors import ConfigError
-from mm2py.flow import Flow
+from mm2py.flow import ClusterAlias, Flow
 from mm2py.secret import (
     CLIENT_NAMES,
     VALUE_SHOWN_MAX,
@@ -141,6 +141,29 @@ def _stored_keys() -> Iterator[tuple[str, Key[Any]]]:
         yield from (
             (prefix + name, key) for name, key in table.items() if may_be_stored(key) and key.status is Status.WORKS
         )
+
+
+def own_layer(file: Layer, flow: Flow, cluster: ClusterAlias) -> dict[str, PropertyEntry]:
+    """Return mm2py's own settings of a flow at one of its clusters: the flow's override the cluster's, and these the
+    top of the file."""
+    layer: dict[str, PropertyEntry] = {}
+    for prefix, table in (("", tables.OWN_TOP), (f"{cluster}.", tables.OWN_CLUSTER), (f"{flow}.", tables.OWN_FLOW)):
+        layer.update({name: file[prefix + name] for name in table if prefix + name in file})
+    return layer
+
+
+def factor_that_counts(layer: Layer, key: Key[int], own: Layer) -> tuple[Layer, Key[Any]]:
+    """Return the setting, and the layer it is in, that gives the replication factor of an internal topic.
+
+    This is the topic's own setting ``key``, else the one for all internal topics. The factor is the default of ``key``
+    if neither is there.
+
+    Args:
+        layer: where the topic's own setting stands.
+        own: mm2py's own settings, as ``own_layer`` returns them.
+    """
+    for_all = keys.INTERNAL_REPLICATION_FACTOR
+    return (own, for_all) if key.name not in layer and for_all.name in own else (layer, key)
 
 
 def flow_properties(file: Layer, flow: Flow, *, enabled: bool = True) -> dict[str, str]:

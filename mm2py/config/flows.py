@@ -13,7 +13,13 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from mm2py.config import keys, tables
-from mm2py.config.flow_properties import FlowProperties, own_with_stored, with_stored
+from mm2py.config.flow_properties import (
+    FlowProperties,
+    factor_that_counts,
+    own_layer,
+    own_with_stored,
+    with_stored,
+)
 from mm2py.config.groups import GroupsReading
 from mm2py.config.inventory import FileItem, may_mean_enabled, warnings_of
 from mm2py.config.kinds import BadValue, java_trim
@@ -414,8 +420,9 @@ class FlowsReading:
 
     def _internal_factor(self, layer: Layer, key: Key[int], own: Layer) -> int:
         """Return the replication factor of an internal topic: by its own setting, else by the one for all of them."""
-        for_all = None if key.name in layer else self._value(own, keys.INTERNAL_REPLICATION_FACTOR)
-        return self._value(layer, key) if for_all is None else for_all
+        counts_in, counting = factor_that_counts(layer, key, own)
+        factor: int = self._value(counts_in, counting)
+        return factor
 
     def _interval_s(self, connector: Layer, enabled: Key[bool], interval: Key[int]) -> float | None:
         """Return the interval of a schedule; None for one that is switched off, by its switch or a negative number."""
@@ -424,9 +431,7 @@ class FlowsReading:
 
     def _own_layer(self, flow: Flow, cluster: ClusterAlias) -> dict[str, PropertyEntry]:
         """Return mm2py's own settings: the flow's override the cluster's, and these the top of the file."""
-        layer: dict[str, PropertyEntry] = {}
-        for prefix, table in (("", tables.OWN_TOP), (f"{cluster}.", tables.OWN_CLUSTER), (f"{flow}.", tables.OWN_FLOW)):
-            layer.update({name: self._file[prefix + name] for name in table if prefix + name in self._file})
+        layer = own_layer(self._file, flow, cluster)
         return own_with_stored(layer, self._stored[flow]) if flow in self._stored else layer
 
     def _value(self, layer: Layer, key: Key[T]) -> T:

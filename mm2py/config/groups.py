@@ -185,6 +185,15 @@ WORKER: tuple[Key[int], ...] = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
 """For a target only, as in MirrorMaker 2."""
 
 
+def group_layer(file: Layer, target: ClusterAlias) -> dict[str, PropertyEntry]:
+    """Return the settings of a group: the cluster's override the top of the file. Those that MirrorMaker 2 also has
+    count only for the cluster, as in MirrorMaker 2."""
+    names = [(f"{target}.{key.name}", key.name) for key in (*OWN, *WORKER)]
+    layer = {key.name: file[key.name] for key in OWN if key.name in file}
+    layer.update({name: file[written] for written, name in names if written in file})
+    return layer
+
+
 class GroupsReading:
     """One pass over the target clusters of a file; collects problems and warnings."""
 
@@ -195,21 +204,13 @@ class GroupsReading:
         self._problems = problems
 
     def groups(self, targets: Sequence[ClusterAlias]) -> dict[ClusterAlias, GroupSettings]:
-        layers = {target: self._layer(target) for target in dict.fromkeys(targets)}
+        layers = {target: group_layer(self._file, target) for target in dict.fromkeys(targets)}
         groups = {target: self._group(target, layer) for target, layer in layers.items()}
         used = {entry.key for target, layer in layers.items() if groups[target].zookeeper for entry in layer.values()}
         for target, layer in layers.items():
             if groups[target].election == "log":
                 self._tell_idle(layer, used)
         return groups
-
-    def _layer(self, target: ClusterAlias) -> dict[str, PropertyEntry]:
-        """Return the settings of a group: the cluster's override the top of the file. Those that MirrorMaker 2 also has
-        count only for the cluster, as in MirrorMaker 2."""
-        names = [(f"{target}.{key.name}", key.name) for key in (*OWN, *WORKER)]
-        layer = {key.name: self._file[key.name] for key in OWN if key.name in self._file}
-        layer.update({name: self._file[written] for written, name in names if written in self._file})
-        return layer
 
     def _group(self, target: ClusterAlias, layer: Layer) -> GroupSettings:
         session_timeout_ms = self._value(layer, SESSION_TIMEOUT)

@@ -43,6 +43,11 @@ def holds_reference(text: str) -> bool:
     return _REFERENCE.search(text) is not None
 
 
+def names_of(text: str) -> tuple[str, ...]:
+    """Return the names of the providers to which a text refers, each once."""
+    return tuple(dict.fromkeys(found[1] for found in _REFERENCE.finditer(text)))
+
+
 def resolve(text: str, providers: Mapping[str, Provider]) -> Resolved:
     """Return a text with the values of its references.
 

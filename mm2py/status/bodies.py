@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mm2py.config.effective_settings import EffectiveSettings, SettingsOfClient, SettingsOfFlow, UnusedKey
 from mm2py.flight.past import FlightLine
 from mm2py.flight.why_then import PastExplanation
 from mm2py.flow import ClusterAlias, Flow
@@ -198,6 +199,32 @@ class WhyBody(FormatBody):
             remedy=found.remedy,
             since_ms=found.since_ms,
             others=found.others,
+        )
+
+
+class ConfigBody(FormatBody):
+    """Every setting that counts, by a file alone: ``mm2py config --json``."""
+
+    file: str = Field(examples=["/etc/mm2py/mm2.properties"])
+    """The file."""
+    flows: tuple[SettingsOfFlow, ...]
+    """Those that are enabled come first."""
+    groups: tuple[SettingsOfClient, ...]
+    """The groups of workers, one for each target cluster."""
+    worker: tuple[SettingsOfClient, ...]
+    """What counts for the whole file."""
+    unused: tuple[UnusedKey, ...]
+    """The keys of the file that mm2py does not use."""
+
+    @classmethod
+    def of(cls, file: str, found: EffectiveSettings, *, exit_code: int) -> Self:
+        return cls(
+            exit_code=exit_code,
+            file=file,
+            flows=found.flows,
+            groups=found.groups,
+            worker=found.worker,
+            unused=found.unused,
         )
 
 

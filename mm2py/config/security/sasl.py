@@ -250,6 +250,8 @@ class SecurityReading:
     security: Security = PLAINTEXT
     reasons: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    used: frozenset[str] = frozenset()
+    """The settings of the client that were asked for; under its protocol the others do nothing."""
 
 
 def read_security(layer: Layer, own: Layer) -> SecurityReading:
@@ -261,10 +263,11 @@ def read_security(layer: Layer, own: Layer) -> SecurityReading:
     """
     found = Findings(layer, own)
     security = _security(found)
+    used = frozenset(found.counted)
     if found.reasons:
-        return SecurityReading(reasons=tuple(dict.fromkeys(found.reasons)))
+        return SecurityReading(reasons=tuple(dict.fromkeys(found.reasons)), used=used)
     _warn_of_idle(found, security)
-    return SecurityReading(security, warnings=tuple(dict.fromkeys(found.warnings)))
+    return SecurityReading(security, warnings=tuple(dict.fromkeys(found.warnings)), used=used)
 
 
 def unused_told(alias: str, role: str, used: Layer, other: Layer) -> list[str]:
