@@ -1,5 +1,7 @@
 """``mm2py apply FILE``: makes the workers of all flows run by a file, and first shows what that changes.
 
+``FILE`` may be a plan that ``mm2py plan -o`` has saved: it is made again, and refused if it has become stale.
+
 The settings of a flow that its workers share are stored on its target (``mm2-configs.A.internal``); workers notice a
 change within two seconds. Addresses and credentials are not shared: each worker has them in its own file.
 ``--previous`` takes the last change back; a second ``--previous`` undoes the first.
@@ -12,33 +14,29 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mm2py.cli.command import CommandFailed, CommandParser, within_deadline
+from mm2py.cli.plan import plan_again, read_saved_plan
+from mm2py.cli.settings_plan import ApplyPlan, plan_settings, refuse_mm2, version_text
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
-from mm2py.config.configuration import SettingsFile, read_settings_file
-from mm2py.config.flow_properties import is_enabled
+from mm2py.config.configuration import SettingsFile, as_argument, read_settings_file
 from mm2py.config.settings import FlowSettings
-from mm2py.errors import Mm2Error
+from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import Flow
 from mm2py.flow_clusters import Connected, target_of
-from mm2py.kafka.cluster import until_answered
 from mm2py.kafka.port import Brokers
 from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here
-from mm2py.moments import time_text
 from mm2py.output import Write, confirm, say, write_out
 from mm2py.records.author import REASON_MOST, Author, checked_reason
-from mm2py.records.connector_config import APPLY_COMMAND, DecidedBy, FlowConfig
-from mm2py.records.owner_record import Owner
+from mm2py.records.connector_config import APPLY_COMMAND
 from mm2py.secret import printable, shown_value
-from mm2py.shared_settings.config_log import ConfigLog, ConfigTable, Lost
-from mm2py.shared_settings.flow_config import Difference, changed, difference, reach, swapped
+from mm2py.shared_settings.config_log import ConfigLog, Lost
+from mm2py.shared_settings.flow_config import reach
 from mm2py.shared_settings.flow_owner import refuse_another_group
-from mm2py.shared_settings.follow import merged
-from mm2py.shared_settings.running_mm2 import look_for_mm2
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, exit_of_plan
 
 
@@ -61,13 +59,15 @@ def parse_arguments(arguments: Sequence[str]) -> ApplyArguments:
     """
     parser = CommandParser(
         "apply",
-        "Makes all workers run their flows by this file; prints first what changes. Exit codes: 0 it is "
-        "stored, there was nothing to do, or the answer was N; 1 a cluster did not answer, a flow is refused (as where "
-        "a MirrorMaker 2 or another group runs it), or another writer changed it meanwhile; 2 wrong file or arguments, "
-        "or there was something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something "
-        "would change.",
+        "Makes all workers run their flows by this file; prints first what changes. A plan that mm2py plan -o has "
+        "saved is applied only while it is not stale. Exit codes: 0 it is stored, there was nothing to do, or the "
+        "answer was N; 1 a cluster did not answer, the plan is stale, a flow is refused (as where a MirrorMaker 2 or "
+        "another group runs it), or another writer changed it meanwhile; 2 wrong file or arguments, or there was "
+        "something to store, and neither a terminal to ask on nor --yes; 3 with --dry-run: something would change.",
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it")
+    parser.add_argument(
+        "file", metavar="FILE", type=Path, help="a properties file as MirrorMaker 2 reads it, or a saved plan"
+    )
     parser.add_argument("--clusters", nargs="+", metavar="A", help="only flows into these clusters")
     parser.add_argument(
         "--previous", action="store_true", help="take the last change back; FILE only says how to reach the clusters"
@@ -88,25 +88,6 @@ def parse_arguments(arguments: Sequence[str]) -> ApplyArguments:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyPlan:
-    """What is to be stored for one flow, if anything."""
-
-    settings: FlowSettings
-    stored: FlowConfig | None
-    wanted: FlowConfig | None
-    difference: Difference
-    note: str = ""
-    unknown: str = ""
-    """Why it is not known whether a MirrorMaker 2 runs the flow."""
-    dead_owner: Owner | None = None
-    """The other group that ran the flow; none of its workers lives."""
-
-    @property
-    def flow(self) -> Flow:
-        return self.settings.flow
-
-
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
@@ -114,7 +95,19 @@ def run(arguments: Sequence[str]) -> int:
         Mm2Error: see ``parse_arguments``, ``load_configuration``.
     """
     options = parse_arguments(arguments)
-    file = read_settings_file(options.file, options.clusters)
+    saved = read_saved_plan(options.file)
+    if saved is None:
+        file = read_settings_file(options.file, options.clusters)
+    else:
+        if options.previous or options.clusters:
+            raise ConfigError(
+                f"{options.file} is a plan: it says itself what is applied.",
+                remedy="Leave out --previous and --clusters.",
+            )
+        file, unknown, stale = plan_again(saved)
+        if unknown or stale:
+            _say_not_applied(options.file, file, unknown, stale)
+            return EXIT_FAILED
     configuration = file.configuration()
     flows = [*configuration.flows, *file.flows_switched_off()]
     for warning in configuration.warnings:
@@ -126,6 +119,18 @@ def run(arguments: Sequence[str]) -> int:
         apply(options, file, flows, write_out, say, connect=connect_target, clock=SystemClock(), confirm=ask)
     )
     return EXIT_FAILED if configuration.refused and code != EXIT_USAGE else code
+
+
+def _say_not_applied(plan: Path, file: SettingsFile, unknown: Sequence[str], stale: Sequence[str]) -> None:
+    """Say why a saved plan is not applied: something is not known now, or the plan is stale."""
+    if unknown:
+        say(f"Nothing was stored: it is not known whether {plan} is stale.")
+    else:
+        say(
+            f"Nothing was stored: {plan} is stale (- was planned, + would be done now). Make it again: mm2py plan"
+            f" {file.argument} -o {as_argument(plan)}"
+        )
+    write_out("".join(f"{printable(with_file(line, file.argument))}\n" for line in (*unknown, *stale)))
 
 
 async def apply(
@@ -157,7 +162,7 @@ async def apply(
             try:
                 plan = await within_deadline(
                     settings.flow.target,
-                    _plan(options, file, settings, brokers, clock, rng),
+                    plan_settings(file, settings, brokers, clock, rng, is_previous=options.previous),
                     f"reading {settings.configs_topic}",
                 )
             except Mm2Error as error:
@@ -192,46 +197,9 @@ async def apply(
             await brokers.close()
 
 
-async def _plan(
-    options: ApplyArguments,
-    file: SettingsFile,
-    settings: FlowSettings,
-    brokers: Brokers,
-    clock: Clock,
-    rng: random.Random,
-) -> ApplyPlan:
-    flow = settings.flow
-    table = ConfigTable(brokers, settings.configs_topic)
-    await table.read_patiently(rng)
-    stored = table.config
-    if options.previous:
-        wanted = swapped(stored)
-        if wanted is None:
-            return ApplyPlan(settings, stored, None, (), "there is no configuration before this one")
-        if is_enabled(wanted.properties):
-            merged(file.switching_on(flow), flow, wanted)
-    else:
-        properties = file.shared(flow)
-        if stored is None and not is_enabled(properties):
-            return ApplyPlan(settings, stored, None, (), "it is switched off, and no worker runs it")
-        wanted = changed(stored, properties, DecidedBy.APPLY)
-    found = difference({} if stored is None else stored.properties, wanted.properties)
-    if stored is not None and not found and stored.by is not DecidedBy.MM2:
-        return ApplyPlan(settings, stored, None, (), "nothing to do")
-    unknown = await _refuse_mm2(settings, brokers, rng)
-    owner = await refuse_another_group(settings, table, brokers, clock=clock, rng=rng)
-    return ApplyPlan(settings, stored, wanted, found, unknown=unknown, dead_owner=owner)
-
-
-async def _refuse_mm2(settings: FlowSettings, brokers: Brokers, rng: random.Random) -> str:
-    """Return why it is not known whether a MirrorMaker 2 runs the flow. Raises: Mm2IsRunning."""
-    found = await until_answered(lambda: look_for_mm2(settings, brokers), rng=rng)
-    return f"{found.unknown} {found.remedy}" if found.unknown else ""
-
-
 async def _store(plan: ApplyPlan, brokers: Brokers, author: Author, clock: Clock, rng: random.Random) -> str:
     assert plan.wanted is not None  # noqa: S101
-    await _refuse_mm2(plan.settings, brokers, rng)  # one may have started while the operator was asked
+    await refuse_mm2(plan.settings, brokers, rng)  # one may have started while the operator was asked
     log = ConfigLog(gated_alone(brokers, clock), plan.settings, worker=APPLY_COMMAND, clock=clock, rng=rng)
     await log.read_patiently(rng)
     await refuse_another_group(plan.settings, log, brokers, clock=clock, rng=rng)
@@ -246,12 +214,12 @@ async def _store(plan: ApplyPlan, brokers: Brokers, author: Author, clock: Clock
 def plan_text(plan: ApplyPlan) -> str:
     """Return what an operator should see before anything is stored."""
     if plan.wanted is None:
-        return f"{plan.flow}: {plan.note}{_version(plan.stored)}.\n"
+        return f"{plan.flow}: {plan.note}{version_text(plan.stored)}.\n"
     if plan.stored is None:
         lines = [f"{plan.flow} is new:"]
         lines += [f"  {name} = {shown_value(name, value, most=None)}" for name, value in plan.wanted.properties.items()]
     else:
-        lines = [f"{plan.flow}{_version(plan.stored)}:"]
+        lines = [f"{plan.flow}{version_text(plan.stored)}:"]
         lines += [f"  {change}" for change in plan.difference]
         if not plan.difference:
             lines.append("  the same settings; from now on they are mm2py's")
@@ -261,14 +229,6 @@ def plan_text(plan: ApplyPlan) -> str:
     if plan.dead_owner is not None:
         lines.append(f"  Group {plan.dead_owner.group} ran this flow until now; it has no live worker of it.")
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-def _version(stored: FlowConfig | None) -> str:
-    if stored is None:
-        return ""
-    if stored.by is DecidedBy.MM2:
-        return " (written by MirrorMaker 2)"
-    return f" (version {stored.version}, by {stored.who_and_why}, {time_text(stored.at_ms)})"
 
 
 def connect_target(settings: FlowSettings, rng: random.Random) -> Connected:

@@ -90,11 +90,22 @@ COMMANDS: Final = (
         ("mm2py history mm2.properties", "mm2py history mm2.properties 'A->B' --since 24h"),
     ),
     CommandRow(
+        "plan",
+        "mm2py.cli.plan",
+        LOOK,
+        "say what would start, be created, changed or refused, before anything runs",
+        ("mm2py plan mm2.properties", "mm2py plan mm2.properties -o next.plan"),
+    ),
+    CommandRow(
         "apply",
         "mm2py.cli.apply",
         CHANGE,
         "change the settings of flows that run; prints the difference first",
-        ("mm2py apply mm2.properties --dry-run", "mm2py apply mm2.properties --yes --reason 'ticket 4711'"),
+        (
+            "mm2py apply mm2.properties --dry-run",
+            "mm2py apply mm2.properties --yes --reason 'ticket 4711'",
+            "mm2py apply next.plan",
+        ),
     ),
     CommandRow(
         "pause",

@@ -290,11 +290,10 @@ class ControlTopic:
         return found
 
     async def _make(self, factor: int) -> TopicMetadata:
-        in_sync = {"min.insync.replicas": "2" if factor >= REPLICAS_WANTED else "1"}
         try:
             return await internal_topic.find_or_make(
                 self._brokers,
-                replace(self._topic, configs={**self._topic.configs, **in_sync}),
+                with_min_in_sync(self._topic, factor),
                 factor,
                 setting="internal.topics.replication.factor",
                 made=lambda: self._log.info("control_log.created", topic=self.name, replicas=factor),
@@ -357,6 +356,12 @@ class ControlTopic:
         if event not in self._said:
             self._said.add(event)
             self._log.warning(event, **what)
+
+
+def with_min_in_sync(topic: InternalTopic, replicas: int) -> InternalTopic:
+    """Return a control log with the min.insync.replicas that it is created with on this many replicas."""
+    in_sync = "2" if replicas >= REPLICAS_WANTED else "1"
+    return replace(topic, configs={**topic.configs, "min.insync.replicas": in_sync})
 
 
 def leader_of(topic: TopicMetadata) -> tuple[BrokerId, int]:

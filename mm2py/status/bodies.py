@@ -16,6 +16,7 @@ from mm2py.config.effective_settings import EffectiveSettings, SettingsOfClient,
 from mm2py.flight.past import FlightLine
 from mm2py.flight.why_then import PastExplanation
 from mm2py.flow import ClusterAlias, Flow
+from mm2py.flow_plan.planned import PlannedFlow
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.history_record import HistoryEntry, HistoryKind, SettingChange
 from mm2py.status.consumer_groups import ConsumerGroupReport
@@ -226,6 +227,19 @@ class ConfigBody(FormatBody):
             worker=found.worker,
             unused=found.unused,
         )
+
+
+class PlanBody(FormatBody):
+    """What would start, be created, changed or refused: ``mm2py plan --json``."""
+
+    file: str = Field(examples=["/etc/mm2py/mm2.properties"])
+    """The file."""
+    changes: bool
+    """Something would start, be created or changed, or waits for an operator."""
+    flows: tuple[PlannedFlow, ...]
+    """One for each flow, and for each pair of clusters that only has heartbeats."""
+    notes: tuple[str, ...] = ()
+    """Doubtful entries of the file, such as misspelt keys."""
 
 
 class HistoryEntryBody(JsonBody):

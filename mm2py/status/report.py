@@ -222,16 +222,22 @@ def seems_stopped(state: GroupState, now_ms: int) -> bool:
     return bool(state.members) and not -AHEAD_MS <= age_ms <= SILENT_TIMES * _session_timeout_ms(state)
 
 
+def is_running(facts: GroupFacts, now_ms: int) -> bool | None:
+    """Return whether a worker of a group runs; None: its control log cannot be read."""
+    state = facts.state
+    if state is None:
+        return None if facts.unread else False
+    return bool(state.members) and (facts.has_grown or (facts.has_grown is None and not seems_stopped(state, now_ms)))
+
+
 def _session_timeout_ms(state: GroupState) -> int:
     return max((member.joined.session_timeout_ms for member in state.members.values()), default=0)
 
 
 def _group_report(facts: GroupFacts, now_ms: int) -> GroupReport:
-    state = facts.state
+    state, runs = facts.state, is_running(facts, now_ms)
     if state is None:
-        runs = None if facts.unread else False
         return GroupReport(facts.target, facts.name, facts.topic, facts.unread, runs, None, None, 0, 0, (), (), {})
-    runs = bool(state.members) and (facts.has_grown or (facts.has_grown is None and not seems_stopped(state, now_ms)))
     # If the log grows, its last record is from just now, whatever the clocks say.
     age_ms = 0 if facts.has_grown else max(0, now_ms - state.append_time_ms)
     members = [

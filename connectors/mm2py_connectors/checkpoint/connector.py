@@ -19,6 +19,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.config.internal_topics import checkpoints_topic
 from mm2py.config.settings import CheckpointSettings, FlowSettings
 from mm2py.copying.reading.flow_offsets import FlowOffsets
 from mm2py.copying.reading.ledger_table import LedgerTable
@@ -39,7 +40,7 @@ from mm2py.offsets.translation import Translation
 from mm2py.records.checkpoint import Checkpoint, encode
 from mm2py.status.ledger_topics import missing, recreated, side_of
 from mm2py.topics.filters import PatternTooSlow
-from mm2py.topics.names import InternalTopic, ledger_topic
+from mm2py.topics.names import ledger_topic
 from mm2py_connectors.checkpoint.group_sync import GroupSync
 from mm2py_connectors.checkpoint.ledger_upkeep import LedgerUpkeep
 from mm2py_connectors.rounds import RoundsConnector
@@ -182,13 +183,13 @@ class CheckpointConnector(RoundsConnector):
         """Do nothing: groups that were due stay due, because only successful rounds count."""
 
     async def _make_writer(self) -> TopicWriter:
-        settings = self._settings
+        wanted = checkpoints_topic(self._settings)
         return await internal_topic.open_writer(
             self._target,
-            InternalTopic(TopicName(settings.topic), 1),
-            settings.replication_factor,
-            setting="checkpoints.topic.replication.factor",
-            made=lambda: self._log.info("checkpoints.topic_created", topic=settings.topic),
+            wanted.topic,
+            wanted.replication_factor,
+            setting=wanted.setting,
+            made=lambda: self._log.info("checkpoints.topic_created", topic=str(wanted.topic.name)),
             rng=self._rng,
             timeout_ms=int(self._flow_settings.target_request_timeout_s * 500),
             channel="checkpoints",

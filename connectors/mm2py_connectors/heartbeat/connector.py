@@ -17,6 +17,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.config.internal_topics import heartbeats_topic
 from mm2py.config.settings import HeartbeatSettings
 from mm2py.kafka import internal_topic
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
@@ -24,7 +25,7 @@ from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceRequest
 from mm2py.records.batch import build_batch
 from mm2py.records.compression import Codec
 from mm2py.records.heartbeat import Heartbeat, encode
-from mm2py.topics.names import HEARTBEATS, InternalTopic
+from mm2py.topics.names import HEARTBEATS
 from mm2py_connectors.rounds import RoundsConnector
 
 PARTITION: Final = 0
@@ -88,11 +89,12 @@ class HeartbeatConnector(RoundsConnector):
 
     async def _find_leader(self) -> BrokerId:
         """Return the leader of the topic's partition, after creating the topic if there is none."""
+        wanted = heartbeats_topic(self._settings)
         found = await internal_topic.find_or_make(
             self._brokers,
-            InternalTopic(HEARTBEATS, 1),
-            self._settings.replication_factor,
-            setting="heartbeats.topic.replication.factor",
+            wanted.topic,
+            wanted.replication_factor,
+            setting=wanted.setting,
             made=lambda: self._log.info("heartbeats.topic_created", cluster=self._settings.flow.target),
         )
         leader = found.partitions[PARTITION].leader

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mm2py.config.settings import FlowSettings
 from mm2py.errors import Mm2Error
 from mm2py.kafka.admin import create_topic_acls, describe_topic_acls, in_chunks
 from mm2py.kafka.error_codes import SECURITY_DISABLED
 from mm2py.kafka.errors import BrokerRefused, Reaction, reaction_to
 from mm2py.kafka.port import Brokers
 from mm2py.topics.acls import AclLeftOut, AclPlan, MissingAcls, TopicAcl, missing_acls, plan_acls
-from mm2py_connectors.source.context import FlowContext
+from mm2py_connectors.source.context import FlowView
 from mm2py_connectors.source.notices import Notices, in_lines
 
 CHANNEL: Final = "sync.acls"
@@ -34,12 +35,44 @@ class _Sent:
     errors: list[Mm2Error] = field(default_factory=list)
 
 
+def wanted_acls(
+    settings: FlowSettings, found: Sequence[TopicAcl], topics: Collection[str], kept: Collection[str]
+) -> AclPlan:
+    """Return what a flow's remote topics should have of the source's ACLs.
+
+    Args:
+        found: the source's ACLs of topics.
+        topics: the source topics that are copied.
+        kept: those that were copied once.
+    """
+    return plan_acls(
+        found,
+        policy=settings.policy,
+        source_alias=settings.flow.source,
+        replicates=settings.replicates,
+        topics=topics,
+        kept=kept,
+    )
+
+
+def acls_to_create(
+    settings: FlowSettings,
+    plan: AclPlan,
+    there: Sequence[TopicAcl],
+    topics: Collection[str],
+    kept: Collection[str],
+) -> MissingAcls:
+    """Return what the target lacks of a plan. ``there``: its ACLs of topics; the others as ``wanted_acls``."""
+    remotes = set(map(settings.remote_topic, {*topics, *kept}))
+    return missing_acls(plan.wanted, there, remotes=remotes, most=settings.remote_acls_max)
+
+
 class AclSync:
     """One flow's ACL sync; ``run_once`` is what its schedule repeats."""
 
     def __init__(
         self,
-        context: FlowContext,
+        context: FlowView,
         topics: Callable[[], Collection[str]],
         kept: Callable[[], Collection[str]],
     ) -> None:
@@ -64,7 +97,7 @@ class AclSync:
         if found is None:
             return
         topics, kept = set(self._topics()), set(self._kept())
-        plan = self._plan(found, topics, kept)
+        plan = wanted_acls(settings, found, topics, kept)
         self._say_left_out(plan)
         if not plan.wanted:
             return
@@ -73,8 +106,7 @@ class AclSync:
         )
         if there is None:
             return
-        remotes = set(map(settings.remote_topic, topics | kept))
-        missing = missing_acls(plan.wanted, there, remotes=remotes, most=settings.remote_acls_max)
+        missing = acls_to_create(settings, plan, there, topics, kept)
         self._say_beyond(missing)
         self._print([*missing.denials, *missing.grants])
         if not settings.sync_topic_acls_dry_run:
@@ -108,17 +140,6 @@ class AclSync:
         else:
             return False
         return True
-
-    def _plan(self, found: Sequence[TopicAcl], topics: Collection[str], kept: Collection[str]) -> AclPlan:
-        settings = self._context.settings
-        return plan_acls(
-            found,
-            policy=settings.policy,
-            source_alias=settings.flow.source,
-            replicates=settings.replicates,
-            topics=topics,
-            kept=kept,
-        )
 
     def _say_left_out(self, plan: AclPlan) -> None:
         by_reason: dict[AclLeftOut, list[TopicAcl]] = {}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from structlog.typing import FilteringBoundLogger
 
 from mm2py.clock import Clock
+from mm2py.config.internal_topics import WantedTopic
 from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.copying.events import CopySettings
@@ -36,7 +37,6 @@ from mm2py.records.control_record import NotStarted
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.pause_record import Pauses
 from mm2py.status.not_copied import Reason
-from mm2py.topics.names import InternalTopic
 from mm2py_connectors.source.refusals import TableUnusable
 
 T = TypeVar("T")
@@ -69,6 +69,27 @@ class AttemptState:
     def run(self) -> None:
         """Show in the flow's status that it runs."""
         self.name, self.reason, self.has_run = "running", "", True
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """The part of an attempt's context that also a plan has: it runs nothing, and its brokers change nothing."""
+
+    state: AttemptState
+    source: Side
+    target: Side
+    clock: Clock
+    rng: random.Random
+    log: FilteringBoundLogger
+
+    @property
+    def settings(self) -> FlowSettings:
+        """The present settings: read them again after each ``await``."""
+        return self.state.settings
+
+    @property
+    def flow(self) -> Flow:
+        return self.state.settings.flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +143,11 @@ class FlowContext:
         settings = self.state.settings
         return decide(kind, on_source_gap=settings.on_source_gap, on_target_loss=settings.on_target_loss)
 
+    @property
+    def view(self) -> FlowView:
+        """What code needs that only decides, and asks both clusters."""
+        return FlowView(self.state, self.source, self.target, self.clock, self.rng, self.log)
+
     async def until_answered(self, ask: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
         """Repeat a question until it is answered, and log every few seconds that it is not. Raises: a KafkaError that
         no retry mends."""
@@ -158,19 +184,18 @@ class FlowContext:
             waiting = NotStarted(self.clock.wall_ms(), Reason.NOT_STARTED, f"{what}: {why}")
             self.ownership.cannot_start(waiting)
 
-    async def make_table(self, topic: InternalTopic, replication_factor: int, setting: str, *, keeps: str) -> int:
+    async def make_table(self, wanted: WantedTopic, *, keeps: str) -> int:
         """Return how many partitions a compacted topic of mm2py on the target has; create the topic if it is missing.
 
         Args:
-            setting: the name of the setting that gives the replication factor.
             keeps: what the topic holds, for messages.
         Raises:
             TableUnusable: it cannot be created, or it would lose what it holds.
             BrokerRefused: it is not there yet; ask again.
         """
-        brokers = self.target.brokers
+        brokers, topic = self.target.brokers, wanted.topic
         try:
-            found = await internal_topic.find_or_make(brokers, topic, replication_factor, setting=setting)
+            found = await internal_topic.find_or_make(brokers, topic, wanted.replication_factor, setting=wanted.setting)
             await internal_topic.read_settings(brokers, topic)
         except internal_topic.TopicNotMade as error:
             raise TableUnusable(self.flow, str(topic.name), keeps, error.what, remedy=error.remedy) from error

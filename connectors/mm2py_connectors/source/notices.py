@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from mm2py.clock import Clock
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import Reason
-from mm2py_connectors.source.context import FlowContext
+from mm2py_connectors.source.context import FlowView
 from mm2py_connectors.source.refusals import Recreated, RemoteTopicTooNarrow, TopicRefused, Undecided
 
 OWN_LINES_MOST: Final = 20
@@ -171,7 +171,7 @@ def _cause(error: TopicRefused, since_ms: int) -> Cause:
 class RefusedConfigs:
     """What one flow's target refused, by remote topic and setting."""
 
-    def __init__(self, context: FlowContext) -> None:
+    def __init__(self, context: FlowView) -> None:
         self._target_alias = context.target.alias
         self._clock = context.clock
         self._log = context.log

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from mm2py.config.internal_topics import syncs_topic
 from mm2py.config.settings import OffsetSyncSettings
 from mm2py.copying.copied_partition import CopiedPartition
 from mm2py.copying.partition_errors import BLOCKED_PAUSE_S
@@ -31,7 +32,6 @@ from mm2py.offsets.runs import Run
 from mm2py.offsets.sync_rule import SyncRule
 from mm2py.offsets.sync_store import SLOTS
 from mm2py.records.offset_sync import OffsetSync, encode
-from mm2py.topics.names import InternalTopic
 from mm2py_connectors.source.context import FlowContext
 
 LOOK_EVERY_S: Final = 0.5
@@ -170,11 +170,12 @@ class OffsetSyncs:
             return self._writer
         context, flow = self._context, self._context.settings
         timeout_s = flow.source_request_timeout_s if settings.on_source else flow.target_request_timeout_s
+        wanted = syncs_topic(settings)
         self._writer = await internal_topic.open_writer(
             context.source.brokers if settings.on_source else context.target.brokers,
-            InternalTopic(TopicName(settings.topic), 1),
-            settings.replication_factor,
-            setting="offset-syncs.topic.replication.factor",
+            wanted.topic,
+            wanted.replication_factor,
+            setting=wanted.setting,
             made=lambda: context.log.info("offset_syncs.topic_created", topic=settings.topic),
             rng=context.rng,
             timeout_ms=int(timeout_s * 500),

@@ -13,11 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from mm2py.config.keys import STATUS_REPLICATION_FACTOR
+from mm2py.config.internal_topics import gaps_topic
 from mm2py.copying.gap_log import GapLog
 from mm2py.copying.reading.internal_table import DamagedTopic
 from mm2py.errors import Mm2Error
-from mm2py.flow import TopicName
 from mm2py.kafka.errors import Backoff, BrokerRefused, KafkaError
 from mm2py.kafka.internal_topic import TopicWriter
 from mm2py.kafka.port import TopicPartition
@@ -25,7 +24,6 @@ from mm2py.logs import Trouble
 from mm2py.records.gap_record import Command, CommandAnswer, Done, Gap
 from mm2py.records.standstill import Cause, Standstill, standstill_of
 from mm2py.status.not_copied import Reason, urgency_of
-from mm2py.topics.names import InternalTopic
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.refusals import TableUnusable
 
@@ -213,10 +211,7 @@ class StoredGaps:
         self._unwritten = {name: gap for ours in self._gaps.values() for name, gap in ours.items()}
 
     async def _make_topic(self) -> int:
-        settings = self._context.settings
-        topic = InternalTopic(TopicName(settings.status_topic), settings.status_topic_partitions)
-        factor, setting = settings.status_topic_replication_factor, STATUS_REPLICATION_FACTOR.name
-        return await self._context.make_table(topic, factor, setting, keeps="gaps")
+        return await self._context.make_table(gaps_topic(self._context.settings), keeps="gaps")
 
     async def flush(self) -> None:
         """Write what is not written yet. Raises: as ``TopicWriter.write``; what could not be written is kept."""

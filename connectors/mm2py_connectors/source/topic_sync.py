@@ -25,6 +25,7 @@ from mm2py.kafka import admin
 from mm2py.kafka.admin import ConfigEntry
 from mm2py.kafka.error_codes import CONTENT_REFUSED, name_of
 from mm2py.kafka.errors import BrokerRefused, Reaction
+from mm2py.kafka.port import Brokers
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.topic_configs import (
     MIN_INSYNC_REPLICAS,
@@ -37,7 +38,7 @@ from mm2py.topics.topic_configs import (
     too_many_in_sync,
 )
 from mm2py_connectors.source.acl_sync import AclSync
-from mm2py_connectors.source.context import FlowContext
+from mm2py_connectors.source.context import FlowContext, FlowView
 from mm2py_connectors.source.discovery.discovery import Discovery
 from mm2py_connectors.source.discovery.remote_topics import RemoteRules
 from mm2py_connectors.source.discovery.starting_offsets import StartingOffsets
@@ -115,7 +116,7 @@ class TopicConfigSync:
 
     def __init__(
         self,
-        context: FlowContext,
+        context: FlowView,
         *,
         topics: Callable[[], Mapping[str, str]],
         refused: RefusedConfigs,
@@ -163,6 +164,17 @@ class TopicConfigSync:
             self._refused.end()
 
     async def _sync(self, topics: Mapping[str, str]) -> None:
+        wanted = await self.wanted(topics)
+        if self._context.settings.sync_topic_configs_dry_run:
+            self._say_what_would_change(wanted)
+        else:
+            await self._change(wanted)
+
+    async def wanted(self, topics: Mapping[str, str]) -> dict[str, list[ConfigChange]]:
+        """Return what is to change on the remote topics of some source topics; nothing is changed.
+
+        Topics whose settings cannot be read are left out. Raises: as ``Brokers.send``.
+        """
         flow = self._context.settings.flow
         upstreams = await admin.describe_topic_configs(self._source, list(topics), channel=CHANNEL)
         remotes = await admin.describe_topic_configs(self._target, list(topics.values()), channel=CHANNEL)
@@ -182,10 +194,7 @@ class TopicConfigSync:
                 continue
             wanted[remote] = [one for one in changes if not self._refused.holds(remote, one.name, one.new)]
         await self._leave_out_unreachable(wanted)
-        if self._context.settings.sync_topic_configs_dry_run:
-            self._say_what_would_change(wanted)
-        else:
-            await self._change(wanted)
+        return wanted
 
     def _readable(
         self, alias: str, topic: str, found: Sequence[ConfigEntry] | BrokerRefused | None, right: str
@@ -235,18 +244,11 @@ class TopicConfigSync:
                 self._notices.say("topic_configs.would_change", topic, detail=text, shared=effect, settings=text)
 
     async def _change(self, wanted: Mapping[str, Sequence[ConfigChange]]) -> None:
-        tried = Tried(wanted)
-        while batch := tried.next_round():
-            answers = await admin.alter_topic_configs(
-                self._target,
-                {topic: {change.name: change.new for change in changes} for topic, changes in batch.items()},
-                channel=CHANNEL,
-            )
-            for topic in batch:
-                if topic in answers:
-                    self._take_answer(tried, topic, answers[topic])
-                else:
-                    tried.give_up(topic)
+        tried, denied = await alter_configs(self._target, wanted)
+        for topic in tried.done:
+            self._notices.is_over(("denied", topic))
+        for topic, refusal in denied.items():
+            self._say_denied(("denied", topic), self._context.settings.target.alias, topic, refusal, "ALTER_CONFIGS")
         for topic, refused in tried.refused.items():
             for change, why in refused:
                 self._refused.note(topic, change.name, change.new, why)
@@ -264,15 +266,34 @@ class TopicConfigSync:
             self._tell_again |= telling.keys()
             await self._changed(telling)
 
-    def _take_answer(self, tried: Tried, topic: str, refusal: BrokerRefused | None) -> None:
-        if refusal is None:
-            tried.taken(topic)
-            self._notices.is_over(("denied", topic))
-        elif refusal.code in CONTENT_REFUSED:
-            tried.turned_down(topic, str(refusal))
-        else:
-            tried.give_up(topic)
-            self._say_denied(("denied", topic), self._context.settings.target.alias, topic, refusal, "ALTER_CONFIGS")
+
+async def alter_configs(
+    target: Brokers, wanted: Mapping[str, Sequence[ConfigChange]]
+) -> tuple[Tried, dict[str, BrokerRefused]]:
+    """Change settings of remote topics. A setting that the target refuses is left out alone.
+
+    Returns:
+        What was done and refused; and the topics for which something else than the settings was wrong.
+    Raises: as ``Brokers.send``.
+    """
+    tried, denied = Tried(wanted), dict[str, BrokerRefused]()
+    while batch := tried.next_round():
+        answers = await admin.alter_topic_configs(
+            target,
+            {topic: {change.name: change.new for change in changes} for topic, changes in batch.items()},
+            channel=CHANNEL,
+        )
+        for topic in batch:
+            refusal = answers.get(topic)
+            if topic in answers and refusal is None:
+                tried.taken(topic)
+            elif refusal is not None and refusal.code in CONTENT_REFUSED:
+                tried.turned_down(topic, str(refusal))
+            else:
+                tried.give_up(topic)
+                if refusal is not None:
+                    denied[topic] = refusal
+    return tried, denied
 
 
 class Schedules:
@@ -339,7 +360,7 @@ class Schedules:
             await rules.learn(settings_of, self._task.partitions.values())
 
         configs = TopicConfigSync(
-            self._context, topics=self._topics, refused=self._discovery.refused_configs, changed=changed
+            self._context.view, topics=self._topics, refused=self._discovery.refused_configs, changed=changed
         )
 
         async def sync() -> None:
@@ -362,7 +383,7 @@ class Schedules:
         if settings.sync_topic_acls_interval_s is None:
             return
         acls = AclSync(
-            self._context,
+            self._context.view,
             topics=lambda: self._topics().keys(),
             kept=lambda: {name for name, _ in self._starting_offsets.positions},
         )

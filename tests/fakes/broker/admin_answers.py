@@ -43,13 +43,18 @@ def incremental_alter_configs(
     state: ClusterState, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
-        throttle_time=_NO_THROTTLE, responses=tuple(_altered(state, resource) for resource in request.resources)
+        throttle_time=_NO_THROTTLE,
+        responses=tuple(
+            _altered(state, resource, validate_only=request.validate_only) for resource in request.resources
+        ),
     )
 
 
-def _altered(state: ClusterState, resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
+def _altered(
+    state: ClusterState, resource: AlterConfigsResource, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
     assert resource.resource_type == _TOPIC_RESOURCE, "the model changes the settings of topics only"
-    code, message = _change(state, resource)
+    code, message = _change(state, resource, validate_only=validate_only)
     return AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,
@@ -58,7 +63,9 @@ def _altered(state: ClusterState, resource: AlterConfigsResource) -> AlterConfig
     )
 
 
-def _change(state: ClusterState, resource: AlterConfigsResource) -> tuple[ErrorCode, str | None]:
+def _change(
+    state: ClusterState, resource: AlterConfigsResource, *, validate_only: bool
+) -> tuple[ErrorCode, str | None]:
     name = resource.resource_name
     names = [config.name for config in resource.configs]
     if name in state.denied_topics or name in state.denied_configs:
@@ -84,7 +91,8 @@ def _change(state: ClusterState, resource: AlterConfigsResource) -> tuple[ErrorC
         parse_topic_config(overrides)
     except BadConfig as cause:
         return ErrorCode.invalid_config, str(cause)
-    state.replace_overrides(name, overrides)
+    if not validate_only:
+        state.replace_overrides(name, overrides)
     return ErrorCode.none, None
 
 

@@ -8,7 +8,8 @@ without a pause. A topic that must not be copied is refused with a remedy, and c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from mm2py.config.settings import FlowSettings
@@ -21,7 +22,7 @@ from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause
 from mm2py.status.not_copied import FoundReason, Reason
-from mm2py.topics.filters import PatternTooSlow
+from mm2py.topics.filters import PatternTooSlow, WhyNot
 from mm2py.topics.names import remote_name_problem
 from mm2py_connectors.source.assigned_partitions import AssignedPositions
 from mm2py_connectors.source.context import FlowContext
@@ -75,7 +76,7 @@ class Discovery:
     ) -> None:
         self.made = asyncio.Event()
         """Set after the first round, when all partitions that could start have started."""
-        self.refused_configs = RefusedConfigs(context)
+        self.refused_configs = RefusedConfigs(context.view)
         self._context = context
         self._flow = context.flow
         self._source_id = source_id
@@ -89,7 +90,13 @@ class Discovery:
         self._clock = context.clock
         self._log = context.log
         self._missing = MissingTopics(context)
-        self.rings = Rings(context, target_id, starting_offsets.positions)
+        self.rings = Rings(
+            context.view,
+            target_id,
+            starting_offsets.positions,
+            listed=lambda: self._ownership.listed,
+            is_coordinator=lambda: self._ownership.is_coordinator,
+        )
         self._passed_over: set[str] = set()
         """Topics that the source showed in the last round, and that must not be copied."""
         self._shown: set[str] = set()
@@ -200,24 +207,13 @@ class Discovery:
     # Start
 
     def _select(self, metadata: ClusterMetadata) -> dict[str, TopicMetadata]:
-        wanted: dict[str, TopicMetadata] = {}
         holds, self._holds_at = self._context.state.holds.topics, self._context.state.holds_changed
-        self._passed_over, held = set(), dict[str, str]()
-        for name, topic in metadata.topics.items():
-            if topic.is_internal or topic.error_code or not topic.partitions:
-                continue
-            try:
-                if not self._context.settings.replicates(name):
-                    self._passed_over.add(name)
-                elif name in holds:
-                    self._passed_over.add(name)
-                    held[name] = holds[name]
-                else:
-                    wanted[name] = topic
-            except PatternTooSlow as error:
-                self._refused.note({name: Undecided(self._flow, name, error)})
-        self._note_held(held)
-        return wanted
+        found = select(self._context.settings, metadata, holds)
+        self._passed_over = {*found.left_out, *found.held}
+        for name, error in found.undecided.items():
+            self._refused.note({name: error})
+        self._note_held(found.held)
+        return found.wanted
 
     async def _leave_out_rings(
         self, metadata: ClusterMetadata, wanted: dict[str, TopicMetadata]
@@ -254,7 +250,7 @@ class Discovery:
         if not fresh:
             return self._not_seen(wanted)
         refused: dict[str, TopicRefused] = {}
-        checked = self._check_names(fresh, refused)
+        checked = check_names(self._context.settings, fresh, self._taken, refused)
         if checked:
             await self._start(checked, refused)
         self._refused.note(refused, fresh)
@@ -303,22 +299,6 @@ class Discovery:
             return self._refused.names()
         self._look_again_at_s = now_s + look_again_s(self._context.settings)
         return set()
-
-    def _check_names(
-        self, topics: Mapping[str, TopicMetadata], refused: dict[str, TopicRefused]
-    ) -> dict[str, tuple[str, TopicMetadata]]:
-        """Return the topics whose remote names are legal and free, with those names."""
-        checked: dict[str, tuple[str, TopicMetadata]] = {}
-        for name, topic in topics.items():
-            remote = self._remote(name)
-            problem = remote_name_problem(remote)
-            if problem is not None:
-                refused[name] = RemoteNameIllegal(self._flow, name, remote, problem)
-            elif taken := self._taken(name):
-                refused[name] = taken
-            else:
-                checked[name] = (remote, topic)
-        return checked
 
     async def _start(
         self,
@@ -521,6 +501,66 @@ class Discovery:
             self._log.info("remote_topics.created", topics=len(found.created), first=self._remote(found.created[0]))
         if found.widened:
             self._log.info("remote_topics.widened", topics=len(found.widened), first=self._remote(found.widened[0]))
+
+
+@dataclass(slots=True)
+class Selection:
+    """What a flow's settings decide about the topics of its source."""
+
+    wanted: dict[str, TopicMetadata] = field(default_factory=dict)
+    left_out: dict[str, WhyNot] = field(default_factory=dict)
+    """Topics that must not be copied, and the rule that says so."""
+    held: dict[str, str] = field(default_factory=dict)
+    """Topics that are left to backfills, each with the id of its backfill."""
+    undecided: dict[str, TopicRefused] = field(default_factory=dict)
+
+
+def select(settings: FlowSettings, metadata: ClusterMetadata, holds: Mapping[str, str]) -> Selection:
+    """Decide about each topic that the source shows, except for internal ones and those that it shows with an error.
+
+    Args:
+        holds: topics that are left to backfills, each with the id of its backfill.
+    """
+    found = Selection()
+    for name, topic in metadata.topics.items():
+        if topic.is_internal or topic.error_code or not topic.partitions:
+            continue
+        try:
+            why_not = settings.decision(name).why_not
+        except PatternTooSlow as error:
+            found.undecided[name] = Undecided(settings.flow, name, error)
+            continue
+        if why_not is not None:
+            found.left_out[name] = why_not
+        elif name in holds:
+            found.held[name] = holds[name]
+        else:
+            found.wanted[name] = topic
+    return found
+
+
+def check_names(
+    settings: FlowSettings,
+    topics: Mapping[str, TopicMetadata],
+    taken: Callable[[str], TopicRefused | None],
+    refused: dict[str, TopicRefused],
+) -> dict[str, tuple[str, TopicMetadata]]:
+    """Return the topics whose remote names are legal and free, with those names; add the others to ``refused``.
+
+    Args:
+        taken: returns why another flow has the remote topic of a topic; None: none has.
+    """
+    checked: dict[str, tuple[str, TopicMetadata]] = {}
+    for name, topic in topics.items():
+        remote = settings.remote_topic(name)
+        problem = remote_name_problem(remote)
+        if problem is not None:
+            refused[name] = RemoteNameIllegal(settings.flow, name, remote, problem)
+        elif (error := taken(name)) is not None:
+            refused[name] = error
+        else:
+            checked[name] = (remote, topic)
+    return checked
 
 
 def _speaks_of(remote: TopicMetadata, positions: Iterable[StoredPosition]) -> bool:

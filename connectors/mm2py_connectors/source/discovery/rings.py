@@ -9,7 +9,7 @@ ring only by names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,7 +48,7 @@ from mm2py.topics.reverse_flows import (
     sources_of,
     verdict_on,
 )
-from mm2py_connectors.source.context import FlowContext
+from mm2py_connectors.source.context import FlowView
 from mm2py_connectors.source.refusals import TopicRefused, WouldComeBack
 
 READS_AT_ONCE: Final = 16
@@ -85,11 +85,15 @@ class _Records:
 class Rings:
     """The reverse flows of one flow: those that lead from its target back into its source."""
 
-    context: FlowContext
+    context: FlowView
     target_id: str | None
     """The id of the target cluster; without it no reverse flow can be recognised."""
     positions: Mapping[TopicPartition, StoredPosition]
     """The stored positions of this flow."""
+    listed: Callable[[], Collection[str]]
+    """Returns the topics that this flow has listed."""
+    is_coordinator: Callable[[], bool]
+    """Whether this worker logs what is found."""
     copies: dict[str, ReverseFlow] = field(default_factory=dict)
     """Selected topics that a reverse flow has made, as their names show."""
     refused: dict[str, TopicRefused] = field(default_factory=dict)
@@ -246,7 +250,7 @@ class Rings:
             brought_to,
             starts,
             is_selected=reverse.selects(topic.name),
-            has_begun=bool(starts) or topic.name in self.context.ownership.listed,
+            has_begun=bool(starts) or topic.name in self.listed(),
         )
 
     async def _why_not_ended(self, reverse: ReverseFlow) -> tuple[str, str]:
@@ -312,7 +316,7 @@ class Rings:
 
     def _say(self) -> None:
         """Log what is new, and keep since when it is true. Only the flow coordinator does so."""
-        if not self.context.ownership.is_coordinator:
+        if not self.is_coordinator():
             return
         known, self._since_ms = self._since_ms, {}
         for why, remedy, is_ring in self._told():

@@ -17,10 +17,11 @@ from mm2py.copying.events import TargetLed
 from mm2py.copying.planning.steps import DigestTally, TargetRules
 from mm2py.copying.positions import Position
 from mm2py.copying.recovery import LastWriter
+from mm2py.flow import Flow
 from mm2py.kafka import admin
 from mm2py.kafka.cluster import TopicMetadata
 from mm2py.kafka.list_offsets import EARLIEST, LATEST, find_bounds, find_offsets
-from mm2py.kafka.port import ProducerIdentity, TopicPartition
+from mm2py.kafka.port import Brokers, ProducerIdentity, TopicPartition
 from mm2py.records.gap_record import Done, GapKind
 from mm2py.records.source_offset import BY_OPERATOR, StoredPosition
 from mm2py_connectors.source.context import FlowContext
@@ -255,32 +256,14 @@ class StartingOffsets:
         stored: Mapping[int, StoredPosition],
         refused: dict[str, TopicRefused],
     ) -> None:
-        """Refuse a topic whose stored positions are of another source topic or another remote topic.
-
-        Clusters with topic ids show that by the id. On others, fewer partitions than positions mean another topic, as a
-        topic never loses partitions. Only partitions that this worker decides about are checked.
-        """
+        """Refuse a topic whose stored positions are stale (``stale_positions``). Only partitions that this worker
+        decides about are checked."""
         name = upstream.name
-        stale: dict[TopicPartition, tuple[GapKind, str]] = {}
-        beyond = [number for number in stored if number not in upstream.partitions]
-        anew = f"it was deleted and recreated upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
-        if beyond and all(position.source_topic_id is None for position in stored.values()):
-            stale |= {(name, number): (GapKind.RECREATED, anew) for number in stored}
-        for number in upstream.partitions:
-            position = stored.get(number)
-            if position is None:
-                continue
-            if position.source_cluster not in {None, self._source_id}:
-                stale[name, number] = (
-                    GapKind.RECREATED,
-                    f"its position is of cluster {position.source_cluster}, {self._flow.source} is {self._source_id}",
-                )
-            elif position.source_topic_id not in {None, upstream.topic_id}:
-                stale[name, number] = (GapKind.RECREATED, anew)
-            elif position.target_topic_id not in {None, remote.topic_id}:
-                text = f"{remote.name} on {self._flow.target} was deleted and recreated"
-                stale[name, number] = (GapKind.TARGET_DELETED, text)
-        stale = {key: found for key, found in stale.items() if self._ownership.speaks_for(key)}
+        stale = {
+            (name, number): found
+            for number, found in stale_positions(self._flow, upstream, remote, stored, self._source_id).items()
+            if self._ownership.speaks_for((name, number))
+        }
         if not stale:
             return
         for met in dict.fromkeys(stale.values()):
@@ -307,15 +290,7 @@ class StartingOffsets:
         asked = {
             (pair[1].name, key[1]): (key[0], pair[1]) for key, pair in partitions.items() if not self._recopies(key)
         }
-        leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
-        bounds = await find_bounds(self._target, leaders)
-        filled: dict[str, dict[int, int]] = {}
-        undecided: set[TopicPartition] = set()
-        for at, (name, _) in asked.items():
-            if at not in bounds:
-                undecided.add((name, at[1]))
-            elif bounds[at][1] > bounds[at][0]:
-                filled.setdefault(name, {})[at[1]] = bounds[at][1]
+        filled, undecided = await find_filled(self._target, asked)
         for name, ends in filled.items():
             refused[name] = TargetNotEmpty(self._flow, name, self._remote_name(name), ends)
         return undecided
@@ -435,6 +410,61 @@ class StartingOffsets:
 
     def _remote_name(self, topic: str) -> str:
         return self._context.settings.remote_topic(topic)
+
+
+def stale_positions(
+    flow: Flow,
+    upstream: TopicMetadata,
+    remote: TopicMetadata,
+    stored: Mapping[int, StoredPosition],
+    source_id: str | None,
+) -> dict[int, tuple[GapKind, str]]:
+    """Return, by partition, which stored positions of a topic are of another source topic, another remote topic or
+    another source cluster, with what has happened. Pure.
+
+    Clusters with topic ids show that by the id. On others, fewer partitions than positions mean another topic, as a
+    topic never loses partitions.
+    """
+    stale: dict[int, tuple[GapKind, str]] = {}
+    beyond = [number for number in stored if number not in upstream.partitions]
+    anew = f"it was deleted and recreated upstream{fewer(len(upstream.partitions), max(stored, default=-1) + 1)}"
+    if beyond and all(position.source_topic_id is None for position in stored.values()):
+        stale |= dict.fromkeys(stored, (GapKind.RECREATED, anew))
+    for number in upstream.partitions:
+        position = stored.get(number)
+        if position is None:
+            continue
+        if position.source_cluster not in {None, source_id}:
+            text = f"its position is of cluster {position.source_cluster}, {flow.source} is {source_id}"
+            stale[number] = (GapKind.RECREATED, text)
+        elif position.source_topic_id not in {None, upstream.topic_id}:
+            stale[number] = (GapKind.RECREATED, anew)
+        elif position.target_topic_id not in {None, remote.topic_id}:
+            text = f"{remote.name} on {flow.target} was deleted and recreated"
+            stale[number] = (GapKind.TARGET_DELETED, text)
+    return stale
+
+
+async def find_filled(
+    target: Brokers, asked: Mapping[TopicPartition, tuple[str, TopicMetadata]]
+) -> tuple[dict[str, dict[int, int]], set[TopicPartition]]:
+    """Find remote partitions that are not empty.
+
+    Args:
+        asked: by remote partition, its source topic and the remote topic.
+    Returns:
+        By source topic, where those partitions end; and the source partitions whose remote partition has no leader.
+    """
+    leaders = {at: remote.partitions[at[1]].leader for at, (_, remote) in asked.items()}
+    bounds = await find_bounds(target, leaders)
+    filled: dict[str, dict[int, int]] = {}
+    undecided: set[TopicPartition] = set()
+    for at, (name, _) in asked.items():
+        if at not in bounds:
+            undecided.add((name, at[1]))
+        elif bounds[at][1] > bounds[at][0]:
+            filled.setdefault(name, {})[at[1]] = bounds[at][1]
+    return filled, undecided
 
 
 def _known_width(stored: Mapping[int, StoredPosition], partitions: int) -> int:

@@ -14,17 +14,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from mm2py.config.keys import OFFSETS_REPLICATION_FACTOR
+from mm2py.config.internal_topics import ledgers_topic, positions_topic
 from mm2py.copying.positions import read_positions
 from mm2py.errors import FirstErrorGroup
-from mm2py.flow import TopicName
 from mm2py.kafka.cluster import ClusterMetadata, fetch_metadata
 from mm2py.kafka.errors import BrokerRefused
 from mm2py.kafka.port import ProducerIdentity
 from mm2py.kafka.producer import transactions
 from mm2py.records.source_offset import StoredPosition
 from mm2py.shared_settings.running_mm2 import refuse_running_mm2
-from mm2py.topics.names import InternalTopic, ledger_topic
+from mm2py.topics.names import ledger_topic
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.first_answer import FirstAnswers
 from mm2py_connectors.source.recovery.previous_producers import PreviousProducers
@@ -117,20 +116,15 @@ class Preparation:
         )
 
     async def _make_offsets(self) -> int:
-        context, settings = self._context, self._context.settings
-        topic = InternalTopic(TopicName(settings.offsets_topic), settings.offsets_topic_partitions)
-        factor, setting = settings.offsets_topic_replication_factor, OFFSETS_REPLICATION_FACTOR.name
+        context, wanted = self._context, positions_topic(self._context.settings)
         return await context.until_answered(
-            lambda: context.make_table(topic, factor, setting, keeps="positions"), "creating the offsets topic"
+            lambda: context.make_table(wanted, keeps="positions"), "creating the offsets topic"
         )
 
     async def _make_ledger(self) -> int:
-        context, settings = self._context, self._context.settings
-        topic = InternalTopic(ledger_topic(self._flow.source), settings.offsets_topic_partitions)
-        factor, setting = settings.offsets_topic_replication_factor, OFFSETS_REPLICATION_FACTOR.name
+        context, wanted = self._context, ledgers_topic(self._context.settings)
         return await context.until_answered(
-            lambda: context.make_table(topic, factor, setting, keeps="the ledger of offsets"),
-            "creating the ledger topic",
+            lambda: context.make_table(wanted, keeps="the ledger of offsets"), "creating the ledger topic"
         )
 
     async def _fence_previous(self, previous: PreviousProducers) -> dict[tuple[str, int], StoredPosition]:

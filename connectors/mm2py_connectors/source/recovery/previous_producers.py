@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from mm2py.config.internal_topics import fences_topic
 from mm2py.copying.recovery import fence_and_prove
 from mm2py.errors import for_each
 from mm2py.kafka import admin
@@ -30,7 +31,7 @@ from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import FENCES_AT_ONCE, Fence, NotFenceable, PreviousProducer, is_another, parse
 from mm2py.kafka.producer.incarnation import IncarnationFenced, OwnFence
 from mm2py.records.source_offset import StoredPosition
-from mm2py.topics.names import fence_topic, ledger_topic
+from mm2py.topics.names import ledger_topic
 from mm2py_connectors.source.context import FlowContext
 from mm2py_connectors.source.refusals import ExactlyOnceImpossible
 
@@ -88,11 +89,12 @@ class KeepAlive:
         return EVERY_S if value is None or not value.isdecimal() else min(EVERY_S, int(value) / 4000)
 
     async def _use(self) -> None:
+        wanted = fences_topic(self._context.settings)
         found = await find_or_make(
             self._target,
-            fence_topic(),
-            self._context.settings.offsets_topic_replication_factor,
-            setting="offset.storage.replication.factor",
+            wanted.topic,
+            wanted.replication_factor,
+            setting=wanted.setting,
             channel="keepalive",
         )
         await self._incarnation.keep_alive((found.name, 0))

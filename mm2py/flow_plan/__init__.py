@@ -1,0 +1,1 @@
+"""``mm2py plan``: what would start, be created, changed or refused, before anything runs."""
