@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import random
+import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from mm2py.config.settings import FlowSettings
 from mm2py.connector import Side
 from mm2py.copying.gaps import decide
 from mm2py.errors import Mm2Error
-from mm2py.flow import Flow
+from mm2py.flow import Flow, TopicName
 from mm2py.flow_plan.planned import (
     PlannedConfig,
     PlannedFlow,
@@ -47,6 +48,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.status.not_copied import Reason
 from mm2py.topics.acls import TopicAcl
 from mm2py.topics.replicas import replicas_on
+from mm2py.topics.unmatched import unmatched
 from mm2py_connectors.source.acl_sync import acls_to_create, wanted_acls
 from mm2py_connectors.source.context import AttemptState, FlowView
 from mm2py_connectors.source.discovery import remote_topics
@@ -65,6 +67,8 @@ from mm2py_connectors.source.refusals import (
 )
 from mm2py_connectors.source.topic_sync import CHUNK, TopicConfigSync, alter_configs
 
+NEW_TOPIC_ID: Final = uuid.UUID(int=1)
+"""Stands for the id of a topic that would be created: no other topic has it."""
 NAMED_MOST: Final = 5
 """How many topics a note names."""
 
@@ -150,6 +154,7 @@ class FlowPlanner:
         await self._sync_configs()
         await self._sync_acls([name for name in checked if name not in found.refused])
         self._note_held(selected)
+        self._note_unmatched(metadata)
         return replace(
             known,
             topics=sum(name not in found.refused for name in wanted),
@@ -219,7 +224,12 @@ class FlowPlanner:
         for (name, number), position in self._facts.positions.items():
             stored.setdefault(name, {})[number] = position
         asked: dict[TopicPartition, tuple[str, TopicMetadata]] = {}
-        for name, remote in made.ready.items():
+        created = {
+            name: TopicMetadata(settings.remote_topic(name), NEW_TOPIC_ID, 0, is_internal=False, partitions={})
+            for name in wanted
+            if settings.remote_topic(name) in self._target.created
+        }
+        for name, remote in {**created, **made.ready}.items():
             stale = stale_positions(self._flow, wanted[name], remote, stored.get(name, {}), source_id)
             for number, (kind, what) in stale.items():
                 done = decide(kind, on_source_gap=settings.on_source_gap, on_target_loss=settings.on_target_loss)
@@ -256,6 +266,21 @@ class FlowPlanner:
     def _note_held(self, selected: Selection) -> None:
         if selected.held:
             self._found.notes.append(f"{_named(sorted(selected.held))}: a backfill copies it; workers wait with it.")
+
+    def _note_unmatched(self, metadata: ClusterMetadata) -> None:
+        names = {name for name, topic in metadata.topics.items() if not topic.error_code}
+
+        def copy_of(name: str) -> str:
+            return self._settings.policy.format_remote_topic(self._flow.target, TopicName(name))
+
+        source = self._flow.source
+        for one in unmatched(self._settings.topic_filter.included, names, copy_of=copy_of):
+            self._found.notes.append(
+                f"topics names {one.entry}, and {source} does not show it: it does not exist, or mm2py may not describe"
+                " it."
+                if one.is_name
+                else f"Pattern {one.entry} of topics matches no topic that {source} shows."
+            )
 
     def _creates(self, checked: Mapping[str, tuple[str, TopicMetadata]], made: RemoteTopics) -> Iterable[PlannedTopic]:
         for name, (remote, _) in sorted(checked.items()):

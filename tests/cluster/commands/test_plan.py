@@ -14,6 +14,7 @@ from confluent_kafka.admin import ConfigResource
 
 from deploy.local.broker_settings import render_properties
 from deploy.local.kafka import KafkaCluster
+from tests.cluster.commands.test_refusals import member_of
 from tests.cluster.copies import add_partitions, make_topic, new_topic, partitions_of, set_by_hand
 from tests.cluster.kafka_client import admin, create_topic, new_name, record_count, topic_names, write
 from tests.cluster.running import ANSWER_S, COMMAND_S, OWN_PATH, Mm2py, Value, one_way_properties, wait_until
@@ -169,6 +170,16 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_wrong_file_is_told_from_i
     assert code == 1 and not saved.exists() and "not complete" in err
     planner.write(**{"offset.lag.max": "many"})
     assert command("plan", planner.file)[0] == 2
+
+
+def test_a_flow_that_mirrormaker_2_runs_is_refused(
+    source_cluster: KafkaCluster, target_cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    alias, planner = a_planner((source_cluster, target_cluster), tmp_path, "x")
+    with member_of(target_cluster, f"{alias}-mm2"):
+        code, found = planner.plan(is_alone=True)
+    assert code == 1 and found["refused"].startswith(f"Flow {alias}->B is refused: MirrorMaker 2 runs it"), found
+    assert not found["starts"] and not found["creates"]
 
 
 def test_a_fresh_plan_is_applied_and_a_stale_one_is_refused(

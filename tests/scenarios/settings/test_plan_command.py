@@ -167,6 +167,37 @@ async def test_a_remote_topic_with_records_of_others_is_refused_and_an_empty_one
     assert found.topics == 1
 
 
+async def test_entries_of_topics_that_match_nothing_are_named() -> None:
+    found = await plan_one(a_world("orders"), {"topics": "orders,ordres,pay.*"})
+    assert found.notes == (
+        "topics names ordres, and A does not show it: it does not exist, or mm2py may not describe it.",
+        "Pattern pay.* of topics matches no topic that A shows.",
+    )
+
+
+async def test_a_remote_topic_that_is_deleted_and_one_that_is_recreated_are_told() -> None:
+    world = a_world("orders", "orders-b")
+    world.source.append("orders", 0, [b"1"])
+    async with world.worker():
+        await world.copied({"orders": "A.orders", "orders-b": "A.orders-b"})
+        await asyncio.sleep(10)
+    world.target.recreate_topic("A.orders")
+    (refusal,) = (await plan_one(world)).refusals
+    assert refusal.topic == "orders" and "A.orders on B was deleted and recreated" in refusal.why
+    found = await plan_one(world, {"on.target.loss": "recopy"})
+    assert not found.refusals and found.notes == (
+        "orders: it would be copied once more from its start, because a policy says so.",
+    )
+    world.target.delete_topic("A.orders-b")
+    found = await plan_one(world)
+    assert [one.remote for one in found.creates] == ["A.orders-b"]
+    assert [one.topic for one in found.refusals] == ["orders", "orders-b"]
+    async with world.worker() as herder:
+        await asyncio.sleep(300)  # the session of the first worker has expired by then
+        (status,) = (one for one in herder.status() if one.refused)
+        assert {name: str(error) for name, error in status.refused.items()}.keys() == {"orders", "orders-b"}
+
+
 async def test_more_replicas_than_brokers_are_refused_for_topics_and_for_those_of_mm2py() -> None:
     world = a_world("orders", **{"replication.factor": "3", "status.storage.replication.factor": "3"})
     found = await plan_one(world)
