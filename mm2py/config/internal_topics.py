@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mm2py.config import keys
 from mm2py.config.settings import CheckpointSettings, FlowSettings, HeartbeatSettings, OffsetSyncSettings
 from mm2py.flow import TopicName
-from mm2py.topics.names import HEARTBEATS, InternalTopic, fence_topic, ledger_topic
+from mm2py.topics.names import HEARTBEATS, InternalTopic, fence_topic, flight_topic, ledger_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,30 +24,42 @@ class WantedTopic:
     setting: str
     """The setting for it."""
     on_source: bool = False
+    is_table: bool = False
+    """It keeps the newest record of each key: with another cleanup.policy the flow does not use it."""
 
 
 def positions_topic(settings: FlowSettings) -> WantedTopic:
     """Return where the flow keeps its positions."""
     topic = InternalTopic(TopicName(settings.offsets_topic), settings.offsets_topic_partitions)
-    return WantedTopic(topic, settings.offsets_topic_replication_factor, keys.OFFSETS_REPLICATION_FACTOR.name)
+    setting = keys.OFFSETS_REPLICATION_FACTOR.name
+    return WantedTopic(topic, settings.offsets_topic_replication_factor, setting, is_table=True)
 
 
 def ledgers_topic(settings: FlowSettings) -> WantedTopic:
     """Return where it keeps the ledger of offsets."""
     topic = InternalTopic(ledger_topic(settings.flow.source), settings.offsets_topic_partitions)
-    return WantedTopic(topic, settings.offsets_topic_replication_factor, keys.OFFSETS_REPLICATION_FACTOR.name)
+    setting = keys.OFFSETS_REPLICATION_FACTOR.name
+    return WantedTopic(topic, settings.offsets_topic_replication_factor, setting, is_table=True)
 
 
 def gaps_topic(settings: FlowSettings) -> WantedTopic:
     """Return where it keeps gaps, and what operators decide about them."""
     topic = InternalTopic(TopicName(settings.status_topic), settings.status_topic_partitions)
-    return WantedTopic(topic, settings.status_topic_replication_factor, keys.STATUS_REPLICATION_FACTOR.name)
+    setting = keys.STATUS_REPLICATION_FACTOR.name
+    return WantedTopic(topic, settings.status_topic_replication_factor, setting, is_table=True)
+
+
+def recorder_topic(settings: FlowSettings) -> WantedTopic:
+    """Return where workers record what they decide."""
+    topic, setting = flight_topic(settings.flow.source), keys.STATUS_REPLICATION_FACTOR.name
+    return WantedTopic(topic, settings.status_topic_replication_factor, setting)
 
 
 def settings_topic(settings: FlowSettings) -> WantedTopic:
     """Return where it keeps the settings that its workers share."""
     topic = InternalTopic(TopicName(settings.configs_topic), 1)
-    return WantedTopic(topic, settings.configs_topic_replication_factor, keys.CONFIGS_REPLICATION_FACTOR.name)
+    setting = keys.CONFIGS_REPLICATION_FACTOR.name
+    return WantedTopic(topic, settings.configs_topic_replication_factor, setting, is_table=True)
 
 
 def fences_topic(settings: FlowSettings) -> WantedTopic:
@@ -82,6 +94,7 @@ def topics_of_flow(settings: FlowSettings) -> list[WantedTopic]:
         positions_topic(settings),
         ledgers_topic(settings),
         gaps_topic(settings),
+        recorder_topic(settings),
     ]
     if settings.offset_syncs is not None:
         found.append(syncs_topic(settings.offset_syncs))

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mm2py.config.keys import STATUS_REPLICATION_FACTOR
+from mm2py.config.internal_topics import recorder_topic
 from mm2py.errors import Mm2Error
 from mm2py.flight.pending import FlightPending
 from mm2py.kafka.errors import Backoff
@@ -73,13 +73,13 @@ class FlightRecorder:
                 trouble.over()
 
     async def _open(self) -> TopicWriter:
-        context, topic = self._context, flight_topic(self._context.flow.source)
+        context, wanted = self._context, recorder_topic(self._context.settings)
         return await open_writer(
             context.target.brokers,
-            topic,
-            context.settings.status_topic_replication_factor,
-            setting=STATUS_REPLICATION_FACTOR.name,
-            made=lambda: context.log.info("flight_recorder.topic_made", name=str(topic.name)),
+            wanted.topic,
+            wanted.replication_factor,
+            setting=wanted.setting,
+            made=lambda: context.log.info("flight_recorder.topic_made", name=str(wanted.topic.name)),
             rng=context.rng,
             timeout_ms=int(context.settings.target_request_timeout_s * 500),
             channel="positions",

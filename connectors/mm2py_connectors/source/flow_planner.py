@@ -413,7 +413,8 @@ async def plan_internal(
             topic = metadata.topics.get(name)
             try:
                 if topic is not None and topic.error_code != UNKNOWN_TOPIC_OR_PARTITION:
-                    await internal_topic.read_settings(trial, one.topic)
+                    if one.is_table:
+                        await internal_topic.read_settings(trial, one.topic)
                     continue
                 factor = replicas_on(len(metadata.brokers), one.replication_factor)
                 new = NewTopic(name, one.topic.partitions, factor, one.topic.configs)

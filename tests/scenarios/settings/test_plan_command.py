@@ -28,7 +28,13 @@ from tests.scenarios.world import World
 pytestmark = pytest.mark.virtual_time(limit_s=3600)
 
 INTERNAL = {"mm2-configs.A.internal", "mm2-offsets.A.internal", "mm2-ledger.A.internal", "mm2-status.A.internal"}
-ALL_INTERNAL = {*INTERNAL, "heartbeats", "mm2-offset-syncs.B.internal", "mm2-cluster.mm2py.internal"}
+ALL_INTERNAL = {
+    *INTERNAL,
+    "heartbeats",
+    "mm2-offset-syncs.B.internal",
+    "mm2-cluster.mm2py.internal",
+    "mm2-flight.A.internal",
+}
 
 
 class Line:
@@ -202,10 +208,19 @@ async def test_more_replicas_than_brokers_are_refused_for_topics_and_for_those_o
     world = a_world("orders", **{"replication.factor": "3", "status.storage.replication.factor": "3"})
     found = await plan_one(world)
     refused = {one.topic: one.remedy for one in found.refusals}
-    assert set(refused) == {"orders", "mm2-status.A.internal"}
+    assert set(refused) == {"orders", "mm2-status.A.internal", "mm2-flight.A.internal"}
     assert "Set replication.factor (3) to what B can hold." in refused["orders"]
     assert "status.storage.replication.factor (3)" in refused["mm2-status.A.internal"]
     assert not found.creates and "mm2-status.A.internal" not in {one.name for one in found.internal}
+
+
+async def test_a_topic_of_mm2pys_own_that_would_lose_what_it_keeps_is_told() -> None:
+    world = a_world("orders")
+    world.target.create_topic("mm2-offsets.A.internal", 3, {"cleanup.policy": "delete"})
+    world.target.create_topic("heartbeats", 1, {"cleanup.policy": "delete"})
+    (refusal,) = (await plan_one(world)).refusals
+    assert refusal.topic == "mm2-offsets.A.internal" and "cleanup.policy=delete" in refusal.why
+    assert refusal.remedy == "Set cleanup.policy=compact on it."
 
 
 async def test_a_limit_of_partitions_refuses_what_does_not_fit() -> None:
