@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from mm2py.checks import questions
 from mm2py.checks.asking_cluster import asked
+from mm2py.checks.checked_topics import CheckedTopic
 from mm2py.checks.facts import ClockAnswer, ClusterAnswers, FlowAnswers, PartitionAnswer, TopicAnswer, Unanswered
 from mm2py.checks.judge_topics import ASKED_CONFIGS, MIN_INSYNC_REPLICAS, RETENTION_MS
 from mm2py.checks.rights import rights_needed
-from mm2py.checks.wanted_topics import WantedTopic
 from mm2py.clock import Clock
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.copying.positions import read_positions
@@ -41,7 +41,7 @@ class FlowAsking:
     """Asks about one flow. Both clusters have been asked already whether they answer."""
 
     settings: FlowSettings
-    wanted: Sequence[WantedTopic]
+    wanted: Sequence[CheckedTopic]
     heartbeats: Sequence[HeartbeatSettings]
     worker_group_there: str
     heartbeat_interval_s: float

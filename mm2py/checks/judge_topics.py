@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from mm2py.checks.checked_topics import CheckedTopic
 from mm2py.checks.facts import FlowAnswers, TopicAnswer
 from mm2py.checks.results import CheckResult, CheckState, counted, ok, unknown
-from mm2py.checks.wanted_topics import WantedTopic
 from mm2py.config.settings import FlowSettings
 from mm2py.flow import Flow
 from mm2py.topics.filters import PatternTooSlow
@@ -33,7 +33,7 @@ UNLIMITED: Final = -1
 
 
 def judge_internal_topics(
-    answers: FlowAnswers, wanted: Sequence[WantedTopic], *, before_first_start: bool
+    answers: FlowAnswers, wanted: Sequence[CheckedTopic], *, before_first_start: bool
 ) -> Iterable[CheckResult]:
     """Return the results about internal topics.
 
@@ -63,7 +63,7 @@ def _away(codes: Iterable[str], answers: FlowAnswers, alias: str) -> Iterable[Ch
         yield unknown(code, str(answers.settings.flow), f"{alias} does not answer", waits_for=alias)
 
 
-Known = Sequence[tuple[WantedTopic, TopicAnswer]]
+Known = Sequence[tuple[CheckedTopic, TopicAnswer]]
 
 
 def _existence(answers: FlowAnswers, alias: str, known: Known, *, before_first_start: bool) -> Iterable[CheckResult]:
@@ -147,7 +147,7 @@ def _keep(names: Sequence[str]) -> str:
     return "keeps" if len(names) == 1 else "keep"
 
 
-def _address(answers: FlowAnswers, one: WantedTopic) -> str:
+def _address(answers: FlowAnswers, one: CheckedTopic) -> str:
     return (answers.source if one.on_source else answers.target).first_address
 
 
@@ -192,7 +192,11 @@ def _has(names: Sequence[str]) -> str:
     return "has" if len(names) == 1 else "have"
 
 
-def _creatable(answers: FlowAnswers, alias: str, missing: Sequence[WantedTopic], brokers: int) -> Iterable[CheckResult]:
+def _creatable(
+    answers: FlowAnswers, alias: str, missing: Sequence[CheckedTopic], brokers: int
+) -> Iterable[CheckResult]:
+    answers: FlowAnswers, alias: str, missing: Sequence[CheckedTopic], brokers: int
+) -> Iterable[CheckResult]:
     flow = str(answers.settings.flow)
     good: list[str] = []
     by_setting: dict[tuple[str, int], list[str]] = {}

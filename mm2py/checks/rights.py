@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mm2py.checks.checked_topics import heartbeats_on_source, own_heartbeats
 from mm2py.checks.facts import FlowAnswers
-from mm2py.checks.wanted_topics import heartbeats_on_source, own_heartbeats
 from mm2py.config.settings import FlowSettings, HeartbeatSettings
 from mm2py.flow import ClusterAlias
 from mm2py.topics.acls import Operation

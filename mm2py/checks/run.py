@@ -10,6 +10,7 @@ from typing import Final
 
 from mm2py.checks.asking_cluster import ask_cluster
 from mm2py.checks.asking_flow import FlowAsking
+from mm2py.checks.checked_topics import CheckedTopic, checked_topics
 from mm2py.checks.facts import ClusterAnswers, FlowAnswers
 from mm2py.checks.judge_clusters import judge_cluster, judge_link
 from mm2py.checks.judge_rights import judge_rights
@@ -19,7 +20,6 @@ from mm2py.checks.only_reads import OnlyReads
 from mm2py.checks.questions import REQUESTS
 from mm2py.checks.results import CheckResult, CheckState, in_order, ok
 from mm2py.checks.rights import RightsNeed, rights_needed
-from mm2py.checks.wanted_topics import WantedTopic, wanted_topics
 from mm2py.clock import Clock
 from mm2py.config.settings import ClusterSettings, Configuration, FlowSettings
 from mm2py.flow import ClusterAlias, Flow
@@ -139,9 +139,9 @@ async def _ask_flow(
     return await questions.ask(reached[source], reached[target])
 
 
-def _wanted(configuration: Configuration, settings: FlowSettings) -> list[WantedTopic]:
+def _wanted(configuration: Configuration, settings: FlowSettings) -> list[CheckedTopic]:
     groups = configuration.groups
-    return wanted_topics(
+    return checked_topics(
         settings, groups.get(settings.flow.target), configuration.heartbeats, groups.get(settings.flow.source)
     )
 
@@ -176,7 +176,7 @@ def _file(configuration: Configuration) -> Iterator[CheckResult]:
 
 
 def _of_flow(configuration: Configuration, answers: FlowAnswers, *, before_first_start: bool) -> Iterator[CheckResult]:
-    wanted: Sequence[WantedTopic] = _wanted(configuration, answers.settings)
+    wanted: Sequence[CheckedTopic] = _wanted(configuration, answers.settings)
     yield from two_clusters(answers)
     yield from judge_rights(answers, _needs(configuration, answers))
     yield from judge_internal_topics(answers, wanted, before_first_start=before_first_start)

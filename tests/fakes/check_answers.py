@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.broker_settings import render_properties
+from mm2py.checks.checked_topics import CheckedTopic, checked_topics
 from mm2py.checks.facts import BootstrapAnswer, BrokerAnswer, ClusterAnswers, FlowAnswers, GroupAnswer, TopicAnswer
 from mm2py.checks.questions import REQUESTS
 from mm2py.checks.rights import RightsNeed, rights_needed
-from mm2py.checks.wanted_topics import WantedTopic, wanted_topics
 from mm2py.config.configuration import load_configuration
 from mm2py.config.settings import Configuration
 from mm2py.flow import ClusterAlias, Flow
@@ -133,16 +133,16 @@ def flow_answers(settings: Configuration | None = None, **changes: Any) -> FlowA
     return replace(found, **changes)
 
 
-def internal(one: WantedTopic, configs: Mapping[str, str] | None = None, **changes: Any) -> TopicAnswer:
+def internal(one: CheckedTopic, configs: Mapping[str, str] | None = None, **changes: Any) -> TopicAnswer:
     """Return an internal topic as mm2py creates it."""
     found = topic(one.name, {**one.topic.configs, **(configs or {})}, partitions=one.topic.partitions)
     return replace(found, **changes)
 
 
-def wanted(settings: Configuration) -> list[WantedTopic]:
+def wanted(settings: Configuration) -> list[CheckedTopic]:
     """Return the internal topics of the flow."""
     groups = settings.groups
-    return wanted_topics(settings.flows[0], groups[FLOW.target], settings.heartbeats, groups.get(FLOW.source))
+    return checked_topics(settings.flows[0], groups[FLOW.target], settings.heartbeats, groups.get(FLOW.source))
 
 
 def needs(settings: Configuration, answers: FlowAnswers) -> list[RightsNeed]:
