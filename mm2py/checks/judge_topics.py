@@ -195,8 +195,6 @@ def _has(names: Sequence[str]) -> str:
 def _creatable(
     answers: FlowAnswers, alias: str, missing: Sequence[CheckedTopic], brokers: int
 ) -> Iterable[CheckResult]:
-    answers: FlowAnswers, alias: str, missing: Sequence[CheckedTopic], brokers: int
-) -> Iterable[CheckResult]:
     flow = str(answers.settings.flow)
     good: list[str] = []
     by_setting: dict[tuple[str, int], list[str]] = {}
