@@ -234,8 +234,8 @@ async def test_repaired_rights_count_although_the_file_itself_has_not_changed(
             raise KeyMaterialUnusable(str(path), "Permission denied", remedy="Let mm2py read it.")
         return read(path)
 
-    read = tls_module._content
-    monkeypatch.setattr(tls_module, "_content", may_read)
+    read = tls_module.content_of
+    monkeypatch.setattr(tls_module, "content_of", may_read)
     write_private(trust, AUTHORITY.pem())
     tls = Tls(TlsSettings(TrustStore("PEM", trust)), said.append)
     first = await tls.context()
