@@ -46,6 +46,7 @@ from mm2py.status.not_copied import (
     is_silence,
     most_urgent_first,
     of_cause,
+    partitions_not_copied,
     source_remedy,
     why_not_copied,
 )
@@ -817,7 +818,7 @@ def flow_report(
             "" if seen.not_running is None else seen.not_running.why,
             not facts.other_group and (seen.not_running is None or seen.not_running.is_known),
             safety_of(flow, state if copied else None),
-            lag,
+            lag if lag is None or not is_to_run else sum(topic.lag or 0 for topic in topics if not _is_apart(topic)),
             is_partial,
             [(topic.topic, topic.partitions, topic.not_copied) for topic in topics],
             sum(not (gap.is_open or gap.kind.is_unexpected) for gap in facts.gaps),
@@ -868,6 +869,11 @@ def _pauses_of(facts: FlowFacts) -> Mapping[str, Sequence[TopicPause]]:
     for one in facts.pauses.all():
         found.setdefault(one.topic, []).append(one)
     return found
+
+
+def _is_apart(topic: TopicReport) -> bool:
+    """Whether nothing of a topic is copied: the verdict names it, apart from what the rest is behind."""
+    return bool(topic.not_copied) and partitions_not_copied(topic.not_copied, topic.partitions) >= topic.partitions
 
 
 def _doubts(facts: FlowFacts, topics: Iterable[TopicReport], state: GroupState | None) -> Iterable[str]:

@@ -144,6 +144,7 @@ class VerdictFacts:
     """False: whether a worker runs it is not known."""
     safety: FlowSafety
     lag: int | None
+    """In records; while a worker runs the flow, without the topics of which nothing is copied."""
     is_lag_partial: bool
     topics: Sequence[tuple[str, int, Sequence[NotCopied]]]
     """Each topic, how many partitions it has, and why it is not copied."""

@@ -174,3 +174,15 @@ def test_rest_answers_what_the_command_prints() -> None:
     for wrong in ("", "?topic=orders&group=fast", "?partition=3", "?group=fast&partition=3"):
         assert asked.get(f"/v1/flows/A->B/why{wrong}").status_code == 400, wrong
     assert asked.get("/v1/flows/X->Y/why?topic=orders").status_code == 404
+
+
+def test_the_verdict_counts_what_the_rest_is_behind_without_topics_of_which_nothing_is_copied() -> None:
+    flow = report_of(facts_of(flow_facts())).flows[0]
+    assert [(topic.topic, topic.lag) for topic in flow.topics if topic.lag] == [
+        ("orders", 30),  # one of its partitions is copied
+        ("narrow", 8),
+        ("late", 2),
+        ("payments", 10),
+    ]
+    assert flow.lag == 50
+    assert "at least 40 records behind" in flow.verdict.text
