@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import random
+from typing import Final
 
 from mm2py.clock import Clock
 from mm2py.config.configuration import SettingsFile
 from mm2py.config.flow_properties import StoredConfigUnusable
 from mm2py.config.origins import origins_of_filters
 from mm2py.config.settings import FlowSettings
-from mm2py.copying.reading.internal_table import each_record
+from mm2py.copying.reading.internal_table import each_placed_record
 from mm2py.errors import Mm2Error
 from mm2py.flight.past import AROUND_MS, READ_BEFORE_MS, PastFacts, past_of
 from mm2py.flight.why_then import PastExplanation, config_then, explain_then, held_then
@@ -36,6 +37,9 @@ from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
 from mm2py.status.report import report_of
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import control_log, flight_topic
+
+LATE_MS: Final = 30 * 60_000
+"""A record that is appended so much later than it happened is not read: its worker could not write."""
 
 
 class PastUnread(Mm2Error):
@@ -163,6 +167,7 @@ async def _events(brokers: Brokers, topic: str, at_ms: int) -> list[FlightEvent]
     starts = await find_offsets(brokers, leaders, EARLIEST)
     froms = await find_offsets(brokers, leaders, max(0, at_ms - READ_BEFORE_MS))
     ends = await find_offsets(brokers, leaders, LATEST)
+    late = await find_offsets(brokers, leaders, at_ms + AROUND_MS + LATE_MS)
     read_to = {
         number: max(starts.get((topic, number), 0), froms.get((topic, number), -1))
         if froms.get((topic, number), -1) >= 0
@@ -170,7 +175,9 @@ async def _events(brokers: Brokers, topic: str, at_ms: int) -> list[FlightEvent]
         for number in found.partitions
     }
     events: list[FlightEvent] = []
-    async for record in each_record(brokers, found, read_to):
+    async for number, record in each_placed_record(brokers, found, read_to):
+        if 0 <= late.get((topic, number), -1) <= record.offset:
+            break  # it has one partition
         try:
             event = decode_flight(record.value)
         except MalformedFlightRecord:

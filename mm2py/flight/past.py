@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from mm2py.flight.pending import ANEW_MS
+from mm2py.flight.pending import ANEW_MS, MARK_MS
 from mm2py.moments import time_text
-from mm2py.records.flight_record import CausesChanged, ChangesLost, FlightEvent, LineLogged, RecordedAnew
+from mm2py.records.flight_record import (
+    AllWritten,
+    CausesChanged,
+    ChangesLost,
+    FlightEvent,
+    LineLogged,
+    RecordedAnew,
+)
 from mm2py.records.standstill import Standstill
 
 READ_BEFORE_MS: Final = ANEW_MS + 5 * 60_000
 """How far before a moment reading begins: what was not copied then is written anew within that time."""
 AROUND_MS: Final = 10 * 60_000
 """Changes this long before and after a moment are listed."""
+WRITTEN_MS: Final = 2 * MARK_MS
+"""A worker that wrote nothing for longer before a moment, and nothing after it, may have been unable to write."""
 AROUND_MOST: Final = 12
 """How many of them are listed: the nearest ones."""
 
@@ -49,24 +58,33 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
     """Return what the recorder says of a moment.
 
     Args:
-        events: those of at least ``READ_BEFORE_MS`` before it and of ``AROUND_MS`` after it, in the order of the log.
+        events: those of at least ``READ_BEFORE_MS`` before it and of ``AROUND_MS`` after it, in the order of the log. A
+            record that was written again may come late, so the times in them decide.
         at_ms: the moment, by the clocks of the workers.
         topic: the topic whose changes are listed, with those of the whole flow.
     """
     open_then: dict[tuple[str, str], Standstill] = {}
     around: list[FlightLine] = []
     lost = 0
-    covered: set[str] = set()
-    for event in events:
+    begun: set[str] = set()
+    written: set[str] = set()
+    unknown: set[str] = set()
+    for event in sorted(events, key=lambda one: one.at_ms):
         is_near = abs(event.at_ms - at_ms) <= AROUND_MS
-        if is_near and isinstance(event, ChangesLost):
-            lost += event.changes
+        if isinstance(event, ChangesLost):
+            lost += event.changes + event.lines if is_near else 0
+            if event.changes and event.since_ms <= at_ms <= event.at_ms:
+                unknown.add(event.member)
+        if isinstance(event, AllWritten | RecordedAnew) and event.at_ms >= at_ms - WRITTEN_MS:
+            written.add(event.member)
         if is_near and (text := _text_of(event, topic)):
             around.append(FlightLine(event.at_ms, event.member, text))
         if event.at_ms > at_ms:
+            if isinstance(event, CausesChanged):
+                _add_begun_before(open_then, event, at_ms)
             continue
         if isinstance(event, RecordedAnew):
-            covered.add(event.member)
+            begun.add(event.member)
             open_then = {at: one for at, one in open_then.items() if one.member != event.member}
         elif isinstance(event, CausesChanged):
             open_then.pop((event.member, event.topic), None)
@@ -74,8 +92,20 @@ def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:
                 open_then[event.member, event.topic] = Standstill(event.member, event.topic, event.causes)
     nearest = sorted(around, key=lambda one: abs(one.at_ms - at_ms))[:AROUND_MOST]
     return PastFacts(
-        tuple(open_then.values()), tuple(sorted(nearest, key=lambda one: one.at_ms)), lost, frozenset(covered)
+        tuple(open_then.values()),
+        tuple(sorted(nearest, key=lambda one: one.at_ms)),
+        lost,
+        frozenset((begun & written) - unknown),
     )
+
+
+def _add_begun_before(open_then: dict[tuple[str, str], Standstill], event: CausesChanged, at_ms: int) -> None:
+    """Add the causes that were noticed after the moment and had begun before it."""
+    before = open_then.get((event.member, event.topic), Standstill(event.member, event.topic, ()))
+    known = {cause.reason for cause in before.causes}
+    found = tuple(cause for cause in event.causes if cause.since_ms <= at_ms and cause.reason not in known)
+    if found:
+        open_then[event.member, event.topic] = replace(before, causes=(*before.causes, *found))
 
 
 def _text_of(event: FlightEvent, topic: str) -> str:

@@ -28,7 +28,6 @@ READING: Final = (
     messages.DescribeLogDirsRequest,
     messages.DescribeProducersRequest,
     messages.DescribeTransactionsRequest,
-    messages.FindCoordinatorRequest,
     messages.ListGroupsRequest,
     messages.ListOffsetsRequest,
     messages.ListTransactionsRequest,
@@ -36,7 +35,8 @@ READING: Final = (
     messages.OffsetFetchRequest,
     messages.OffsetForLeaderEpochRequest,
 )
-"""Requests that change nothing. Metadata is asked for without creating topics (``fetch_metadata``)."""
+"""Requests that change nothing. FindCoordinator is none: brokers create ``__consumer_offsets`` then. Metadata is asked
+for without creating topics (``fetch_metadata``)."""
 VALIDATED: Final = (
     messages.CreateTopicsRequest,
     messages.CreatePartitionsRequest,

@@ -1,8 +1,9 @@
 """The flight recorder's records in ``mm2-flight.A.internal``: what workers decided and met, as it changed. Pure.
 
 Each worker appends what changes: which topics it does not copy and why, and what it logs of the flow. Once an hour it
-writes all that it does not copy anew. ``mm2py why --at`` reads them, also those of a worker that has died. Records are
-kept for a day. MirrorMaker 2 leaves only the logs of its workers.
+writes all that it does not copy anew, and every ten seconds that nothing waits to be written. ``mm2py why --at`` reads
+them, also those of a worker that has died. Records are kept for a day. MirrorMaker 2 leaves only the logs of its
+workers.
 """
 
 from __future__ import annotations
@@ -61,22 +62,34 @@ class LineLogged:
 
 @dataclass(frozen=True, slots=True)
 class ChangesLost:
-    """A worker had more changes than it may write, so some are missing."""
+    """A worker had more to write than it may, or could write nothing, so something is missing."""
 
     at_ms: int
     """When it could write again."""
     member: str
     changes: int
+    """How many changes of what it does not copy are missing."""
+    lines: int
+    """How many lines of its log are missing."""
     since_ms: int
     """When the first of them happened."""
 
 
-FlightEvent = RecordedAnew | CausesChanged | LineLogged | ChangesLost
+@dataclass(frozen=True, slots=True)
+class AllWritten:
+    """Nothing waited to be written at this moment: what is missing before it has been told."""
+
+    at_ms: int
+    member: str
+
+
+FlightEvent = RecordedAnew | CausesChanged | LineLogged | ChangesLost | AllWritten
 _KINDS: Final = {
     RecordedAnew: "anew",
     CausesChanged: "causes",
     LineLogged: "log",
     ChangesLost: "lost",
+    AllWritten: "written",
 }
 
 
@@ -98,8 +111,8 @@ def encode_flight(event: FlightEvent) -> bytes:
             fields |= {"topic": event.topic} if event.topic else {}
             fields |= {} if event.partition is None else {"partition": event.partition}
         case ChangesLost():
-            fields |= {"changes": event.changes, "since_ms": event.since_ms}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+            fields |= {"changes": event.changes, "lines": event.lines, "since_ms": event.since_ms}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
 def decode_flight(value: bytes | None) -> FlightEvent | None:
@@ -141,7 +154,10 @@ def _event_of(fields: Mapping[str, Any]) -> FlightEvent | None:
                 _text(fields["text"]),
             )
         case "lost":
-            return ChangesLost(at_ms, member, _count(fields["changes"]), _count(fields["since_ms"]))
+            changes, lines = _count(fields["changes"]), _count(fields["lines"])
+            return ChangesLost(at_ms, member, changes, lines, _count(fields["since_ms"]))
+        case "written":
+            return AllWritten(at_ms, member)
         case _:
             return None
 

@@ -29,8 +29,12 @@ class LagSeen(NamedTuple):
 
     @classmethod
     def of(cls, text: str | None) -> LagSeen | None:
-        """Return what ``text`` says; None for no text. Raises: ValueError, it is no such text."""
-        if not text:
+        """Return what ``text`` says; None if it says nothing that this mm2py can read: a position counts without it.
+
+        A later mm2py may have added numbers at the end.
+        """
+        try:
+            at_ms, end, position, newest_ms = (text or "").split(",")[:4]
+            return cls(int(at_ms), int(end), int(position), int(newest_ms) if newest_ms else None)
+        except ValueError:
             return None
-        at_ms, end, position, newest_ms = text.split(",")
-        return cls(int(at_ms), int(end), int(position), int(newest_ms) if newest_ms else None)

@@ -21,8 +21,17 @@ from mm2py.topics.names import flight_topic
 from mm2py_connectors.source.context import FlowContext
 
 WRITE_EVERY_S: Final = 1.0
+WRITE_MOST_S: Final = 30.0
+"""How long a write may take before it counts as failed."""
 AGAIN_MOST_S: Final = 60.0
 """The longest pause after a failure."""
+
+
+class NotWritten(Mm2Error):
+    """The topic of the flight recorder takes nothing at the moment."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"{topic} takes no record.", remedy=f"Look at the leader of {topic} and its replicas.")
 
 
 class FlightRecorder:
@@ -54,18 +63,19 @@ class FlightRecorder:
         waiting: list[NewRecord] = []
         while True:
             await asyncio.sleep(WRITE_EVERY_S)
-            if not waiting and not self._pending.is_empty:
+            if not waiting:
                 key = context.producer_name.process.encode()
                 waiting = [NewRecord(key, value, at) for at, value in self._pending.take(context.clock.wall_ms())]
             if not waiting:
                 continue
             try:
-                if self._writer is None:
-                    self._writer = await self._open()
-                await self._writer.write({0: waiting})
-            except Mm2Error as error:
-                self._writer = None  # a new producer id: records of this attempt may be there twice, which does no harm
-                trouble.note(error)
+                async with asyncio.timeout(WRITE_MOST_S):
+                    if self._writer is None:
+                        self._writer = await self._open()
+                    await self._writer.write({0: waiting})
+            except (Mm2Error, TimeoutError) as error:
+                self._writer = None  # a new producer id: records may be there twice, and their times put them in order
+                trouble.note(error if isinstance(error, Mm2Error) else NotWritten(str(topic.name)))
                 await asyncio.sleep(backoff.next_s())
             else:
                 waiting = []
@@ -82,5 +92,5 @@ class FlightRecorder:
             made=lambda: context.log.info("flight_recorder.topic_made", name=str(wanted.topic.name)),
             rng=context.rng,
             timeout_ms=int(context.settings.target_request_timeout_s * 500),
-            channel="positions",
+            channel="flight",  # positions do not wait behind it
         )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from mm2py.flight.past import AROUND_MOST, AROUND_MS, past_of
-from mm2py.records.flight_record import CausesChanged, ChangesLost, FlightEvent, LineLogged, RecordedAnew
+from mm2py.flight.past import AROUND_MOST, AROUND_MS, WRITTEN_MS, past_of
+from mm2py.records.flight_record import (
+    AllWritten,
+    CausesChanged,
+    ChangesLost,
+    FlightEvent,
+    LineLogged,
+    RecordedAnew,
+)
 from mm2py.records.standstill import Cause, Standstill
 
-STALLED = Cause("stalled", "records wait", "", 900, "0-3")
+STALLED = Cause("stalled", "records wait", "", 10_000_000 - 4_000, "0-3")
 T = 10_000_000
 
 
@@ -41,13 +48,13 @@ def test_what_changed_around_it_concerns_the_topic_or_the_whole_flow_and_the_nea
         CausesChanged(T + 20, "m", "orders", ()),
         LineLogged(T + 30, "m", "warning", "target.denied", "orders", 3, "why=no"),
         LineLogged(T + 30, "m", "warning", "target.denied", "other", 3, "why=no"),
-        ChangesLost(T + 40, "m", 7, T),
+        ChangesLost(T + 40, "m", 4, 3, T + 30),
         LineLogged(T + AROUND_MS + 1, "m", "info", "late", "orders", None, ""),
     ]
     past = past_of(log, T, "orders")
     assert [one.text for one in past.around] == [
         "starts the flow",
-        "orders: stalled (partitions 0-3) since 1970-01-01T00:00:00Z: records wait",
+        "orders: stalled (partitions 0-3) since 1970-01-01T02:46:36Z: records wait",
         "orders: it copies all of its part again",
         "WARNING target.denied partition 3 why=no",
     ]
@@ -57,3 +64,35 @@ def test_what_changed_around_it_concerns_the_topic_or_the_whole_flow_and_the_nea
     assert len(near) == AROUND_MOST
     assert [one.at_ms for one in near] == sorted(one.at_ms for one in near)
     assert all(abs(one.at_ms - T) <= AROUND_MOST / 2 for one in near)
+
+
+def test_a_cause_that_was_noticed_later_and_had_begun_before_counts() -> None:
+    log: list[FlightEvent] = [RecordedAnew(T - 60_000, "m", is_start=True), CausesChanged(T, "m", "orders", (STALLED,))]
+    assert past_of(log, T - 1, "orders").standstills == (Standstill("m", "orders", (STALLED,)),)
+    assert past_of(log, STALLED.since_ms - 1, "orders").standstills == ()
+
+
+def test_of_a_time_in_which_changes_were_lost_nothing_is_known() -> None:
+    log: list[FlightEvent] = [
+        RecordedAnew(T - 600_000, "m", is_start=True),
+        ChangesLost(T, "m", 1, 0, T - 300_000),
+        AllWritten(T, "m"),
+    ]
+    assert past_of(log, T - 300_001, "orders").covered == {"m"}
+    assert past_of(log, T - 300_000, "orders").covered == frozenset()
+    assert past_of(log, T, "orders").covered == frozenset()
+    assert past_of(log, T + 1, "orders").covered == {"m"}
+    lines = [RecordedAnew(T - 600_000, "m", is_start=True), ChangesLost(T, "m", 0, 5, T - 300_000), AllWritten(T, "m")]
+    assert past_of(lines, T - 1, "orders").covered == {"m"}
+
+
+def test_a_worker_that_wrote_nothing_since_may_have_been_unable_to() -> None:
+    log: list[FlightEvent] = [RecordedAnew(T - 600_000, "m", is_start=True), AllWritten(T, "m")]
+    assert past_of(log, T + WRITTEN_MS, "orders").covered == {"m"}
+    assert past_of(log, T + WRITTEN_MS + 1, "orders").covered == frozenset()
+
+
+def test_records_that_were_written_again_are_put_in_order_by_their_times() -> None:
+    start = RecordedAnew(T - 60_000, "m", is_start=True)
+    log: list[FlightEvent] = [start, CausesChanged(T - 30_000, "m", "orders", (STALLED,)), start]
+    assert past_of(log, T, "orders").standstills == (Standstill("m", "orders", (STALLED,)),)

@@ -16,6 +16,7 @@ from tests.fakes.broker.broker_model import ClusterModel
 from tests.scenarios.world import World
 
 WRITING = {
+    messages.FindCoordinatorRequest,
     messages.AddPartitionsToTxnRequest,
     messages.CreateAclsRequest,
     messages.EndTxnRequest,

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from mm2py.records.flight_record import (
+    AllWritten,
     CausesChanged,
     ChangesLost,
     FlightEvent,
@@ -30,11 +31,17 @@ STALLED = Cause("stalled", "records wait", "Look.", 1_000, "0-3")
         CausesChanged(6, "m1", "", ()),
         LineLogged(7, "m1", "warning", "target.denied", "orders", 3, "why=no WRITE"),
         LineLogged(7, "m1", "info", "flow.ready", "", None, ""),
-        ChangesLost(8, "m1", 12, 4),
+        ChangesLost(8, "m1", 12, 3, 4),
+        AllWritten(9, "m1"),
     ],
 )
 def test_what_is_written_is_read_again(event: FlightEvent) -> None:
     assert decode_flight(encode_flight(event)) == event
+
+
+def test_a_text_that_no_utf_8_can_hold_is_written_all_the_same() -> None:
+    found = decode_flight(encode_flight(LineLogged(7, "m1", "info", "e", "", None, "\udc80")))
+    assert isinstance(found, LineLogged) and found.text == "?"
 
 
 def test_a_kind_of_a_later_version_is_skipped() -> None:

@@ -147,8 +147,17 @@ def test_a_partition_that_keeps_up_has_no_more_fields_than_it_needs() -> None:
     keeps_up = replace(OURS, behind_since_ms=None)
     assert not {"behind_since_ms", "lag_before"} & json.loads(encode_value(keeps_up)).keys()
     assert decode_value(encode_value(keeps_up)) == replace(keeps_up, lag_before=None)
-    with pytest.raises(MalformedPosition):
-        decode_value(encode_value(OURS).replace(b"1760000000900,90,", b"1760000000900,"))
+
+
+@pytest.mark.parametrize("text", [b"", b"1760000000900,90,80", b"x,90,80,", b"1,2,3,y"])
+def test_a_position_counts_without_a_lag_that_cannot_be_read(text: bytes) -> None:
+    stored = encode_value(OURS).replace(b"1760000000900,90,80,1760000000400", text)
+    assert decode_value(stored) == replace(OURS, lag_before=None)
+
+
+def test_a_lag_with_more_numbers_is_of_a_later_version() -> None:
+    stored = encode_value(OURS).replace(b"1760000000400", b"1760000000400,7,8")
+    assert decode_value(stored) == OURS
 
 
 def test_our_value_says_all_that_a_successor_must_know() -> None:

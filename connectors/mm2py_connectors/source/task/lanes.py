@@ -260,6 +260,9 @@ class Stalls:
                 end = 0  # what waits there waits for the operator
             waited_s = watch.look(end, part.copier.position.source_offset, now_s)
             part.stalled = ""
+            if part.copier.is_paused:
+                watch.said.clear()
+                continue
             if waited_s < timeout_s or isinstance(part.copier.state, _ENDING):
                 over[part.source_topic] += bool(watch.said)
                 watch.said.clear()
