@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 
 from mm2py.checks import questions
 from mm2py.checks.facts import BootstrapAnswer, BrokerAnswer, ClusterAnswers, Obstacle, Unanswered
-from mm2py.checks.only_reads import OnlyReads
 from mm2py.checks.principal import principal_of
 from mm2py.config.settings import ClusterSettings
 from mm2py.errors import Mm2Error, for_each
@@ -18,6 +17,7 @@ from mm2py.kafka.cluster import Cluster, fetch_metadata
 from mm2py.kafka.errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers
 from mm2py.kafka.transport.opening import peer_name
+from mm2py.kafka.trial_brokers import TrialBrokers
 
 PART_S: Final = 30.0
 """How long one question may take, such as the settings of all topics."""
@@ -75,7 +75,7 @@ async def ask_cluster(subject: str, settings: ClusterSettings, cluster: Cluster)
         bootstrap=bootstrap,
         cluster_id=next((one.cluster_id for one in bootstrap if one.cluster_id is not None), None),
     )
-    return base if base.away is not None else await _answering(base, OnlyReads(cluster))
+    return base if base.away is not None else await _answering(base, TrialBrokers(cluster))
 
 
 async def _bootstrap(settings: ClusterSettings, cluster: Cluster) -> tuple[BootstrapAnswer, ...]:

@@ -16,7 +16,6 @@ from mm2py.checks.judge_clusters import judge_cluster, judge_link
 from mm2py.checks.judge_rights import judge_rights
 from mm2py.checks.judge_target import judge_target
 from mm2py.checks.judge_topics import claims_of, judge_internal_topics, judge_names, judge_sizes
-from mm2py.checks.only_reads import OnlyReads
 from mm2py.checks.questions import REQUESTS
 from mm2py.checks.results import CheckResult, CheckState, in_order, ok
 from mm2py.checks.rights import RightsNeed, rights_needed
@@ -26,6 +25,7 @@ from mm2py.flow import ClusterAlias, Flow
 from mm2py.flow_clusters import connect
 from mm2py.kafka.cluster import Cluster
 from mm2py.kafka.security.settings import Security
+from mm2py.kafka.trial_brokers import TrialBrokers
 
 THE_FILE: Final = "the file"
 HEARTBEAT_S: Final = 1.0
@@ -132,8 +132,8 @@ async def _ask_flow(
         configuration.heartbeats,
         _group_there(configuration, settings),
         HEARTBEAT_S if group is None else group.heartbeat_interval_s,
-        OnlyReads(clusters[source]),
-        OnlyReads(clusters[target]),
+        TrialBrokers(clusters[source]),
+        TrialBrokers(clusters[target]),
         clock,
     )
     return await questions.ask(reached[source], reached[target])

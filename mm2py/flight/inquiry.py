@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import random
+from dataclasses import replace
 from typing import Final
 
 from mm2py.clock import Clock
@@ -71,6 +72,7 @@ async def explain_at(
     table = ConfigTable(target.brokers, settings.configs_topic)
     states: list[GroupState | None] = []
     found: list[PastFacts] = []
+    unreadable: list[int] = []
 
     async def read_settings() -> None:
         await table.read()
@@ -79,7 +81,8 @@ async def explain_at(
         states.append(await _group_at(settings.group, target.brokers, at_ms, clock=clock, rng=rng))
 
     async def read_recorder() -> None:
-        events = await _events(target.brokers, str(flight_topic(settings.flow.source).name), at_ms)
+        events, count = await _events(target.brokers, str(flight_topic(settings.flow.source).name), at_ms)
+        unreadable.append(count)
         found.append(past_of(events, at_ms, asked[0]))
 
     group_topic = str(control_log(settings.group, producer_expiry_ms=0).name)
@@ -90,7 +93,7 @@ async def explain_at(
     ):
         if why := await target.why_not(f"reading {what}", read):
             raise PastUnread(why)
-    state, past = states[-1], found[-1]
+    state, past = states[-1], replace(found[-1], unreadable=unreadable[-1])
     group = GroupFacts(settings.flow.target, settings.group, group_topic, state)
     facts = _facts_at(file, settings, table, state, past, asked[0], at_ms)
     report = report_of(Facts(at_ms, {}, [group], [facts], {}))
@@ -156,11 +159,11 @@ async def _group_at(name: str, brokers: Brokers, at_ms: int, *, clock: Clock, rn
     return state
 
 
-async def _events(brokers: Brokers, topic: str, at_ms: int) -> list[FlightEvent]:
-    """Return the recorder's events around a moment, in the order of the log; none if there is no such topic."""
+async def _events(brokers: Brokers, topic: str, at_ms: int) -> tuple[list[FlightEvent], int]:
+    """Return the recorder's events around a moment, in the order of the log, and how many records cannot be read."""
     found = (await fetch_metadata(brokers, [topic])).topics.get(topic)
     if found is None or found.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-        return []
+        return [], 0
     if found.error_code:
         raise BrokerRefused(f"Reading {topic}", found.error_code, remedy=f"mm2py needs DESCRIBE and READ on {topic}.")
     leaders: Leaders = {(topic, number): part.leader for number, part in found.partitions.items()}
@@ -175,13 +178,15 @@ async def _events(brokers: Brokers, topic: str, at_ms: int) -> list[FlightEvent]
         for number in found.partitions
     }
     events: list[FlightEvent] = []
+    unreadable = 0
     async for number, record in each_placed_record(brokers, found, read_to):
         if 0 <= late.get((topic, number), -1) <= record.offset:
             break  # it has one partition
         try:
             event = decode_flight(record.value)
         except MalformedFlightRecord:
-            continue  # not ours
+            unreadable += 1
+            continue
         if event is not None and event.at_ms <= at_ms + AROUND_MS:
             events.append(event)
-    return events
+    return events, unreadable

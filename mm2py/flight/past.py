@@ -52,6 +52,8 @@ class PastFacts:
     """How many changes around it the recorder had no room for."""
     covered: frozenset[str]
     """The ids of the workers whose records say all that they did not copy then."""
+    unreadable: int = 0
+    """How many records around it cannot be read: of another writer, or of a later version."""
 
 
 def past_of(events: Iterable[FlightEvent], at_ms: int, topic: str) -> PastFacts:

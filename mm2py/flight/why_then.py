@@ -90,9 +90,11 @@ def explain_then(
     else:
         found = explain_topic(facts, report, topic, partition, names)
         unrecorded = sorted({*_owners(report, topic)} - past.covered)
-        if unrecorded and found.replicated is Replicated.YES:
+        if (unrecorded or past.unreadable) and found.replicated is Replicated.YES:
             who = ", ".join(names.get(MemberId(one), one) for one in unrecorded)
-            why = f"The flight recorder has nothing from {who} of that hour."
+            why = f"{who} could not tell it to the flight recorder, or not all of it."
+            if not unrecorded:
+                why = f"{past.unreadable:,} record(s) of that time in the flight recorder cannot be read by this mm2py."
             text = f"It is not known whether it was replicated: {why}"
             found = Explanation(what, Replicated.UNKNOWN, text, "", why, "", None, ())
     return PastExplanation(at_ms, found, around, past.lost)

@@ -1,4 +1,4 @@
-"""Brokers that change nothing: a trial run of the code that would change them.
+"""Brokers that change nothing: for ``mm2py check``, and for a trial run of the code that would change them.
 
 Requests that only read go to the cluster. A request to create a topic, to add partitions or to change settings of a
 topic goes with ``validate_only``: the cluster answers as it would, by its policies, rights and numbers of brokers, and
@@ -17,26 +17,11 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka import messages
 from mm2py.kafka.port import BrokerId, Brokers, FetchReply, FetchRequest, ProduceReply, ProduceRequest
+from mm2py.kafka.write_gate import READS
 
-READING: Final = (
-    FetchRequest,
-    messages.ApiVersionsRequest,
-    messages.DescribeAclsRequest,
-    messages.DescribeClusterRequest,
-    messages.DescribeConfigsRequest,
-    messages.DescribeGroupsRequest,
-    messages.DescribeLogDirsRequest,
-    messages.DescribeProducersRequest,
-    messages.DescribeTransactionsRequest,
-    messages.ListGroupsRequest,
-    messages.ListOffsetsRequest,
-    messages.ListTransactionsRequest,
-    messages.MetadataRequest,
-    messages.OffsetFetchRequest,
-    messages.OffsetForLeaderEpochRequest,
-)
-"""Requests that change nothing. FindCoordinator is none: brokers create ``__consumer_offsets`` then. Metadata is asked
-for without creating topics (``fetch_metadata``)."""
+READING: Final = tuple(kind for kind in READS if kind is not messages.FindCoordinatorRequest)
+"""Requests that change nothing. FindCoordinator makes brokers create ``__consumer_offsets``, and is none of them.
+Metadata is asked for without creating topics (``fetch_metadata``)."""
 VALIDATED: Final = (
     messages.CreateTopicsRequest,
     messages.CreatePartitionsRequest,

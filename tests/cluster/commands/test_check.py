@@ -240,7 +240,7 @@ def test_internal_topics_that_lose_records_or_cannot_be_written(
 def test_names_that_are_not_free(source_cluster: KafkaCluster, target_cluster: KafkaCluster) -> None:
     topic, other, alias = new_topic(source_cluster, "orders"), new_topic(source_cluster, "bills"), new_alias()
     make_topic(target_cluster, f"{alias}.{topic}")
-    write(target_cluster, f"{alias}.{topic}", [b"of somebody else"])
+    write(target_cluster, f"{alias}.{topic}", [b"of another writer"])
     make_topic(target_cluster, f"{alias}_{other}")
     run = Mm2py(properties(source_cluster, target_cluster, alias, **{f"{alias}->B.topics": f"{topic},{other},nowhere"}))
     code, body = run.check("--pre")

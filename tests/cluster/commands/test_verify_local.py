@@ -105,7 +105,7 @@ def test_ctrl_c_ends_it_at_once_says_what_was_compared_and_leaves_no_process(
             seen.extend(os.read(terminal, 1 << 16))
         except BlockingIOError:
             pass
-        except OSError:  # nobody has the other end open any more
+        except OSError:  # the command has closed its end
             return re.search(pattern, seen) is not None or process.poll() is not None
         return re.search(pattern, seen) is not None
 

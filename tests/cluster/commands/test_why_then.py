@@ -24,7 +24,7 @@ def test_it_says_how_it_was_before_and_after_each_change_and_after_a_kill(
     alias, group = new_name("W").replace("-", ""), new_name("group")
     flow = f"{alias}->B"
     create_topic(target_cluster, f"{alias}.{filled}", 1)
-    write(target_cluster, f"{alias}.{filled}", [b"of somebody else"])
+    write(target_cluster, f"{alias}.{filled}", [b"of another writer"])
     write(source_cluster, topic, [b"1"])
     write(source_cluster, filled, [b"1"])
     properties = one_way_properties(

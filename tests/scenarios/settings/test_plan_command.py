@@ -38,7 +38,7 @@ ALL_INTERNAL = {
 
 
 class Line:
-    """A connection of the command to a cluster; ``is_dead``: nobody answers."""
+    """A connection of the command to a cluster; ``is_dead``: it does not answer."""
 
     def __init__(self, cluster: Brokers, *, is_dead: bool) -> None:
         self._cluster = cluster

@@ -40,7 +40,13 @@ def test_what_the_workers_copied_then_is_told_with_those_who_copied_it() -> None
 def test_it_is_not_known_where_an_owner_has_recorded_nothing() -> None:
     found = then("orders", NOTHING).found
     assert found.replicated is Replicated.UNKNOWN
-    assert "The flight recorder has nothing from host-2" in found.text
+    assert "host-2 could not tell it to the flight recorder" in found.text
+
+
+def test_it_is_not_known_where_records_cannot_be_read() -> None:
+    found = then("orders", replace(ALL, unreadable=2)).found
+    assert found.replicated is Replicated.UNKNOWN
+    assert "2 record(s) of that time in the flight recorder cannot be read" in found.text
 
 
 def test_what_the_settings_decide_needs_no_recorder() -> None:

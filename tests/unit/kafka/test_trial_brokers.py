@@ -10,6 +10,7 @@ from kio.static.protocol import Payload
 
 from mm2py.kafka import admin, messages
 from mm2py.kafka.admin import NewTopic
+from mm2py.kafka.cluster import fetch_metadata
 from mm2py.kafka.port import ANY_BROKER, BrokerId, FetchRequest, ProduceRequest
 from mm2py.kafka.trial_brokers import READING, VALIDATED, TrialBrokers, WouldChange, configs_of
 from tests.fakes.broker.broker_model import ClusterModel
@@ -61,6 +62,9 @@ async def test_topics_partitions_and_settings_are_tried_and_nothing_changes() ->
     target.create_topic("there", 1, {"retention.ms": "5"})
     trial = TrialBrokers(target)
     new = [NewTopic("new", 3, 1, {"retention.ms": "7"}), NewTopic("there", 1, 1, {}), NewTopic("wide", 1, 9, {})]
+    with pytest.raises(WouldChange, match="FindCoordinatorRequest"):  # it makes brokers create Kafka's own topics
+        await admin.find_coordinator(trial, "billing", transactions=False)
+    assert (await fetch_metadata(trial, None)).topics.keys() == {"there"}
     answers = await admin.create_topics(trial, new)
     assert [name for name, refusal in answers.items() if refusal is None] == ["new"]
     assert (await admin.create_topics(trial, [NewTopic("tried", 1, 1, {})], validate_only=True))["tried"] is None
