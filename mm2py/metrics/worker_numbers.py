@@ -123,6 +123,8 @@ class FlowSnapshot:
     """Topics that wait for a backfill."""
     paused_partitions: int = 0
     """Partitions of this worker that operators have paused."""
+    recorder_failing: bool = False
+    """The flight recorder cannot be written."""
     not_copied: tuple[tuple[str, int, int], ...] = ()
     """What this worker does not copy: (reason, number of whole topics, number of partitions)."""
     position_writes_ms: WindowState | None = None

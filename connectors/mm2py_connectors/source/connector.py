@@ -488,6 +488,7 @@ class SourceConnector:
             refused_topics=len(self._parts.discovery.refused()),
             held_topics=self._parts.discovery.held,
             paused_partitions=sum(part.copier.is_paused for part in partitions),
+            recorder_failing=self._recorder.is_failing,
             not_copied=self._not_copied(self._parts),
             position_writes_ms=task.positions.writes_ms.state(),
             read_bytes=task.lanes.read_bytes,

@@ -17,7 +17,6 @@ from mm2py.kafka.internal_topic import TopicWriter, open_writer
 from mm2py.logs import Trouble
 from mm2py.records.batch import NewRecord
 from mm2py.records.standstill import Cause
-from mm2py.topics.names import flight_topic
 from mm2py_connectors.source.context import FlowContext
 
 WRITE_EVERY_S: Final = 1.0
@@ -41,6 +40,17 @@ class FlightRecorder:
         self._context = context
         self._pending: FlightPending | None = context.flight
         self._writer: TopicWriter | None = None
+        self._trouble = Trouble(
+            "flight_recorder",
+            clock=context.clock,
+            log=context.log,
+            effect="mm2py why --at will not know this time; the topic needs CREATE and WRITE",
+        )
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it cannot write now."""
+        return bool(self._trouble.why)
 
     def show(self, causes: Mapping[str, Sequence[Cause]]) -> None:
         """Note why topics are not copied now, see ``FlightPending.show``."""
@@ -52,14 +62,7 @@ class FlightRecorder:
         if self._pending is None:
             return
         context = self._context
-        topic = flight_topic(context.flow.source)
         backoff = Backoff(context.rng, first_s=1.0, most_s=AGAIN_MOST_S)
-        trouble = Trouble(
-            "flight_recorder",
-            clock=context.clock,
-            log=context.log,
-            effect=f"mm2py why --at does not know what happens now; {topic.name} needs CREATE and WRITE",
-        )
         waiting: list[NewRecord] = []
         while True:
             await asyncio.sleep(WRITE_EVERY_S)
@@ -77,12 +80,16 @@ class FlightRecorder:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise asyncio.CancelledError from error  # a request under way failed just when we were to end
                 self._writer = None  # a new producer id: records may be there twice, and their times put them in order
-                trouble.note(error if isinstance(error, Mm2Error) else NotWritten(str(topic.name)))
+                self._trouble.note(
+                    error
+                    if isinstance(error, Mm2Error)
+                    else NotWritten(str(recorder_topic(context.settings).topic.name))
+                )
                 await asyncio.sleep(backoff.next_s())
             else:
                 waiting = []
                 backoff.reset()
-                trouble.over()
+                self._trouble.over()
 
     async def _open(self) -> TopicWriter:
         context, wanted = self._context, recorder_topic(self._context.settings)

@@ -189,6 +189,11 @@ def _flow_metrics() -> Iterable[AnyMetric]:
             lambda one: one.snapshot.paused_partitions,
         ),
         (
+            "recorder_failing",
+            "1 while the flight recorder cannot be written: mm2py why --at will not know this time.",
+            lambda one: int(one.snapshot.recorder_failing),
+        ),
+        (
             "partitions_from_followers",
             "Partitions read from a follower, which is nearer than the leader: client.rack.",
             lambda one: one.snapshot.from_followers,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from httpx2 import InvalidURL
+from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis.errors import Unsatisfiable
 from starlette.testclient import TestClient
 
@@ -58,7 +59,10 @@ def statuses_of(client: TestClient, operation: Any, mode: Any, examples: int) ->
                 **case.path_parameters,
                 **{k: v for k, v in known.items() if k in case.path_parameters},
             }
-            answer = client.request(**as_sent(case))
+            try:
+                answer = client.request(**as_sent(case))
+            except InvalidURL:  # nothing was sent: an address that this client cannot write
+                reject()
             statuses.add(answer.status_code)
             assert answer.status_code < 500, f"{case.method} {case.formatted_path}: {answer.text}"
 
