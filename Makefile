@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
+.PHONY: help quick quick-map venv venv-spark jars demo demo-backfill test test-slow test-unit test-unit-3.13 test-native lint format compat bench bench-quick steady-cost verdict-cost bench-workers bench-wan bench-new-topic bench-moves bench-ledger bench-checkpoints bench-checkpoints-model bench-rest bench-rest-start bench-settings-pause failover failover-beside-mm2 group-failover faults faults-beside-mm2 soak simulate mutants constraints clean bench-verify fuzz wheels sbom audit bench-attacks shake
 
 # Compiled files are kept whatever the shell says: without them each worker of pytest, and each process that a test
 # starts, compiles every module again, which is half of what the unit tests cost.
@@ -217,7 +217,10 @@ faults-beside-mm2: venv jars ## the same faults for mm2py and MirrorMaker 2, abo
 	@$(PY) -m bench.faults $(ARGS)
 
 steady-cost: venv jars ## what fence and position keeping cost in CPU, in twenty pairs of copies (ARGS="--save", ARGS="--resume")
-	@$(PY) -m bench.steady $(ARGS)
+	@$(PY) -m bench.steady fence $(ARGS)
+
+verdict-cost: venv jars ## what verdict, lags and flight recorder cost in CPU, in the same way (ARGS="--save", ARGS="--resume")
+	@$(PY) -m bench.steady verdict $(ARGS)
 
 failover: venv jars ## how long partitions stand still when their worker is killed, fifty times (ARGS="--save", ARGS="--resume")
 	@$(PY) -m bench.failover $(ARGS)

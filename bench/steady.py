@@ -1,8 +1,7 @@
-"""The cost of fence and stored positions while no fault happens: ``python -m bench.steady``; see docs/benchmarks.md.
+"""The cost of a part of mm2py while no fault happens: ``python -m bench.steady [PART]``; see docs/benchmarks.md.
 
-The same records are copied by mm2py and by mm2py without both (``bench.without_fence``), in pairs with alternating
-order. CPU seconds per million records are compared within each pair; a slow drift of the machine affects both runs of a
-pair.
+The same records are copied by mm2py and by mm2py without the part (``PARTS``), in pairs with alternating order. CPU
+seconds per million records are compared within each pair; a slow drift of the machine affects both runs of a pair.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from bench.sides import Side, Sides, bench_clusters
 from bench.workloads import WORKLOADS, Workload
 from deploy.local.errors import StarterError
 
-BARE: Final = "without fence and positions"
-MODULES: Final[Mapping[str, str]] = {MM2PY: "mm2py", BARE: "bench.without_fence"}
+BARE: Final = "without"
 PAIRS: Final = 20
 RECORDS: Final = 3_000_000
 STEADY: Final = "cpu_s_per_million_steady"
@@ -38,14 +36,45 @@ MEASURES: Final[Mapping[str, str]] = {
     STEADY: "first to last record",
     "cpu_s_per_million": "from process start",
 }
-GOAL_PERCENT: Final = 2.0
 WARM_RECORDS: Final = 100_000
 RESULTS: Final = ROOT / "docs" / "results"
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A part of mm2py that can be left out, to measure what it costs."""
+
+    title: str
+    module: str
+    """A module that runs mm2py without it."""
+    left_out: str
+    """What this mm2py is like."""
+    goal_percent: float
+    results: str
+    """The first words of the names of its result files."""
+
+
+PARTS: Final[Mapping[str, Part]] = {
+    "fence": Part(
+        "fence and position keeping",
+        "bench.without_fence",
+        "with a plain producer id and without stored positions",
+        2.0,
+        "steady-cost",
+    ),
+    "verdict": Part(
+        "the verdict and the flight recorder",
+        "bench.without_verdict",
+        "without safe times, without looking at lags and without flight recorder",
+        1.0,
+        "verdict-cost",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost in one measure, in percent of the value without fence and positions."""
+    """The cost in one measure, in percent of the value without the part."""
 
     median: float
     low: float
@@ -86,15 +115,15 @@ def pairs_of(runs: Sequence[Run], measure: str) -> list[tuple[float, float]]:
     ]
 
 
-def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object]) -> str:
+def report(part: Part, runs: Sequence[Run], workload: Workload, facts: Mapping[str, object]) -> str:
     """Return the page of results."""
-    lines = ["# What fence and position keeping cost", ""]
+    lines = [f"# What {part.title} cost", ""]
     lines += [f"**{name}**: {_said(value)}  " for name, value in facts.items()]
     lines += [
         "",
-        f"{workload.records:,} records of workload `{workload.name}`, copied by mm2py and by `bench.without_fence`,",
-        "which is mm2py with a plain producer id and without stored positions, in pairs that take turns to be first.",
-        f"CPU is user and system time of the process. Goal: under {GOAL_PERCENT:g} %, first to last record.",
+        f"{workload.records:,} records of workload `{workload.name}`, copied by mm2py and by `{part.module}`,",
+        f"which is mm2py {part.left_out}, in pairs that take turns to be first.",
+        f"CPU is user and system time of the process. Goal: under {part.goal_percent:g} %, first to last record.",
         "",
         "| CPU s per million records | with | without | cost, median of the pairs | 95 % of the median "
         "| middle half of the pairs | pairs | goal |",
@@ -105,7 +134,7 @@ def report(runs: Sequence[Run], workload: Workload, facts: Mapping[str, object])
         if len(pairs) < 2:
             continue
         found = cost(pairs)
-        verdict = "" if measure != STEADY else "held" if found.median < GOAL_PERCENT else "**missed**"
+        verdict = "" if measure != STEADY else "held" if found.median < part.goal_percent else "**missed**"
         lines.append(
             f"| {title} | {found.whole[0]:.3f} s | {found.whole[1]:.3f} s | {found.median:+.2f} % "
             f"| {found.low:+.2f} to {found.high:+.2f} % | {found.quartiles[0]:+.2f} to {found.quartiles[1]:+.2f} % "
@@ -122,7 +151,8 @@ def _said(value: object) -> str:
     return " · ".join(f"{name} {each}" for name, each in value.items()) if isinstance(value, Mapping) else str(value)
 
 
-async def _run_pairs(sides: Sides, workload: Workload, pairs: int, log: RunLog) -> None:
+async def _run_pairs(part: Part, sides: Sides, workload: Workload, pairs: int, log: RunLog) -> None:
+    modules = {MM2PY: "mm2py", BARE: part.module}
     await fill(sides.source, workload)
     await read_through(sides.source, workload)
     await warm_up(sides.target, workload.with_records(min(workload.records, WARM_RECORDS)))
@@ -132,7 +162,7 @@ async def _run_pairs(sides: Sides, workload: Workload, pairs: int, log: RunLog) 
             if log.has((workload.name, name, number), workload.records):
                 continue
             sides.wait_until_quiet()
-            launch = Launch(MM2PY, workload, f"{number}x{at}", Options(module=(MODULES[name],)))
+            launch = Launch(MM2PY, workload, f"{number}x{at}", Options(module=(modules[name],)))
             run = replace(await measure_copy(sides, launch, {}, number=number), mirror=name)
             log.add(run)
             print(said(run), flush=True)
@@ -142,7 +172,8 @@ async def _run_pairs(sides: Sides, workload: Workload, pairs: int, log: RunLog) 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pairs and print the cost. The exit code is 1 if a run failed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.steady", description="What fence and position keeping cost.")
+    parser = argparse.ArgumentParser(prog="python -m bench.steady", description="What a part of mm2py costs.")
+    parser.add_argument("part", nargs="?", choices=list(PARTS), default="fence")
     parser.add_argument(
         "--workload", choices=[name for name, each in WORKLOADS.items() if each.pace is None], default="uncompressed"
     )
@@ -150,17 +181,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--runs", type=Path, metavar="DIR", default=ROOT / "run", help="where runs are kept: run/")
     parser.add_argument("--resume", action="store_true", help="go on with the last one, which was interrupted")
-    parser.add_argument("--save", action="store_true", help="write docs/results/steady-cost-DATE.md and .json")
+    parser.add_argument("--save", action="store_true", help="write docs/results/*-cost-DATE.md and .json")
     options = parser.parse_args(arguments)
+    part = PARTS[options.part]
     workload = WORKLOADS[options.workload].with_records(options.records)
     machine = hardware()
     conditions = {"commit": commit(), "workload": workload.name, "records": str(workload.records)}
-    log = RunLog(options.runs / "steady.jsonl", conditions, resume=options.resume)
+    log = RunLog(options.runs / f"{part.results}.jsonl", conditions, resume=options.resume)
 
     async def measure(source: Side, target: Side) -> None:
         sides = Sides(source, target)
         try:
-            await _run_pairs(sides, workload, options.pairs, log)
+            await _run_pairs(part, sides, workload, options.pairs, log)
         finally:
             await sides.close()
 
@@ -175,10 +207,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     facts = {"date": today, "commit": conditions["commit"], "machine": machine, "versions": versions()}
-    page = report(log.runs, workload, facts)
+    page = report(part, log.runs, workload, facts)
     print(page)
     if options.save:
-        path = RESULTS / f"steady-cost-{today}"
+        path = RESULTS / f"{part.results}-{today}"
         path.with_suffix(".json").write_text(json.dumps({**facts, "runs": as_json(log.runs)}, indent=1) + "\n")
         path.with_suffix(".md").write_text(page)
         print(f"Written: {path}.json and .md")

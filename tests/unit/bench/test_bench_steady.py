@@ -1,4 +1,4 @@
-"""What the cost of fence and positions is said to be, given pairs of runs."""
+"""What the cost of a part is said to be, given pairs of runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 
 from bench.mirrors import MM2PY
 from bench.runs import Run
-from bench.steady import BARE, cost, pairs_of
+from bench.steady import BARE, PARTS, STEADY, cost, pairs_of, report
+from bench.workloads import WORKLOADS
 
 
 def run_of(number: int, mirror: str, cpu_s: float) -> Run:
@@ -31,3 +32,16 @@ def test_the_interval_of_the_median_is_narrower_than_all_pairs_and_holds_it() ->
     assert found.low == pytest.approx(-5.0)
     assert found.high == pytest.approx(5.0)
     assert found.quartiles == (pytest.approx(-5.5), pytest.approx(5.5))
+
+
+@pytest.mark.parametrize(("percent", "word"), [(0.9, "held"), (1.1, "**missed**")])
+def test_the_page_names_the_part_and_holds_its_cost_against_its_own_goal(percent: float, word: str) -> None:
+    runs = [
+        Run("uncompressed", mirror, number, 100, {STEADY: cpu_s, "other_cpu_percent": 3.0})
+        for number in range(3)
+        for mirror, cpu_s in ((MM2PY, 1 + percent / 100), (BARE, 1.0))
+    ]
+    page = report(PARTS["verdict"], runs, WORKLOADS["uncompressed"], {})
+    assert "# What the verdict and the flight recorder cost" in page
+    assert f"| +{percent:.2f} % |" in page
+    assert f"| 3 | {word} |" in page
