@@ -10,13 +10,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.kafka import KafkaCluster
+from deploy.local.prometheus import Prometheus
 from tests.cluster.copies import new_topic, producer, set_by_hand
 from tests.cluster.kafka_client import new_name, record_count
 from tests.cluster.rest.serving import LISTENERS, Asked, asked
 from tests.cluster.running import ANSWER_S, Mm2py, one_way_properties, wait_until
+from tests.cluster.six_places import expression_of
 
 LAG: Final = "mm2py_lag_"
 BYTES_PER_S: Final = 40_000
+EXPIRES: Final = expression_of("Mm2pyRecordsExpire")
+SAFE_TIME_OLD: Final = expression_of("Mm2pySafeTimeOld").replace("> 60", "> 5")
+"""With fewer seconds: the test does not wait for a minute."""
 
 
 class Seen:
@@ -85,8 +90,13 @@ def test_command_rest_and_metrics_say_the_same_of_a_flow_that_is_slow_paused_and
         },
     )
     send(source_cluster, topic, 10)
-    with Mm2py(properties) as run:
+    with Mm2py(properties) as run, Prometheus([asked(run, flow).address.removeprefix("http://")], {}) as prometheus:
         seen = Seen(run, asked(run, flow), topic)
+
+        def alerts() -> list[str]:
+            """Return the alerts of lag that have a series."""
+            return [one for one in (EXPIRES, SAFE_TIME_OLD) if prometheus.query(one)]
+
         run.wait_until(lambda: record_count(target_cluster, f"{alias}.{topic}") == 10, "the first are copied")
         wait_until(lambda: seen.trend() == "keeps-up", "it keeps up")
         assert (seen.told()["behind"], seen.over_rest()["expiry"]) == ([], "keeps-up")
@@ -94,6 +104,8 @@ def test_command_rest_and_metrics_say_the_same_of_a_flow_that_is_slow_paused_and
         page = seen.metrics()
         assert (page["growth_records_per_second"], page["expires_seconds"]) == (0, math.inf)
         assert "since_seconds" not in page
+        wait_until(lambda: prometheus.query(f'mm2py_lag_expires_seconds{{flow="{flow}"}}'), "Prometheus has read it")
+        assert alerts() == []
 
         send(source_cluster, topic, 8_000)
         wait_until(lambda: seen.trend() == "shrinking", "it is behind and comes nearer")
@@ -117,6 +129,7 @@ def test_command_rest_and_metrics_say_the_same_of_a_flow_that_is_slow_paused_and
         wait_until(lambda: seen.over_rest()["expires_s"] == 0, "and so REST says")
         wait_until(lambda: seen.metrics().get("expires_seconds") == 0, "and so the metrics: the alert is at 10800")
         assert seen.metrics()["retention_ratio"] > 1
+        wait_until(lambda: alerts() == [EXPIRES, SAFE_TIME_OLD], "both alerts have a series")
         assert "the source may delete the oldest at any moment" in run.status_text()[1]
         set_by_hand(source_cluster, topic, retention_bytes=None)
 
@@ -140,3 +153,4 @@ def test_command_rest_and_metrics_say_the_same_of_a_flow_that_is_slow_paused_and
         wait_until(lambda: seen.trend() == "keeps-up" and not seen.told()["behind"], "it keeps up again")
         wait_until(lambda: seen.metrics().get("expires_seconds") == math.inf, "and so the metrics say")
         assert seen.over_rest()["since_ms"] is None and "since_seconds" not in seen.metrics()
+        wait_until(lambda: alerts() == [], "and no alert has a series")
