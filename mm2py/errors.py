@@ -4,9 +4,10 @@ Each error says what to do; there is one class for each reaction.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
+from contextvars import Context
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -29,15 +30,59 @@ class ConfigError(Mm2Error):
 
 
 class FirstErrorGroup(asyncio.TaskGroup):
-    """A task group that raises the first error of its tasks as it is; one error is enough to react to."""
+    """A task group that raises the first error of its tasks as it is; one error is enough to react to.
+
+    If the group is cancelled and one of its tasks fails at the same moment, it raises CancelledError, unless the error
+    is one that nobody expects. asyncio's own group would raise the error: a loop that catches errors and tries again
+    would then never end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._not_done: set[asyncio.Task[Any]] = set()
+        self._cancelled_before = 0
+
+    async def __aenter__(self) -> Self:
+        self._cancelled_before = _times_cancelled()
+        return await super().__aenter__()
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Start a task of the group."""
+        task = super().create_task(coro, name=name, context=context)
+        self._not_done.add(task)
+        task.add_done_callback(self._not_done.discard)
+        return task
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None:
+            # Before Python 3.13 a group whose task fails while __aexit__ waits leaves its own cancellation in the
+            # count of the task. So the wait is here: then __aexit__ takes its cancellation back.
+            try:
+                while self._not_done:
+                    await asyncio.wait(self._not_done)
+            except asyncio.CancelledError as cancelled:
+                kind, error, trace = type(cancelled), cancelled, cancelled.__traceback__
         try:
             await super().__aexit__(kind, error, trace)
         except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+            first = group.exceptions[0]
+            if isinstance(first, Mm2Error) and _times_cancelled() > self._cancelled_before:
+                raise asyncio.CancelledError from first
+            raise first from None
+
+
+def _times_cancelled() -> int:
+    """Return how many cancellations of this task are not taken back."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def for_each(items: Collection[T], work: Callable[[T], Awaitable[None]], *, at_once: int, name: str) -> None:

@@ -77,8 +77,6 @@ class FlightRecorder:
                         self._writer = await self._open()
                     await self._writer.write({0: waiting})
             except (Mm2Error, TimeoutError) as error:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise asyncio.CancelledError from error  # a request under way failed just when we were to end
                 self._writer = None  # a new producer id: records may be there twice, and their times put them in order
                 self._trouble.note(
                     error
