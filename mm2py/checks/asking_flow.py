@@ -25,6 +25,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.shared_settings.running_mm2 import CONNECT, only_emits_heartbeats
 from mm2py.topics.filters import PatternTooSlow
 from mm2py.topics.names import control_log, remote_name_problem
+from mm2py.topics.unmatched import unmatched
 
 LATEST_TIME: Final = -3
 """Asks for the newest timestamp of a partition."""
@@ -86,6 +87,9 @@ class FlowAsking:
             selected=tuple(sorted([*selected, *denied])),
             undecided=tuple(undecided),
             hidden=tuple(sorted(set(hidden) - {*denied})),
+            unmatched=tuple(
+                one.entry for one in unmatched(self.settings.topic_filter.included, listed.topics) if not one.is_name
+            ),
             source_topics=topics,
             source_groups=groups,
             unread={**answers.unread, **_why("source configs", unread), **_why("source groups", group_unread)},

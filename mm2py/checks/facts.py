@@ -213,6 +213,8 @@ class FlowAnswers:
     """Topics about which a pattern found no answer in time."""
     hidden: tuple[str, ...] = ()
     """Topics that the file names by their full names, and the source does not show."""
+    unmatched: tuple[str, ...] = ()
+    """Patterns of ``topics`` that match no topic that the source shows."""
     source_topics: Mapping[str, TopicAnswer] = field(default_factory=lambda: MappingProxyType({}))
     target_topics: Mapping[str, TopicAnswer] = field(default_factory=lambda: MappingProxyType({}))
     """Remote topics and internal topics, also those that do not exist."""

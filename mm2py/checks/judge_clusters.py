@@ -77,10 +77,10 @@ def _addresses(answers: ClusterAnswers) -> Iterable[CheckResult]:
         return
     there = [one.address for one in answers.bootstrap if one.unanswered is None]
     if away is not None:
-        yield ok("MM0101", subject, f"{subject} can be connected to at {answers.first_address}")
+        yield ok("MM0101", subject, f"{subject} accepts connections at {answers.first_address}")
         return
     software = " and ".join(sorted({_software(one) for one in answers.brokers if _software(one)}))
-    about = [_brokers(len(answers.brokers)), *([software] if software else [])]
+    about = [_brokers(len(answers.brokers)), *([f"Kafka {software}"] if software else [])]
     yield ok("MM0101", subject, f"{subject} answers at {there[0]} ({', '.join(about)})")
     dead = [one for one in answers.bootstrap if one.unanswered is not None]
     if dead:
@@ -108,7 +108,7 @@ def _addresses(answers: ClusterAnswers) -> Iterable[CheckResult]:
             "MM0104",
             CheckState.FAILED,
             subject,
-            f"{subject} cannot be reached at what it advertises: {counted('broker', names)}",
+            f"{subject} advertises an address at which mm2py cannot reach {counted('broker', names)}",
             f"{one.unanswered.what} Correct its advertised.listeners, or the network between this machine and it.",
             tuple(names),
         )
@@ -146,8 +146,8 @@ def _logins(answers: ClusterAnswers, now_ms: int) -> Iterable[CheckResult]:
             "MM0201",
             CheckState.WARNING,
             subject,
-            f"{subject} is reached by a login without TLS: others on the network can read records{password}",
-            f"Use {answers.alias}.security.protocol = SASL_SSL.",
+            f"mm2py logs in to {subject} without TLS: everybody on the network can read the records{password}",
+            f"Set {answers.alias}.security.protocol = SASL_SSL.",
         )
     else:
         yield ok("MM0201", subject, f"{subject} is reached in plain text, as the file says")
@@ -159,7 +159,7 @@ def _logins(answers: ClusterAnswers, now_ms: int) -> Iterable[CheckResult]:
     elif security.sasl is not None:
         credential = security.sasl.credential
         user = credential.username if isinstance(credential, PasswordCredential) else "the token"
-        yield ok("MM0202", subject, f"{subject} accepts {user} by {security.sasl.mechanism}")
+        yield ok("MM0202", subject, f"{subject} accepts the login of {user} ({security.sasl.mechanism})")
     else:
         yield ok("MM0202", subject, f"{subject} asks for no login")
     if answers.certificate_ends_ms is not None:
@@ -174,7 +174,7 @@ def _certificate(answers: ClusterAnswers, left_ms: int) -> CheckResult:
         "MM0203",
         CheckState.WARNING if left_ms > 0 else CheckState.FAILED,
         answers.subject,
-        f"Our certificate for {answers.subject} ends in {days} days"
+        f"Our certificate for {answers.subject} expires in {days} days"
         if left_ms > 0
         else f"Our certificate for {answers.subject} has expired",
         f"Replace {answers.alias}.ssl.keystore. A running worker reads the file again.",
@@ -219,7 +219,7 @@ def _versions(answers: ClusterAnswers, requests: Mapping[int, tuple[str, tuple[i
             "Look for a newer mm2py.",
         )
     elif None in levels:
-        yield unknown("MM0301", subject, f"{subject} does not tell the version of all its brokers: {listed}")
+        yield unknown("MM0301", subject, f"Not all brokers of {subject} tell their version: {listed}")
     elif len(by_version) > 1:
         yield CheckResult(
             "MM0301",
@@ -229,7 +229,7 @@ def _versions(answers: ClusterAnswers, requests: Mapping[int, tuple[str, tuple[i
             "Finish the upgrade of the cluster.",
         )
     else:
-        yield ok("MM0301", subject, f"All brokers of {subject} are {listed.partition(':')[0]}")
+        yield ok("MM0301", subject, f"All brokers of {subject} run Kafka {listed.partition(':')[0]}")
     lacking: dict[str, list[str]] = {}
     for one in told:
         for key, (name, (low, high)) in requests.items():

@@ -65,7 +65,7 @@ def _lacking(
         need.row.code,
         CheckState.WARNING if is_soft else CheckState.FAILED,
         str(answers.settings.flow),
-        f"{cluster.alias} denies {told} on {shown} ({need.row.purpose})",
+        f"{cluster.alias} denies {told} on {shown} (needed for {need.row.purpose})",
         f"{commands[0]}{more}{replaced}",
         tuple(names),
         commands,
@@ -98,8 +98,9 @@ def _transactional_id(answers: FlowAnswers, cluster: ClusterAnswers, need: Right
     return unknown(
         need.row.code,
         str(answers.settings.flow),
-        f"DESCRIBE on transactional id {name} of {cluster.alias} is there; only writing would show whether WRITE is",
-        hint=f"If a worker says producer.degraded: {grants(need, need.names, answers)[0]}",
+        f"{cluster.alias} allows DESCRIBE on transactional id {name}; whether it allows WRITE shows only when a worker"
+        " writes",
+        hint=f"If a worker logs producer.degraded, run: {grants(need, need.names, answers)[0]}",
     )
 
 

@@ -14,13 +14,16 @@ TRANSACTIONS_FACTOR: Final = "transaction.state.log.replication.factor"
 WARNS_MS: Final = 2_000
 FAILS_MS: Final = 60 * 60 * 1000
 """A worker whose clock is so far ahead of the target copies nothing."""
+_ONLY_ON_RECORDS: Final = "a broker tells its time only on records that it stores"
 
 
 def judge_target(answers: FlowAnswers) -> Iterable[CheckResult]:
     """Return the results about fencing, MirrorMaker 2 and the clocks."""
     flow, source, target = str(answers.settings.flow), answers.source, answers.target
     if source.away is None:
-        yield unknown("MM0802", flow, f"{source.alias} tells its time only with what it stores, and nothing is written")
+        yield unknown(
+            "MM0802", flow, f"The clock of {source.alias} is not known: {_ONLY_ON_RECORDS}, and mm2py check writes none"
+        )
     else:
         yield unknown("MM0802", flow, f"{source.alias} does not answer", waits_for=str(source.alias))
     if target.away is not None:
@@ -44,10 +47,15 @@ def _fencing(answers: FlowAnswers) -> CheckResult:
                 f"{TRANSACTIONS} of {target.alias} has partitions without a leader, so some transactional ids fail",
                 "Start the brokers that hold its replicas.",
             )
-        return ok("MM0303", flow, f"{target.alias} can fence: {TRANSACTIONS} is there")
+        return ok("MM0303", flow, f"mm2py can fence dead workers on {target.alias}: {TRANSACTIONS} is there")
     factor = target.broker_settings.get(TRANSACTIONS_FACTOR)
     if factor is None or topic is None or topic.is_hidden:
-        return unknown("MM0303", flow, f"{target.alias} does not tell whether it has {TRANSACTIONS}, or can make it")
+        return unknown(
+            "MM0303",
+            flow,
+            f"Whether mm2py can fence dead workers on {target.alias} is not known: {target.alias} shows neither"
+            f" {TRANSACTIONS} nor {TRANSACTIONS_FACTOR}",
+        )
     count = len(target.brokers)
     if int(factor) > count:
         must = answers.settings.exactly_once == "enabled"
@@ -55,12 +63,14 @@ def _fencing(answers: FlowAnswers) -> CheckResult:
             "MM0303",
             CheckState.FAILED if must else CheckState.WARNING,
             flow,
-            f"{target.alias} cannot fence: {TRANSACTIONS_FACTOR} is {factor}, and it has {count}"
-            f" broker{'' if count == 1 else 's'}: "
+            f"mm2py cannot fence dead workers on {target.alias}: {TRANSACTIONS_FACTOR} is {factor}, and {target.alias}"
+            f" has {count} broker{'' if count == 1 else 's'}: "
             + ("the flow is refused" if must else "the flow is copied at least once"),
             f"Set {TRANSACTIONS_FACTOR} on the brokers of {target.alias} to {count} or less.",
         )
-    return ok("MM0303", flow, f"{target.alias} can fence: it has brokers enough for {TRANSACTIONS}")
+    return ok(
+        "MM0303", flow, f"mm2py can fence dead workers on {target.alias}: it has enough brokers for {TRANSACTIONS}"
+    )
 
 
 def _mirror_maker(answers: FlowAnswers) -> CheckResult:
@@ -90,7 +100,7 @@ def _mirror_maker(answers: FlowAnswers) -> CheckResult:
 def _clock(answers: FlowAnswers) -> CheckResult:
     flow, alias, found = str(answers.settings.flow), answers.target.alias, answers.clock
     nothing = unknown(
-        "MM0801", flow, f"{alias} tells its time only with what it stores, and no worker writes to it now"
+        "MM0801", flow, f"The clock of {alias} is not known: {_ONLY_ON_RECORDS}, and no worker writes to {alias} now"
     )
     if found is None:
         return nothing

@@ -73,20 +73,21 @@ def _existence(answers: FlowAnswers, alias: str, known: Known, *, before_first_s
         yield unknown(
             "MM0501",
             flow,
-            f"{alias} does not tell whether {counted('internal topic', hidden)} exists: DESCRIBE is missing",
+            f"Whether {counted('internal topic', hidden)} {'exists' if len(hidden) == 1 else 'exist'} on {alias} is not"
+            " known: DESCRIBE is missing",
         )
     missing = [one.name for one, found in known if not found.is_there and not found.is_hidden]
     there = [one.name for one, found in known if found.is_there]
     if missing and before_first_start:
-        yield ok("MM0501", flow, f"{alias} gets {counted('internal topic', missing)} when a worker starts", missing)
+        yield ok("MM0501", flow, f"The first worker creates {counted('internal topic', missing)} on {alias}", missing)
     elif missing:
         yield CheckResult(
             "MM0501",
             CheckState.WARNING,
             flow,
             f"{counted('internal topic', missing)} {'does' if len(missing) == 1 else 'do'} not exist on {alias}",
-            "A worker creates what is missing when it starts. Use --pre before the first start. If a worker has run"
-            " before, find out who deleted it.",
+            "If mm2py has not run yet, use --pre: the first worker creates what is missing. If it has run, find out who"
+            " deleted it before you start a worker.",
             tuple(missing),
         )
     if there:
@@ -183,7 +184,7 @@ def _writable(answers: FlowAnswers, alias: str, there: Known) -> Iterable[CheckR
         yield ok(
             "MM0503",
             flow,
-            f"{counted('internal topic', good)} of {alias} {_has(good)} leaders and replicas enough",
+            f"{counted('internal topic', good)} of {alias} {_has(good)} leaders and enough replicas",
             good,
         )
 
@@ -215,7 +216,7 @@ def _creatable(
             tuple(names),
         )
     if good:
-        yield ok("MM0504", flow, f"{alias} has brokers enough for {counted('missing internal topic', good)}", good)
+        yield ok("MM0504", flow, f"{alias} has enough brokers for {counted('missing internal topic', good)}", good)
 
 
 # Names
@@ -260,33 +261,45 @@ def judge_names(answers: FlowAnswers, claims: Mapping[str, Sequence[Flow]]) -> I
 def _selection(answers: FlowAnswers) -> Iterable[CheckResult]:
     settings = answers.settings
     flow, alias = str(settings.flow), str(settings.flow.source)
-    partitions = sum(answers.source_topics[name].partitions for name in answers.selected)
+    denied = [name for name in answers.selected if answers.source_topics[name].is_hidden]
+    shown = [name for name in answers.selected if name not in denied]
     if answers.hidden:
         yield CheckResult(
             "MM0601",
             CheckState.WARNING,
             flow,
-            f"{alias} does not show {counted('topic', answers.hidden)}: it does not exist, or DESCRIBE is missing",
-            "Create it, grant DESCRIBE, or correct topics.",
+            f"{alias} does not show {counted('topic', answers.hidden)}. Either {alias} has no such topic, or DESCRIBE"
+            " is missing",
+            f"Create what is missing on {alias}, grant DESCRIBE on it, or remove it from topics.",
             answers.hidden,
+        )
+    if answers.unmatched:
+        yield CheckResult(
+            "MM0601",
+            CheckState.WARNING,
+            flow,
+            f"{alias} shows no topic that {counted('pattern', answers.unmatched)} of topics matches",
+            f"Correct the pattern. If {alias} has such topics, grant DESCRIBE on them, and check again: their other"
+            " rights are checked only when they are shown.",
+            answers.unmatched,
         )
     if answers.undecided:
         yield CheckResult(
             "MM0601",
             CheckState.WARNING,
             flow,
-            f"It takes too long to decide about {counted('topic', answers.undecided)}",
-            "Rewrite what can match the same text in many ways, such as (a|aa)+.",
+            f"A pattern takes too long to match {counted('topic', answers.undecided)}, so it is not copied",
+            "Rewrite the part of the pattern that can match the same text in many ways, such as (a|aa)+.",
             answers.undecided,
         )
-    if answers.selected:
-        yield ok(
-            "MM0601",
-            flow,
-            f"It selects {counted('topic', answers.selected)} of {alias}, with {partitions} partitions",
-            answers.selected,
+    if denied:
+        yield unknown(
+            "MM0601", flow, f"{alias} does not tell whether it has {counted('topic', denied)}: DESCRIBE is missing"
         )
-    elif not answers.hidden:
+    if shown:
+        count = sum(answers.source_topics[name].partitions for name in shown)
+        yield ok("MM0601", flow, f"It selects {counted('topic', shown)} of {alias}, with {count} partitions", shown)
+    elif not (denied or answers.hidden or answers.unmatched):
         yield CheckResult(
             "MM0601",
             CheckState.WARNING,
@@ -319,21 +332,35 @@ def _free(answers: FlowAnswers) -> Iterable[CheckResult]:
             "MM0602",
             CheckState.FAILED,
             flow,
-            f"{counted('remote topic', remotes)} on {alias}: there are records, and no position of {flow} is stored for"
-            " them",
-            f"{keep}See docs/offsets.md, going on behind what is there; if nothing in it came from the source, start"
-            f" each worker with --allow-recopy '{flow}:{occupied[0]}'.",
+            f"{counted('remote topic', remotes)} on {alias} {'holds' if len(remotes) == 1 else 'hold'} records, and"
+            f" {flow} has stored no position for them, so it copies nothing there",
+            f"{keep}Do as docs/offsets.md says under 'Going on behind what is there'. Only if nothing in it came from"
+            f" {answers.source.alias}: start each worker with --allow-recopy '{flow}:{occupied[0]}'.",
             tuple(remotes),
         )
-    free = [topic for topic in answers.selected if topic not in occupied]
+    unseen = [topic for topic in answers.selected if _is_hidden(answers, settings.remote_topic(topic))]
+    if unseen:
+        yield unknown(
+            "MM0602",
+            flow,
+            f"Whether {counted('remote topic', _remotes(settings, unseen))} on {alias} holds records of others is not"
+            " known: DESCRIBE is missing",
+        )
+    free = [topic for topic in answers.selected if topic not in {*occupied, *unseen}]
     if free:
         yield ok(
             "MM0602",
             flow,
-            f"{counted('remote topic', _remotes(settings, free))} on {alias} {_is(free)} free, or this flow's own",
+            f"{counted('remote topic', _remotes(settings, free))} on {alias} {_is(free)} empty, missing, or filled by"
+            " this flow",
         )
     if answers.unread.get("filled"):
         yield unknown("MM0602", flow, f"Not all remote topics could be looked at: {answers.unread['filled']}")
+
+
+def _is_hidden(answers: FlowAnswers, remote: str) -> bool:
+    found = answers.target_topics.get(remote)
+    return found is not None and found.is_hidden
 
 
 def _remotes(settings: FlowSettings, topics: Iterable[str]) -> list[str]:
@@ -431,6 +458,10 @@ def _partitions(answers: FlowAnswers) -> CheckResult:
     settings = answers.settings
     flow, most = str(settings.flow), settings.remote_partitions_max
     count = sum(answers.source_topics[name].partitions for name in answers.selected)
+    if any(answers.source_topics[name].is_hidden for name in answers.selected):
+        return unknown(
+            "MM0705", flow, "How many partitions it selects is not known: DESCRIBE is missing on some topics"
+        )
     if count > most:
         return CheckResult(
             "MM0705",
@@ -439,7 +470,7 @@ def _partitions(answers: FlowAnswers) -> CheckResult:
             f"It selects {count:,} partitions, and remote.partitions.max is {most:,}: not all topics are copied",
             "Raise remote.partitions.max, or select fewer topics.",
         )
-    return ok("MM0705", flow, f"It selects {count:,} partitions of {most:,} that remote.partitions.max allows")
+    return ok("MM0705", flow, f"It selects {count:,} partitions, and remote.partitions.max allows {most:,}")
 
 
 def effective(answers: FlowAnswers, topic: str, key: str) -> tuple[str | None, str | None]:
@@ -510,7 +541,11 @@ def _message_sizes(answers: FlowAnswers) -> Iterable[CheckResult]:
         )
     fit = [topic for topic in known if known[topic][1] >= known[topic][0]]
     if fit:
-        yield ok("MM0701", flow, f"The remote topics of {counted('topic', fit)} take records as large as theirs")
+        yield ok(
+            "MM0701",
+            flow,
+            f"The remote topics of {counted('topic', fit)} take records as large as {answers.source.alias} does",
+        )
     yield from _unread("MM0701", answers, MAX_MESSAGE_BYTES, unread)
 
 
@@ -537,14 +572,13 @@ def _retention(answers: FlowAnswers) -> Iterable[CheckResult]:
             CheckState.WARNING,
             flow,
             f"{counted('topic', topics)}: the copy keeps less: {text}",
-            f"Raise it on {counted('remote topic', _remotes(answers.settings, topics))}, if it shall hold as much.",
+            f"Raise it on {counted('remote topic', _remotes(answers.settings, topics))}, if it must keep as much.",
             tuple(topics),
         )
     fine -= unread
     if fine:
-        yield ok(
-            "MM0702", flow, f"The remote topics of {counted('topic', sorted(fine))} keep records as long as theirs"
-        )
+        names = counted("topic", sorted(fine))
+        yield ok("MM0702", flow, f"The remote topics of {names} keep records as long as {answers.source.alias} does")
     yield from _unread("MM0702", answers, "The retention", sorted(unread))
 
 
@@ -589,7 +623,8 @@ def _backlog(answers: FlowAnswers) -> Iterable[CheckResult]:
             "MM0703",
             CheckState.WARNING,
             flow,
-            f"{counted('partition', late)} of {alias}: less than a quarter of retention.ms is left for the next record",
+            f"{counted('partition', late)} of {alias}: the next record to copy has less than a quarter of retention.ms"
+            " left",
             "Raise retention.ms of the topic until the flow has caught up.",
             tuple(late),
         )

@@ -49,7 +49,7 @@ def text_of_checks(results: Sequence[CheckResult], signs: Mapping[CheckState, st
 
 def _lines(result: CheckResult, signs: Mapping[CheckState, str]) -> list[str]:
     about = f"{result.subject}: " if "->" in result.subject else ""
-    end = "" if result.sentence.endswith((".", ")")) else "."
+    end = "" if result.sentence.endswith((".", ")", "?")) else "."
     first = f"{signs[result.state]} {result.code} {about}{result.sentence}{end}"
     return [first, f"         {result.hint}"] if result.hint else [first]
 
@@ -58,13 +58,19 @@ def _waiting(results: Iterable[CheckResult], signs: Mapping[CheckState, str]) ->
     """Return one line for each cluster because of which checks are not checkable."""
     count = Counter(one.waits_for for one in results if one.waits_for)
     return [
-        f"{signs[CheckState.UNKNOWN]} {number} checks are not checkable, because {cluster} does not answer"
+        f"{signs[CheckState.UNKNOWN]} {number} checks could not be made, because mm2py cannot ask {cluster}"
         " (--json names them)."
         for cluster, number in count.items()
     ]
 
 
 def _summary(results: Iterable[CheckResult], signs: Mapping[CheckState, str]) -> str:
-    count = Counter(one.state for one in results)
-    told = ", ".join(f"{count[state]} {signs[state]}" for state in CheckState if state is not CheckState.UNKNOWN)
-    return f"{told}, {count[CheckState.UNKNOWN]} not checkable (?). Each code has a page in {PAGES}."
+    """Return how many checks ended in each state, with the codes of those that failed and warn."""
+    codes: dict[CheckState, list[str]] = {state: [] for state in CheckState}
+    for one in results:
+        codes[one.state].append(one.code)
+    told = [f"{len(codes[state])} {state} ({signs[state]})" for state in CheckState]
+    for at, state in enumerate(CheckState):
+        if codes[state] and state in {CheckState.WARNING, CheckState.FAILED}:
+            told[at] += f": {', '.join(sorted(set(codes[state])))}"
+    return f"{'; '.join(told)}. Each code has a page in {PAGES}."

@@ -329,9 +329,12 @@ CHECKS: Final = (
         "MM0601",
         Category.NAMES,
         "The flow finds topics to copy",
-        "How many topics of the source the flow selects, among those that mm2py may see.",
+        "How many topics of the source the flow selects, among those that mm2py may see, and which patterns of `topics`"
+        " match none of them.",
         "A flow that selects nothing copies nothing.",
-        "Correct `topics` and `topics.exclude`. A topic that mm2py may not DESCRIBE is not shown to it.",
+        "Correct `topics` and `topics.exclude`. A topic that mm2py may not DESCRIBE is not shown to it: of such topics"
+        " only those that `topics` names by their full names can be checked. Grant DESCRIBE on the others, and check"
+        " again.",
     ),
     CheckRow(
         "MM0602",
@@ -341,7 +344,7 @@ CHECKS: Final = (
         "mm2py does not copy into a topic of which it does not know who filled it: records could be repeated or mixed.",
         "Do not delete the topic before you know what it holds. docs/offsets.md tells how to go on behind what is"
         " there. If nothing in it came from the source, `--allow-recopy` copies behind it.",
-        "the positions may not be read",
+        "the positions may not be read, or DESCRIBE on the remote topic is missing",
     ),
     CheckRow(
         "MM0603",
@@ -424,13 +427,13 @@ CHECKS: Final = (
         "A worker whose clock is an hour ahead of the target copies nothing. Smaller differences make lags and safe"
         " times wrong by as much.",
         "Set the clocks right, for example with NTP.",
-        "no worker writes heartbeats while the check runs: a broker tells its time only with what it stores",
+        "no worker writes heartbeats while the check runs: a broker tells its time only on records that it stores",
     ),
     CheckRow(
         "MM0802",
         Category.CLOCKS,
         "The clocks of this machine and of the source agree",
-        "Nothing: a broker tells its time only with what it stores.",
+        "Nothing can be asked: a broker tells its time only on records that it stores.",
         "Lags in seconds are wrong by the difference.",
         "Set the clocks right, for example with NTP.",
         "always",

@@ -69,9 +69,9 @@ def test_lines_have_a_sign_a_code_and_what_to_do_below() -> None:
         "         kafka-acls ...",
         "? MM0404 A->B: Only writing would show it.",
         "",
-        "? 2 checks are not checkable, because C does not answer (--json names them).",
+        "? 2 checks could not be made, because mm2py cannot ask C (--json names them).",
         "",
-        "1 √, 0 ‼, 1 ×, 3 not checkable (?). Each code has a page in docs/checks.",
+        "1 ok (√); 0 warning (‼); 1 failed (×): MM0401; 3 not checkable (?). Each code has a page in docs/checks.",
     ]
 
 
@@ -170,7 +170,7 @@ def test_clusters_that_do_not_answer_fail_once_each(tmp_path: Path, capsys: pyte
     printed = capsys.readouterr().out
     failed = [line for line in printed.splitlines() if line.startswith("×")]
     assert [line.partition(":")[0] for line in failed] == ["× MM0101 A does not answer", "× MM0101 B does not answer"]
-    assert re.search(r"\? \d+ checks are not checkable, because B does not answer", printed)
+    assert re.search(r"\? \d+ checks could not be made, because mm2py cannot ask B", printed)
     assert run([str(file), "--json", "--pre"]) == 1
     states = {one["state"] for one in json.loads(capsys.readouterr().out)["results"]}
     assert states == {"ok", "failed", "not checkable"}

@@ -42,14 +42,14 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
 @pytest.mark.parametrize(
     ("code", "state", "answers", "text"),
     [
-        ("MM0101", OK, cluster(), "A answers at a1:9092 (1 broker, 4.3)"),
+        ("MM0101", OK, cluster(), "A answers at a1:9092 (1 broker, Kafka 4.3)"),
         (
             "MM0101",
             FAILED,
             away(BrokerUnreachable("a1:9092", "Connection refused")),
             "A does not answer: a1:9092 cannot",
         ),
-        ("MM0101", OK, away(TlsFailed("A", "a1:9092", "no", remedy="Renew it.")), "A can be connected to at a1:9092"),
+        ("MM0101", OK, away(TlsFailed("A", "a1:9092", "no", remedy="Renew it.")), "A accepts connections at a1:9092"),
         ("MM0102", OK, cluster(bootstrap=(BootstrapAnswer("a1:1", "id"), BootstrapAnswer("a2:1", "id"))), "All 2 add"),
         (
             "MM0102",
@@ -69,7 +69,7 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
             "MM0104",
             FAILED,
             cluster(brokers=(broker(1), broker(2, unanswered=DEAD, versions={}))),
-            "A cannot be reached at what it advertises: broker 2 at a2:9092",
+            "A advertises an address at which mm2py cannot reach broker 2 at a2:9092",
         ),
         ("MM0201", OK, cluster(), "A is reached in plain text"),
         ("MM0201", OK, cluster(security=Security("SSL", TlsSettings())), "A is reached over TLS"),
@@ -83,7 +83,12 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
         ("MM0201", FAILED, away(TlsFailed("A", "a1:9092", "a stranger", remedy="Renew it.")), "No TLS connection"),
         ("MM0201", FAILED, away(KeyMaterialUnusable("ca.pem", "no file", remedy="Put it there.")), "ca.pem cannot"),
         ("MM0202", OK, cluster(), "A asks for no login"),
-        ("MM0202", OK, cluster(security=Security("SASL_PLAINTEXT", None, SASL)), "A accepts mirror by PLAIN"),
+        (
+            "MM0202",
+            OK,
+            cluster(security=Security("SASL_PLAINTEXT", None, SASL)),
+            "A accepts the login of mirror (PLAIN)",
+        ),
         (
             "MM0202",
             FAILED,
@@ -100,10 +105,10 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
             "was not tried",
         ),
         ("MM0203", OK, cluster(certificate_ends_ms=NOW_MS + CERTIFICATE_LASTS_MS + 1), "valid for 30 days"),
-        ("MM0203", WARNING, cluster(certificate_ends_ms=NOW_MS + CERTIFICATE_LASTS_MS), "ends in 30 days"),
+        ("MM0203", WARNING, cluster(certificate_ends_ms=NOW_MS + CERTIFICATE_LASTS_MS), "expires in 30 days"),
         ("MM0203", FAILED, cluster(certificate_ends_ms=NOW_MS), "has expired"),
-        ("MM0301", OK, cluster(), "All brokers of A are 4.3"),
-        ("MM0301", OK, cluster(brokers=(broker(metadata_version=4),)), "All brokers of A are 3.3"),
+        ("MM0301", OK, cluster(), "All brokers of A run Kafka 4.3"),
+        ("MM0301", OK, cluster(brokers=(broker(metadata_version=4),)), "All brokers of A run Kafka 3.3"),
         ("MM0301", FAILED, cluster(brokers=(broker(metadata_version=3),)), "before 3.3: 3.2: broker 1"),
         ("MM0301", WARNING, cluster(brokers=(broker(metadata_version=31),)), "newer than 4.3"),
         (
@@ -112,7 +117,12 @@ def away(error: Exception, **changes: Any) -> ClusterAnswers:
             cluster(brokers=(broker(1, metadata_version=27), broker(2))),
             "different versions: 4.1: broker 1; 4.3: broker 2",
         ),
-        ("MM0301", UNKNOWN, cluster(brokers=(broker(metadata_version=None),)), "does not tell the version"),
+        (
+            "MM0301",
+            UNKNOWN,
+            cluster(brokers=(broker(metadata_version=None),)),
+            "Not all brokers of A tell their version",
+        ),
         ("MM0302", OK, cluster(), f"the {len(REQUESTS)} requests"),
         (
             "MM0302",

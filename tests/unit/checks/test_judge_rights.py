@@ -96,7 +96,7 @@ def test_a_user_who_may_do_everything_lacks_nothing() -> None:
 
 def test_whether_a_transactional_id_may_be_written_is_never_told_without_writing() -> None:
     result = only(judged(guarded()), "MM0404", UNKNOWN)
-    assert "only writing would show" in result.sentence
+    assert "shows only when a worker writes" in result.sentence
     assert (
         f"kafka-acls {AT.format('b')} --operation Write --transactional-id mm2py-mm2py-"
         " --resource-pattern-type prefixed" in result.hint
@@ -105,7 +105,7 @@ def test_whether_a_transactional_id_may_be_written_is_never_told_without_writing
 
 def test_a_transactional_id_that_may_not_be_described_may_not_be_written() -> None:
     result = only(judged(guarded(transactional_id_denied=True)), "MM0404", FAILED)
-    assert result.sentence == "B denies WRITE on transactional id mm2py-mm2py-* (copying)"
+    assert result.sentence == "B denies WRITE on transactional id mm2py-mm2py-* (needed for copying)"
     only(judged(guarded(transactional_id_denied=None)), "MM0404", UNKNOWN)
 
 
@@ -122,7 +122,7 @@ def test_a_topic_that_may_not_be_read() -> None:
         guarded(), source_topics={"orders": topic("orders", operations=frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))}
     )
     result = only(judged(answers), "MM0401", FAILED)
-    assert result.sentence == "A denies READ on topic orders (copying)"
+    assert result.sentence == "A denies READ on topic orders (needed for copying)"
     assert result.hint == f"kafka-acls {AT.format('a')} --operation Read --operation DescribeConfigs --topic orders"
     assert result.commands == (result.hint,)
     assert only(judged(answers), "MM0401", OK).sentence.endswith("READ, DESCRIBE_CONFIGS on topic orders.eu")
@@ -141,7 +141,7 @@ def test_a_missing_remote_topic_needs_create_and_one_that_exists_does_not() -> N
         target_topics={"A.orders": missing("A.orders", none), "A.orders.eu": topic("A.orders.eu", operations=none)},
     )
     result = only(judged(answers), "MM0402", FAILED)
-    assert result.sentence == "B denies CREATE on topic A.orders (copying)"
+    assert result.sentence == "B denies CREATE on topic A.orders (needed for copying)"
     allowed = replace(answers, target=replace(no_cluster, may_create_topics=True))
     assert FAILED not in {one.state for one in judged(allowed)}, "CREATE on the cluster is enough"
 
@@ -160,7 +160,7 @@ def test_many_topics_are_one_line_and_several_commands() -> None:
         target_topics={},
     )
     result = only(judged(answers), "MM0401", FAILED)
-    assert "on 21 topics (orders.0, orders.1, orders.2 and 18 more) (copying)" in result.sentence
+    assert "on 21 topics (orders.0, orders.1, orders.2 and 18 more) (needed for copying)" in result.sentence
     assert "denies READ and DESCRIBE_CONFIGS" in result.sentence
     assert len(result.items) == NAMES_A_COMMAND + 1
     assert len(result.commands) == 2
@@ -173,14 +173,14 @@ def test_many_topics_are_one_line_and_several_commands() -> None:
         (
             "MM0403",
             {"target_topics": {"mm2-offsets.A.internal": hidden("mm2-offsets.A.internal")}},
-            "B denies READ and WRITE on topic mm2-offsets.A.internal (copying)",
+            "B denies READ and WRITE on topic mm2-offsets.A.internal (needed for copying)",
             "--operation Create --operation Read --operation Write --operation DescribeConfigs"
             " --topic mm2-offsets.A.internal",
         ),
         (
             "MM0405",
             {"target_groups": {"A-mm2": GroupAnswer("A-mm2", is_denied=True)}},
-            "B denies DESCRIBE on group A-mm2 (copying)",
+            "B denies DESCRIBE on group A-mm2 (needed for copying)",
             "--operation Describe --group A-mm2",
         ),
         (
@@ -192,43 +192,43 @@ def test_many_topics_are_one_line_and_several_commands() -> None:
                     )
                 }
             },
-            "A denies WRITE on topic mm2-offset-syncs.B.internal (offset syncs)",
+            "A denies WRITE on topic mm2-offset-syncs.B.internal (needed for offset syncs)",
             "--topic mm2-offset-syncs.B.internal",
         ),
         (
             "MM0408",
             {"target_groups": {"billing": GroupAnswer("billing", False, frozenset({"DESCRIBE"}))}},
-            "B denies READ on group billing (groups)",
+            "B denies READ on group billing (needed for groups)",
             "--operation Read --group billing",
         ),
         (
             "MM0408",
             {"source_groups": {"billing": GroupAnswer("billing", is_denied=True)}},
-            "A denies DESCRIBE on group billing (groups)",
+            "A denies DESCRIBE on group billing (needed for groups)",
             "--operation Describe --group billing",
         ),
         (
             "MM0409",
             {"target_topics": {"heartbeats": hidden("heartbeats")}},
-            "B denies WRITE on topic heartbeats (heartbeats)",
+            "B denies WRITE on topic heartbeats (needed for heartbeats)",
             "--topic heartbeats",
         ),
         (
             "MM0410",
             {"source_topics": {"heartbeats": hidden("heartbeats")}},
-            "A denies READ and WRITE on topic heartbeats (heartbeats on the source)",
+            "A denies READ and WRITE on topic heartbeats (needed for heartbeats on the source)",
             "--topic heartbeats",
         ),
         (
             "MM0411",
             {"target_topics": {"A.orders": topic("A.orders", operations=EVERYTHING - {"ALTER_CONFIGS"})}},
-            "B denies ALTER_CONFIGS on topic A.orders (configurations)",
+            "B denies ALTER_CONFIGS on topic A.orders (needed for configurations)",
             "--operation AlterConfigs --topic A.orders",
         ),
         (
             "MM0413",
             {"target_topics": {"mm2-quarantine.A.internal": hidden("mm2-quarantine.A.internal")}},
-            "B denies READ and WRITE on topic mm2-quarantine.A.internal (quarantine)",
+            "B denies READ and WRITE on topic mm2-quarantine.A.internal (needed for quarantine)",
             "--topic mm2-quarantine.A.internal",
         ),
     ],
@@ -249,18 +249,18 @@ def test_rights_on_the_cluster_that_it_tells() -> None:
     told = cluster("B", has_authorizer=True, operations=frozenset({"DESCRIBE"}))
     found = judged(guarded(settings, target=told), settings)
     assert only(found, "MM0406", FAILED).hint == f"kafka-acls {AT.format('b')} --operation DescribeConfigs --cluster"
-    assert only(found, "MM0412", FAILED).sentence == "B denies ALTER on the cluster (ACLs)"
+    assert only(found, "MM0412", FAILED).sentence == "B denies ALTER on the cluster (needed for ACLs)"
 
 
 def test_a_cluster_that_tells_nothing_denies_describe_and_what_includes_it() -> None:
     settings = configuration(**ALL_ON)
     silent = cluster("B", has_authorizer=True, operations=None)
     found = judged(guarded(settings, target=silent), settings)
-    assert "B denies ALTER on the cluster (ACLs)" in [one.sentence for one in found]
+    assert "B denies ALTER on the cluster (needed for ACLs)" in [one.sentence for one in found]
     assert [one.state for one in found if one.code == "MM0406"] == [OK], "its settings were read"
     unread = replace(silent, settings_unread=Unanswered("No.", ""))
     found = judged(guarded(settings, target=unread), settings)
-    assert only(found, "MM0406", FAILED).sentence == "B denies DESCRIBE_CONFIGS on the cluster (copying)"
+    assert only(found, "MM0406", FAILED).sentence == "B denies DESCRIBE_CONFIGS on the cluster (needed for copying)"
 
 
 def test_rings_are_a_warning_because_the_flow_copies_without() -> None:

@@ -28,13 +28,13 @@ def replicas(factor: str | None) -> Any:
 @pytest.mark.parametrize(
     ("found", "factor", "settings", "state", "text"),
     [
-        (topic(TRANSACTIONS), "1", {}, OK, "B can fence: __transaction_state is there"),
+        (topic(TRANSACTIONS), "1", {}, OK, "mm2py can fence dead workers on B: __transaction_state is there"),
         (topic(TRANSACTIONS, leaderless=(1,)), "1", {}, WARNING, "partitions without a leader"),
-        (missing(TRANSACTIONS), "1", {}, OK, "it has brokers enough"),
-        (missing(TRANSACTIONS), "3", {}, WARNING, "is 3, and it has 1 broker: the flow is copied at least once"),
+        (missing(TRANSACTIONS), "1", {}, OK, "it has enough brokers"),
+        (missing(TRANSACTIONS), "3", {}, WARNING, "is 3, and B has 1 broker: the flow is copied at least once"),
         (missing(TRANSACTIONS), "3", EXACTLY, FAILED, "the flow is refused"),
-        (hidden(TRANSACTIONS), "3", {}, UNKNOWN, "does not tell whether it has __transaction_state"),
-        (missing(TRANSACTIONS), None, {}, UNKNOWN, "does not tell"),
+        (hidden(TRANSACTIONS), "3", {}, UNKNOWN, "B shows neither __transaction_state nor"),
+        (missing(TRANSACTIONS), None, {}, UNKNOWN, "is not known"),
     ],
 )
 def test_a_target_that_can_fence(
@@ -64,8 +64,8 @@ def test_a_running_mirror_maker(group: GroupAnswer | None, harmless: bool, state
 @pytest.mark.parametrize(
     ("clock", "state", "text"),
     [
-        (None, UNKNOWN, "no worker writes to it"),
-        (ClockAnswer(NOW_MS - 60_000, None, NOW_MS), UNKNOWN, "no worker writes to it"),
+        (None, UNKNOWN, "no worker writes to B now"),
+        (ClockAnswer(NOW_MS - 60_000, None, NOW_MS), UNKNOWN, "no worker writes to B now"),
         (ClockAnswer(NOW_MS + 100, NOW_MS - 500, NOW_MS), OK, "agree to 2 s"),
         (ClockAnswer(NOW_MS + 5_000, NOW_MS - 500, NOW_MS), WARNING, "this machine is 5 s or more behind that of B"),
         (ClockAnswer(NOW_MS - 5_500, NOW_MS - 500, NOW_MS), WARNING, "this machine is 5 s or more ahead of that of B"),

@@ -150,15 +150,36 @@ def test_a_topic_that_the_file_names_and_the_source_does_not_show_is_a_warning()
     assert_one(found, "MM0601", WARNING, "A does not show topic drafts")
 
 
+def test_a_pattern_that_matches_no_topic_that_the_source_shows_is_a_warning() -> None:
+    """The user had no rights on any topic: every line about them was √, and nothing of ``orders.*`` was checked."""
+    found = judged_names(flow_answers(unmatched=("bills.*",)))
+    result = assert_one(found, "MM0601", WARNING, "A shows no topic that pattern bills.* of topics matches")
+    assert "grant DESCRIBE" in result.hint
+
+
+def test_a_source_topic_that_may_not_be_described_has_an_unknown_number_of_partitions() -> None:
+    answers = flow_answers(selected=("orders",), source_topics={"orders": hidden("orders")})
+    assert states(judged_names(answers), "MM0601") == [UNKNOWN]
+    assert states(list(judge_sizes(answers)), "MM0705") == [UNKNOWN]
+
+
+def test_whether_a_remote_topic_is_free_is_not_known_while_it_may_not_be_described() -> None:
+    answers = flow_answers()
+    there = {**answers.target_topics, "A.orders": hidden("A.orders")}
+    found = judged_names(replace(answers, target_topics=there))
+    assert_one(found, "MM0602", UNKNOWN, "Whether remote topic A.orders on B holds records of others is not known")
+    assert_one(found, "MM0602", OK, "remote topic A.orders.eu on B")
+
+
 def test_a_topic_about_which_a_pattern_does_not_decide_is_a_warning() -> None:
-    assert_one(
-        judged_names(flow_answers(undecided=("aaaa",))), "MM0601", WARNING, "too long to decide about topic aaaa"
-    )
+    assert_one(judged_names(flow_answers(undecided=("aaaa",))), "MM0601", WARNING, "too long to match topic aaaa")
 
 
 def test_a_filled_remote_topic_without_positions_is_of_somebody_else() -> None:
     found = judged_names(flow_answers(filled={"orders": (0, 2)}))
-    result = assert_one(found, "MM0602", FAILED, "remote topic A.orders on B: there are records, and no position")
+    result = assert_one(
+        found, "MM0602", FAILED, "remote topic A.orders on B holds records, and A->B has stored no position"
+    )
     assert "--allow-recopy 'A->B:orders'" in result.hint
     assert_one(found, "MM0602", OK, "remote topic A.orders.eu on B")
 
@@ -285,7 +306,11 @@ def test_settings_that_may_not_be_read_are_not_checkable() -> None:
 @pytest.mark.parametrize(
     ("found", "state", "text"),
     [
-        (PartitionAnswer(0, 100, 10, 50), WARNING, "partition orders-1 of A: less than a quarter of retention.ms"),
+        (
+            PartitionAnswer(0, 100, 10, 50),
+            WARNING,
+            "partition orders-1 of A: the next record to copy has less than a quarter",
+        ),
         (PartitionAnswer(20, 100, 10, 50), FAILED, "records have expired before they were copied"),
         (PartitionAnswer(0, 100, 50, 50), OK, "expires soon"),
         (PartitionAnswer(0, 100, 100, 100), OK, "expires soon"),
