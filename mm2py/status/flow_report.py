@@ -251,7 +251,7 @@ def guarantee_of(facts: FlowFacts, state: GroupState | None, unstarted: Unstarte
     reasons = list(_why_not_once(facts, state))
     if reasons:
         return Guarantee(Level.AT_LEAST_ONCE, tuple(reasons))
-    unread = tuple(filter(None, (facts.positions_unread, facts.status_unread)))
+    unread = tuple(dict.fromkeys(filter(None, (facts.positions_unread, facts.status_unread))))
     if unread:
         return Guarantee(Level.UNKNOWN, unread)
     if unstarted.is_whole:

@@ -159,9 +159,10 @@ class VerdictFacts:
 
 def verdict_of(facts: VerdictFacts) -> FlowVerdict:
     """Return the verdict on a flow."""
+    known = ((topic, _known(facts, causes)) for topic, _, causes in facts.topics)
     left_out = tuple(
         LeftOutTopic(topic, str(causes[0].reason), causes[0].partitions)
-        for topic, _, causes in facts.topics
+        for topic, causes in known
         if causes and not (causes[0].is_left_out or causes[0].reason in _NOT_NAMED)
     )
     safety = facts.safety
@@ -174,6 +175,11 @@ def verdict_of(facts: VerdictFacts) -> FlowVerdict:
 
 _NOT_NAMED: Final = frozenset({Reason.GONE, Reason.SOURCE_SILENT})
 """Nothing would be lost of a topic that is gone. A source that is silent concerns all topics, and is told once."""
+
+
+def _known(facts: VerdictFacts, causes: Sequence[NotCopied]) -> Sequence[NotCopied]:
+    """Return the causes that are known; without ``not-running`` if it is not known whether a worker runs the flow."""
+    return causes if facts.is_running_known else [one for one in causes if one.reason is not Reason.NOT_RUNNING]
 
 
 def _is_source_silent(facts: VerdictFacts) -> bool:
@@ -244,8 +250,8 @@ def _sentence(
 
 def _behind(facts: VerdictFacts, behind_s: float | None, left_out: Sequence[LeftOutTopic]) -> str:
     """Return how far the copy is behind, in time and records."""
-    if facts.lag is None:
-        records = ""
+    if facts.lag is None or (facts.is_lag_partial and not facts.lag):
+        records = ""  # "at least 0" would say nothing
     else:
         records = f"{'at least ' if facts.is_lag_partial else ''}{facts.lag:,} record{'' if facts.lag == 1 else 's'}"
     if behind_s is not None and facts.safety.at_ms is not None:

@@ -284,6 +284,23 @@ def test_what_is_not_known_to_run_is_unknown_and_not_unsafe() -> None:
     assert verdict.text.startswith("A->B: not known whether it is safe to fail over: B does not answer")
 
 
+def test_a_target_that_does_not_answer_makes_no_topic_a_topic_that_is_not_copied() -> None:
+    """B was away: "not safe to fail over: part of what is selected is not copied", and no topic was named."""
+    why = "It is not known whether a worker runs the flow: B does not answer."
+    idle = not_copied(Reason.NOT_RUNNING, why)
+    away = {"not_running": why, "is_running_known": False, "safety": FlowSafety(None, "", "no worker runs it")}
+    verdict = verdict_of(facts(topics=topics(idle), **away))
+    assert (verdict.readiness, verdict.left_out) == (Readiness.UNKNOWN, ())
+    paused = verdict_of(facts(topics=topics(idle, not_copied(Reason.PAUSED, "Paused by ann")), **away))
+    assert (paused.readiness, paused.left_out[0].reason) == (Readiness.INCOMPLETE, "paused")
+    assert verdict_of(facts(topics=topics(idle))).readiness is Readiness.INCOMPLETE, "that no worker runs it is known"
+
+
+def test_at_least_no_records_is_not_said() -> None:
+    verdict = verdict_of(facts(lag=0, is_lag_partial=True))
+    assert verdict.text == "A->B: safe to fail over; 0.4 s behind"
+
+
 def test_a_flow_without_topics_has_nothing_to_lose() -> None:
     verdict = verdict_of(facts(topics=[], lag=None, safety=FlowSafety(None, "", "no partition of it is being copied")))
     assert (verdict.readiness, verdict.text) == (Readiness.SAFE, "A->B: safe to fail over: there is nothing to copy")
