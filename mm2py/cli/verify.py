@@ -32,7 +32,7 @@ from mm2py.backfill.verifying.ranges import ComparedRange
 from mm2py.backfill.verifying.reading import Sides, open_sides
 from mm2py.backfill.verifying.results import RangeResult, Verification, body, certificate, rows, table
 from mm2py.backfill.verifying.verification import CompareJob, Verifier, WantedRanges
-from mm2py.cli.command import CommandParser, as_workers_run, number_up_to, within_deadline
+from mm2py.cli.command import CommandFailed, CommandParser, as_workers_run, number_up_to, within_deadline
 from mm2py.clock import Clock, SystemClock
 from mm2py.command_lines import with_file
 from mm2py.config.configuration import SettingsFile, as_argument, flow_of, read_settings_file
@@ -44,6 +44,7 @@ from mm2py.logs import make_logger
 from mm2py.moments import age_or_iso_ms
 from mm2py.output import say, write_out
 from mm2py.secret import printable
+from mm2py.status.cluster_inquiry import InquirySide
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ def run(arguments: Sequence[str]) -> int:
     """Do what the command line says, and return the exit code.
 
     Raises:
-        Mm2Error: see ``parse_arguments``, ``flow_of``, ``Verifier.verify``; or Spark is not installed.
+        Mm2Error: see ``parse_arguments``, ``flow_of``, ``Verifier.verify``; a cluster does not answer at the beginning;
+            or Spark is not installed.
     """
     options = parse_arguments(arguments)
     clock = SystemClock()
@@ -328,6 +330,7 @@ async def _verify(
 ) -> Verification:
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     async with open_sides(settings, rng) as sides:
+        await _must_answer(settings, sides)
         alias = settings.flow.target
         settings = await within_deadline(alias, as_workers_run(file, settings, sides.brokers[1]), "reading settings")
         for topic in wanted.topics:
@@ -337,6 +340,22 @@ async def _verify(
         if wanted.sample_percent is not None:
             say(f"--sample {wanted.sample_percent:g} --seed {wanted.seed}")
         return await verifier.verify(wanted, job_of(sides), sink)
+
+
+async def _must_answer(settings: FlowSettings, sides: Sides) -> None:
+    """Ask both clusters whether they answer: what follows would wait for them without end.
+
+    Raises:
+        CommandFailed: one does not.
+    """
+    flow = settings.flow
+    asked = [
+        InquirySide(alias, brokers) for alias, brokers in zip((flow.source, flow.target), sides.brokers, strict=True)
+    ]
+    await asyncio.gather(*(one.probe() for one in asked))
+    for one in asked:
+        if one.away:
+            raise CommandFailed(one.away, remedy="")
 
 
 def _lines(text: str) -> str:

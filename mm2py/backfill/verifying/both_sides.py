@@ -137,7 +137,10 @@ class VerifySurvey:
         found: list[TopicPartition] = []
         for name, topic in sorted(self._on_source.topics.items()):
             if wanted and (topic.error_code or not topic.partitions):
-                raise ConfigError(f"{settings.flow.source} does not show a topic {name!r}.", remedy="Name another one.")
+                raise ConfigError(
+                    f"{settings.flow.source} shows no topic {name!r}: it does not exist, or DESCRIBE is missing.",
+                    remedy="Name topics, not patterns.",
+                )
             if settings.replicates(name) and (wanted or not settings.policy.is_heartbeats_topic(TopicName(name))):
                 found += [(name, number) for number in sorted(topic.partitions)]
         return found

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from mm2py.backfill.verifying import merkle
 from mm2py.backfill.verifying.comparing import RangeComparison
-from mm2py.backfill.verifying.finding import Difference, ShownRecord, side_by_side
+from mm2py.backfill.verifying.finding import Difference, DifferenceKind, ShownRecord, side_by_side
 from mm2py.backfill.verifying.latest import LatestRecords
 from mm2py.backfill.verifying.places import SOURCE
 from mm2py.backfill.verifying.planning import NotCompared, PartitionPlan
@@ -216,14 +216,34 @@ class Verification:
 
 
 def table(found: Verification) -> str:
-    """Return a table with a line for each stretch, then the differences, then what was not compared."""
+    """Return a table with a line for each stretch, the differences, what was not compared, and the verdict."""
     head = ("TOPIC", "PARTITION", "SOURCE", "TARGET", "RECORDS", "RESULT")
     rows = [
         (one.topic, str(one.partition), _interval(one.source), _interval(one.target), f"{one.records:,}", one.result)
         for partition in found.partitions
         for one in stretches(partition)
     ]
-    return "\n".join([*(text_table(head, rows) or ["  ".join(head)]), *_findings(found), ""])
+    return "\n".join([*(text_table(head, rows) or ["  ".join(head)]), *_findings(found), _verdict(found), ""])
+
+
+def _verdict(found: Verification) -> str:
+    """Return in a line whether the copy is right."""
+    partitions = len(found.partitions)
+    records = sum(one.records for one in found.partitions)
+    equal = f"{records:,} records of {partitions:,} partition{'' if partitions == 1 else 's'} are equal."
+    if found.is_different:
+        differing = [one.plan.facts for one in found.partitions if one.is_different]
+        first = f"{found.flow[0]}/{differing[0].topic}/{differing[0].partition}"
+        return f"DIFFERENT: {len(differing):,} of {partitions:,} partitions, the first is {first}."
+    if found.has_problems:
+        return f"NOT KNOWN: not all could be read, see above. {equal}"
+    left_out = sum(one.count for one in found.not_compared)
+    if not records:
+        return "Nothing was compared." + (
+            f" {left_out:,} offsets were left out, for the reasons above." if left_out else ""
+        )
+    more = f" {left_out:,} offsets were not compared, for the reasons above." if left_out else ""
+    return f"No difference: {equal}{more}"
 
 
 def certificate(found: Verification) -> str:
@@ -362,7 +382,8 @@ def _findings(found: Verification) -> list[str]:
                 continue
             first = one.difference
             offsets = f"at source offset {first.source_offset}, target offset {first.target_offset}"
-            lines.append(f"{where}: {first.what}, {offsets}" + (f" ({many})" if one.differing > 1 else ""))
+            who = ": another client wrote it, or it was copied twice" if first.kind is DifferenceKind.FOREIGN else ""
+            lines.append(f"{where}: {first.what}, {offsets}{who}" + (f" ({many})" if one.differing > 1 else ""))
             lines.append(side_by_side(first, found.flow))
     groups: dict[tuple[str, int, str, bool], list[NotCompared]] = {}
     for note in found.not_compared:

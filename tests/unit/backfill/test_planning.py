@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mm2py.backfill.verifying import ranges
+from mm2py.backfill.verifying import merkle, ranges
+from mm2py.backfill.verifying.finding import Difference, DifferenceKind
 from mm2py.backfill.verifying.planning import (
     PartitionPlan,
     VerifyFacts,
@@ -20,7 +21,7 @@ from mm2py.backfill.verifying.planning import (
     uncovered,
 )
 from mm2py.backfill.verifying.ranges import LEAF_OFFSETS, ComparedRange
-from mm2py.backfill.verifying.results import PartitionResult, Verification, body, table
+from mm2py.backfill.verifying.results import PartitionResult, RangeResult, Verification, body, table
 from mm2py.offsets.ledger import Ledger
 from mm2py.offsets.partition_ledger import NumberedLedger
 from mm2py.offsets.runs import Entry, Hole, HoleCause, Run
@@ -103,6 +104,40 @@ def test_a_partition_without_a_ledger_is_unknown_unless_it_is_empty() -> None:
     assert "Run mm2py rebuild-ledger FILE 'A->B'" in table(told)
     assert not plan([], (0, 0), (0, 0)).is_unknown
     assert not plan([ledger(Run(50, 40, 10), start=(50, 40), whole=False)], (0, 60), (0, 50)).is_unknown
+
+
+def compared(found: PartitionPlan, records: int, problem: str = "") -> PartitionResult:
+    alike = merkle.root([b"one"])
+    results = [
+        RangeResult(one.number, one.source[0], one.target[0], records, 0, 0, alike, alike, b"", b"", b"", -1, problem)
+        for one in found.ranges
+    ]
+    return PartitionResult(found, results)
+
+
+def test_the_last_line_of_the_table_says_whether_the_copy_is_right() -> None:
+    """An operator read ``equal`` in each row above a record of another client, and looked for the verdict."""
+
+    def last_line(*partitions: PartitionResult) -> str:
+        return table(Verification(("A", "B"), partitions, [], [], 0, 0.0)).splitlines()[-1]
+
+    of = ledger(Run(0, 0, 10))
+    assert last_line() == "Nothing was compared."
+    assert (
+        last_line(compared(plan([of], (0, 10), (0, 10)), 10)) == "No difference: 10 records of 1 partition are equal."
+    )
+    behind = compared(plan([of], (0, 15), (0, 10)), 10)
+    assert last_line(behind, behind) == (
+        "No difference: 20 records of 2 partitions are equal. 10 offsets were not compared, for the reasons above."
+    )
+    foreign = compared(plan([of], (0, 10), (0, 11)), 10)
+    foreign.difference = Difference(DifferenceKind.FOREIGN, "t", 0, "A.t", 10, 10, None, None)
+    assert last_line(behind, foreign) == "DIFFERENT: 1 of 2 partitions, the first is A/t/0."
+    assert "A/t/0: foreign, at source offset 10, target offset 10: another client wrote it" in table(
+        Verification(("A", "B"), [foreign], [], [], 0, 0.0)
+    )
+    unread = compared(plan([of], (0, 10), (0, 10)), 0, "A does not answer")
+    assert last_line(unread) == "NOT KNOWN: not all could be read, see above. 0 records of 1 partition are equal."
 
 
 def test_what_is_not_copied_yet_and_what_the_ledger_lacks_yet_is_named() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from deploy.local.python_path import python_path
-from mm2py.cli.verify import parse_arguments
+from mm2py.cli.command import CommandFailed
+from mm2py.cli.verify import parse_arguments, run
 from mm2py.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -65,6 +66,14 @@ def test_without_pyspark_the_way_out_is_to_install_it_or_to_do_without(tmp_path:
         "mm2py: This needs PySpark, which is not installed. Install mm2py[spark]."
         " Or use --local, which needs no Spark, for what can be read in an hour."
     )
+
+
+def test_a_cluster_that_does_not_answer_ends_it_and_is_named(tmp_path: Path) -> None:
+    """It asked again and again, and said for hours that it reads positions."""
+    file = tmp_path / "mm2.properties"
+    file.write_text(GOOD)
+    with pytest.raises(CommandFailed, match=r"127\.0\.0\.1:\d cannot be reached"):
+        run([str(file), "A->B", "--local"])
 
 
 def test_the_module_of_the_command_loads_nothing_of_spark(tmp_path: Path) -> None:
