@@ -28,7 +28,7 @@ from mm2py.kafka.write_gate import gated_alone
 from mm2py.login import author_here
 from mm2py.output import say, write_out
 from mm2py.records.author import REASON_MOST, Author, checked_reason
-from mm2py.records.operator_request import TargetState
+from mm2py.records.operator_request import Target, TargetState, told_by
 from mm2py.records.partition_ranges import numbers, ranges
 from mm2py.records.pause_record import PausedPart, name_of_part, parts_to_resume
 from mm2py.secret import printable
@@ -134,7 +134,8 @@ async def _change(options: PauseArguments, settings: FlowSettings, *, is_paused:
         found = await look_at_flow("pause", options.file, settings, settles=False)
         for part in options.parts:
             if why := why_not_pausable(found.facts, found.flow, part):
-                raise ConfigError(why, remedy="See mm2py status FILE --all.")
+                shows = with_file("mm2py status FILE --all shows what it copies.", as_argument(options.file))
+                raise ConfigError(why, remedy=shows)
     change = _Change(settings.flow, options.parts, author_here(options.reason), is_paused=is_paused)
     rng = random.Random()  # noqa: S311  (spreads retries; nothing secret)
     brokers = target_of("pause", settings, rng)
@@ -167,7 +168,7 @@ class _Change:
         ended = {(topic, None) for topic, _ in changed if (topic, None) in self._wanted}  # with their partitions
         for part in self._wanted:
             if self._is_paused and part in before:
-                lines.append(f"{self._flow}: {name_of_part(part)} was paused before, by {before[part].who_and_why}.")
+                lines.append(f"{self._flow}: {name_of_part(part)} is paused already, by {before[part].who_and_why}.")
             elif not self._is_paused and part not in changed and (part[0], None) not in ended:
                 lines.append(f"{self._flow}: {name_of_part(part)} was not paused.")
         return [*lines, *self._flow_is_held(log)]
@@ -177,7 +178,7 @@ class _Change:
         before = log.records.target_of(Kind.SOURCE)
         await log.write_target(Kind.SOURCE, state, by=by, author=self._author)
         now = log.records.target_of(Kind.SOURCE)
-        lines = [f"{self._flow}: it was {before.word} before." if before == now else f"{self._flow}: {now.text}."]
+        lines = [f"{self._flow}: {_what_is_so(now) if before == now else _what_was_done(now)}."]
         left = [] if self._is_paused else pause_reports(self._flow, log.records.pauses)
         return lines + [f"{self._flow}: {one.name} is still {one.text}" for one in left]
 
@@ -188,6 +189,16 @@ class _Change:
             return []
         remedy = f"To copy it again: mm2py resume FILE '{self._flow}'"
         return [f"{self._flow}: nothing is copied, as the whole flow is {target.text}. {remedy}"]
+
+
+def _what_is_so(now: Target) -> str:
+    if now.state is TargetState.STARTED:
+        return "it is running already"
+    return f"it is {now.word} already, by {told_by(now.by, now.author)}"
+
+
+def _what_was_done(now: Target) -> str:
+    return f"resumed by {told_by(now.by, now.author)}" if now.state is TargetState.STARTED else now.text
 
 
 async def _store(settings: FlowSettings, brokers: Connected, change: _Change, rng: random.Random) -> list[str]:

@@ -27,9 +27,13 @@ def why_not_pausable(facts: FlowFacts, report: FlowReport, part: PausedPart) -> 
         if topic in facts.left_out:
             return f"{report.flow} does not copy {topic}: {left_out_of(facts, topic)[1]}"
         near = difflib.get_close_matches(topic, [one.topic for one in report.topics], NEAR_MOST)
-        meant = f" Do you mean {', '.join(near)}?" if near else ""
-        unread = f" {facts.source_unread[0]}" if facts.source_unread else ""
-        return f"{report.flow} copies no topic {shown_name(topic)}.{meant}{unread}"
+        if facts.source_unread:
+            more = facts.source_unread[0]
+        elif near:
+            more = f"Do you mean {', '.join(near)}?"
+        else:
+            more = f"{source} shows no topic of this name: it does not exist, or DESCRIBE is missing."
+        return f"{report.flow} copies no topic {shown_name(topic)}. {more}"
     if partition is not None and found.partitions and partition >= found.partitions:
         count = f"{found.partitions} partition{'' if found.partitions == 1 else 's'}"
         return f"{source} has {count} of {topic}, numbered from 0."

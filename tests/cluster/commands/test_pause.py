@@ -52,7 +52,7 @@ def test_a_paused_topic_is_told_in_all_places_and_goes_on_at_the_next_record(sce
     assert counted == 1
     assert {task["state"] for task in scene.in_connect()["tasks"]} == {"RUNNING"}
     before = scene.run.ordered("pause", scene.flow, "--topic", topic, "--reason", "another")
-    assert "was paused before, by " in before and "ticket 4711" in before, before
+    assert "is paused already, by " in before and "ticket 4711" in before, before
     said = scene.run.ordered("resume", scene.flow, "--topic", topic)
     assert said == f"{scene.flow}: {topic} resumed.\n"
     wait_until(lambda: values(scene.target, scene.remote(topic)) == FIRST + MORE, "it goes on at the next record")
@@ -149,9 +149,9 @@ def test_without_a_topic_the_whole_flow_is_paused_as_connect_does_it(scene: Scen
     scene.run.ordered("pause", scene.flow, "--topic", topic)
     assert "paused by " in scene.run.ordered("pause", scene.flow, "--reason", "maintenance")
     wait_until(lambda: scene.in_connect()["connector"]["state"] == "PAUSED", "Connect's clients see it")
-    assert "it was paused before" in scene.run.ordered("pause", scene.flow)
+    assert "it is paused already, by " in scene.run.ordered("pause", scene.flow)
     said = scene.run.ordered("resume", scene.flow)
-    assert "running by " in said and f"{topic} is still paused since " in said, said
+    assert "resumed by " in said and f"{topic} is still paused since " in said, said
     wait_until(lambda: scene.in_connect()["connector"]["state"] == "RUNNING", "it goes on")
     scene.run.ordered("resume", scene.flow, "--topic", topic)
     write(scene.source, topic, MORE)

@@ -25,7 +25,7 @@ async def test_each_topic_and_partition_is_named_with_what_was_so_before() -> No
     assert await said(world, ("orders", 2), ("bills", None), is_paused=True) == ["A->B: orders-2, bills paused."]
     assert await said(world, ("orders", 2), ("orders", 3), is_paused=True) == [
         "A->B: orders-3 paused.",
-        "A->B: orders-2 was paused before, by ann on ops1 (mm2py pause): ticket 4711.",
+        "A->B: orders-2 is paused already, by ann on ops1 (mm2py pause): ticket 4711.",
     ]
     assert await said(world, ("orders", 1), ("orders", 2), is_paused=False) == [
         "A->B: orders-2 resumed.",
@@ -39,13 +39,16 @@ async def test_each_topic_and_partition_is_named_with_what_was_so_before() -> No
 async def test_the_whole_flow_and_single_topics_do_not_hide_each_other() -> None:
     world = World(1)
     assert await said(world, is_paused=True) == ["A->B: paused by ann on ops1 (mm2py pause): ticket 4711."]
-    assert await said(world, is_paused=True) == ["A->B: it was paused before."]
+    assert await said(world, is_paused=True) == [
+        "A->B: it is paused already, by ann on ops1 (mm2py pause): ticket 4711."
+    ]
     await said(world, ("orders", None), ("bills", None), is_paused=True)
     (resumed, held) = await said(world, ("bills", None), is_paused=False)
     assert resumed == "A->B: bills resumed."
     assert held.startswith("A->B: nothing is copied, as the whole flow is paused by ann on ops1 (mm2py pause)")
     assert held.endswith("To copy it again: mm2py resume FILE 'A->B'")
     running, left = await said(world, is_paused=False)
-    assert running.startswith("A->B: running by ann on ops1 (mm2py resume)")
+    assert running.startswith("A->B: resumed by ann on ops1 (mm2py resume)")
     assert left.startswith("A->B: orders is still paused since ")
     assert left.endswith("mm2py resume FILE 'A->B' --topic orders")
+    assert (await said(world, is_paused=False))[0] == "A->B: it is running already."

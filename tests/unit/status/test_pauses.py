@@ -172,7 +172,10 @@ def test_the_report_has_each_pause_with_who_when_why_and_the_command_that_resume
         (("orders", 3), ""),
         (("orders", 4), "A has 4 partitions of orders, numbered from 0."),
         (("oders", None), "A->B copies no topic oders. Do you mean orders?"),
-        (("zzz", 0), "A->B copies no topic zzz."),
+        (
+            ("zzz", 0),
+            "A->B copies no topic zzz. A shows no topic of this name: it does not exist, or DESCRIBE is missing.",
+        ),
         (("drafts", None), "A->B does not copy drafts: Pattern"),
     ],
 )
