@@ -180,7 +180,9 @@ def flow_of(file: SettingsFile, name: str) -> FlowSettings:
             return settings
     if wanted in configuration.refused:
         raise configuration.refused[wanted]
-    raise ConfigError(f"{file.path} enables no flow {wanted}.", remedy=f"Set {wanted}.enabled=true.")
+    enabled = ", ".join(str(settings.flow) for settings in configuration.flows)
+    only, name_one = (f", only {enabled}", "Name one of these, or set") if enabled else ("", "Set")
+    raise ConfigError(f"{file.path} enables no flow {wanted}{only}.", remedy=f"{name_one} {wanted}.enabled = true.")
 
 
 def with_flow(file: SettingsFile, name: str) -> SettingsFile:

@@ -404,7 +404,7 @@ def _unused(
         if item.entry.key in used or (item.advice is None and any(item.key is key for key in switches)):
             continue
         is_known = item.key is not None
-        shown = shown_key(item.entry.key) if is_known else shown_unknown_key(item.name, item.entry.value)
+        shown = shown_key(item.entry.key) if is_known else shown_unknown_key(item.entry.key, item.entry.value)
         yield UnusedKey(shown, item.entry.line, _why_unused(item, clusters, enabled, pairs))
 
 

@@ -94,10 +94,10 @@ def _of_flow(before: PlannedFlow | None, after: PlannedFlow | None) -> Iterator[
         return
     lines = difflib.ndiff(lines_of(before), lines_of(after))
     told = [line.rstrip() for line in lines if line.startswith(("- ", "+ "))]
-    yield from (f"{before.flow}: {line}" for line in told)
     for name in sorted({*before.seen, *after.seen}):
         if before.seen.get(name) != after.seen.get(name):
             yield f"{before.flow}: changed since the plan was made: {name}"
+    yield from (f"{before.flow}: {line}" for line in told)
     if not told:
         names = [field.name for field in fields(before) if field.name != "seen"]
         yield from (f"{before.flow}: {name} differs" for name in names if getattr(before, name) != getattr(after, name))

@@ -18,7 +18,7 @@ def lines_of(flow: PlannedFlow) -> list[str]:
     lines = [flow.flow]
     if flow.refused:
         lines.append(f"  refused: {flow.refused}")
-    lines += [f"  not known: {why}" for why in flow.unread]
+    lines += [f"  not known: {why}" for why in dict.fromkeys(flow.unread)]
     if flow.starts:
         lines.append(f"  would start: {', '.join(flow.starts)} (no worker runs it; start one: mm2py FILE)")
     if flow.runs:

@@ -31,6 +31,12 @@ def test_a_file_that_enables_only_the_way_back_still_tells_of_the_other_directio
     assert str(flow_of(with_flow(file, "A->B"), "A->B").flow) == "A->B"
 
 
+def test_a_flow_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    """``A->C`` was a slip for ``B->A``, and the only advice was to enable it."""
+    with pytest.raises(ConfigError, match=r"enables no flow A->C, only B->A\. Name one of these, or set A->C\.enabled"):
+        flow_of(read(tmp_path / "mm2.properties", ""), "A->C")
+
+
 def test_a_flow_that_the_file_enables_or_refuses_is_told_by_the_file_as_it_is(tmp_path: Path) -> None:
     file = read(tmp_path / "mm2.properties", "")
     assert with_flow(file, "B->A") is file

@@ -196,12 +196,14 @@ def test_settings_of_connections_that_the_protocol_does_not_use_are_not_listed(l
 
 def test_what_mm2py_does_not_use_is_named_with_the_reason(list_settings: List) -> None:
     found = list_settings(
-        f"{ONE_FLOW.replace('A, B', 'A, B, C')}topcis = x\ntasks.max.enforce=true\nB->A.topics = y\n"
+        f"{ONE_FLOW.replace('A, B', 'A, B, C')}topcis = x\nA->B.topcis.exclude = x\n"
+        "tasks.max.enforce=true\nB->A.topics = y\n"
         "metric.reporters=z\nA.session.timeout.ms=4000\nC.bootstrap.servers=c:1\nfetch.max.bytes=3\n"
         "key.converter=org.apache.kafka.connect.converters.ByteArrayConverter\nB->A.enabled=false\n"
     )
     assert found.unused() == {
         "topcis": "not known; did you mean topics?",
+        "A->B.topcis.exclude": "not known; did you mean A->B.topics.exclude?",
         "tasks.max.enforce": "not needed: mm2py makes no more tasks than it is allowed",
         "B->A.topics": "B->A is not enabled",
         "metric.reporters": "does nothing yet",
@@ -210,7 +212,7 @@ def test_what_mm2py_does_not_use_is_named_with_the_reason(list_settings: List) -
         "fetch.max.bytes": "no effect there, as in MirrorMaker 2; write it as <source>.consumer.fetch.max.bytes",
         "key.converter": "not needed: mm2py does this anyway",
     }
-    assert [one.line for one in found.listed.unused] == list(range(6, 14))
+    assert [one.line for one in found.listed.unused] == list(range(6, 15))
 
 
 def test_a_key_that_may_be_a_piece_of_a_secret_is_not_shown(list_settings: List) -> None:

@@ -92,6 +92,10 @@ def test_what_is_not_known_or_refused_makes_a_plan_incomplete() -> None:
     assert "  not known: A does not answer." in lines_of(replace(IDLE, unread=("A does not answer.",)))
 
 
+def test_what_two_parts_of_a_plan_could_not_find_out_is_said_once() -> None:
+    assert lines_of(replace(IDLE, unread=("B is away.", "B is away."))).count("  not known: B is away.") == 1
+
+
 def test_equal_things_are_one_line_and_many_are_counted() -> None:
     topics = tuple(replace(TOPIC, topic=f"t{at}", remote=f"A.t{at}") for at in range(8))
     other = replace(TOPIC, topic="z", remote="A.z", partitions=1, replication_factor=-1, configs={})
