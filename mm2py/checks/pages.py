@@ -23,12 +23,12 @@ setting, group or ACL is changed, and no worker has to run. Use `--pre` before m
 internal topics need not exist then.
 
     Addresses
-    √ MM0101 A answers at a1:9092 (3 brokers, 4.1).
+    √ MM0101 A answers at a1:9092 (3 brokers, Kafka 4.1).
     × MM0101 B does not answer: b1:9092 cannot be reached: Connection refused.
              Check address, port and network.
 
     Rights
-    × MM0401 A->B: A denies READ on topic orders (copying).
+    × MM0401 A->B: A denies READ on topic orders (needed for copying).
              kafka-acls --bootstrap-server a1:9092 --add --allow-principal User:mirror --operation Read ...
 
 Where the terminal cannot show these signs, they are `ok`, `!!` and `X`.
