@@ -61,8 +61,9 @@ def test_without_pyspark_a_copy_is_verified_and_nothing_is_written(
     )
     assert equal.returncode == 0, equal.stderr
     assert equal.stderr.splitlines() == ["mm2py: comparing 3 ranges of 3 partitions"]
-    rows = [line.split() for line in equal.stdout.splitlines()]
-    assert [(row[0], row[1], row[-1]) for row in rows[1:]] == [(topic, str(at), "equal") for at in range(3)]
+    _, *rows, verdict = equal.stdout.splitlines()
+    assert verdict == "No difference: 1,500 records of 3 partitions are equal."
+    assert [(row[0], row[1], row[-1]) for row in map(str.split, rows)] == [(topic, str(at), "equal") for at in range(3)]
     remote = f"{names[0]}.{topic}"
     assert f"{names[0]}/{topic}/2 [0, 500) = {names[1]}/{remote}/2 [0, 500)" in certificate.read_text()
     assert [contents(cluster, names) for cluster in (source_cluster, target_cluster)] == before
@@ -74,6 +75,7 @@ def test_without_pyspark_a_copy_is_verified_and_nothing_is_written(
     )
     assert differs.returncode == 1
     assert f"{names[0]}/{topic}/1: foreign, at source offset 500, target offset 500" in differs.stdout
+    assert differs.stdout.splitlines()[-1] == f"DIFFERENT: 1 of 3 partitions, the first is {names[0]}/{topic}/1."
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
