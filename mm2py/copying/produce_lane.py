@@ -29,6 +29,7 @@ from mm2py.copying.copied_partition import CopiedPartition, LaneProblem
 from mm2py.copying.events import Acked, ProduceLost, ProduceRefused, TooOldToResend
 from mm2py.copying.in_flight import Sending
 from mm2py.copying.link_tuning import MEASURED_S, NEAR_S, LinkTuner, Look
+from mm2py.copying.waits import BrokerTimes
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import KafkaError
 from mm2py.kafka.port import BrokerId, Brokers, PartitionProduce, ProduceReply, ProduceRequest, TopicProduce
@@ -92,9 +93,11 @@ class ProduceLane:
         settings: SendSettings,
         clock: Clock,
         problem: LaneProblem,
+        times: BrokerTimes | None = None,
     ) -> None:
-        """Make a lane; ``run`` starts it."""
+        """Make a lane; ``run`` starts it. ``times`` are those of all lanes of the flow."""
         self.broker = broker
+        self._times = times or BrokerTimes()
         self.problem = problem
         self._brokers = brokers
         self._settings = settings
@@ -116,6 +119,11 @@ class ProduceLane:
         if channel is not None:  # else it is offered again with the next answer
             channel.maybe_ready[partition] = None
             self._wake.set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether batches wait because enough requests are under way."""
+        return any(channel.maybe_ready for channel in self._channels)
 
     async def run(self) -> None:
         """Send until cancelled. Cancelling leaves the outcome of what is in flight unknown."""
@@ -202,6 +210,7 @@ class ProduceLane:
 
     def _answered(self, channel: _Channel, request: object, now_s: float) -> None:
         took_s = now_s - channel.sent_at_s[request]
+        self._times.answered(took_s)
         channel.quickest_s = min(took_s, channel.quickest_s * QUICKEST_GROWTH) if channel.quickest_s else took_s
 
     def _collect(self, channel: _Channel) -> list[tuple[CopiedPartition, Sending]]:
@@ -260,7 +269,9 @@ class ProduceLane:
                 part.tell(ProduceLost(sending.token, str(error), now_s))
         else:
             self.problem.set(None)
-            self._answered(channel, sent, self._clock.monotonic())
+            now_s = self._clock.monotonic()
+            self._times.throttled(reply.throttle_ms, now_s)
+            self._answered(channel, sent, now_s)
             self._settle(batches, reply)
         finally:
             del channel.sent_at_s[sent]

@@ -68,6 +68,7 @@ from mm2py.records.control_record import (
     Writes,
     shortened,
 )
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.safe_point import SafePoint
 from mm2py.topics.names import control_log
@@ -128,6 +129,8 @@ class Member:
         """See ``Beat.not_started``."""
         self.safe: dict[Flow, SafePoint] = {}
         """See ``Beat.safe``."""
+        self.waits: dict[Flow, FlowWaits] = {}
+        """See ``Beat.waits``."""
         self._failed_at_ms: dict[Flow, int] = {}
         """By flow: when the first of its consecutive failed attempts has failed."""
         self.gate = Gate(
@@ -208,6 +211,13 @@ class Member:
         self.links = {one: used for one, used in self.links.items() if one != flow}
         if link is not None:
             self.links[flow] = link
+
+    def waits_for(self, flow: Flow, waits: FlowWaits | None) -> None:
+        """Note what this worker waits for in its partitions of a flow, for heartbeats; None: it copies none, or has
+        not looked yet."""
+        self.waits.pop(flow, None)
+        if waits is not None:
+            self.waits[flow] = waits
 
     def is_safe_to(self, flow: Flow, safe: SafePoint) -> None:
         """Tell up to when this worker has copied its partitions of a flow; None: it copies none."""
@@ -412,6 +422,7 @@ class Member:
                         dict(self.troubles),
                         dict(self.not_started),
                         dict(self.safe),
+                        dict(self.waits),
                     ),
                     *self._changed_loads(),
                 ]

@@ -43,6 +43,7 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.safe_point import SafePoint
 
@@ -81,6 +82,12 @@ class KnownMember:
     not_started: Mapping[Flow, NotStarted] = field(default_factory=dict)
     safe: Mapping[Flow, SafePoint] = field(default_factory=dict)
     """Likewise: snapshots have it."""
+    waits: Mapping[Flow, FlowWaits] = field(default_factory=dict)
+    """Likewise."""
+
+    def waits_of(self, flow: Flow) -> FlowWaits | None:
+        """Return what it waits for in a flow; None: it has not told, or does not tell any more."""
+        return None if self.expired else self.waits.get(flow)
 
 
 class GroupState:
@@ -248,7 +255,7 @@ class GroupState:
         match record:
             case Beat():
                 member.held, member.links, member.safe = record.held, record.links, record.safe
-                member.troubles, member.not_started = record.troubles, record.not_started
+                member.troubles, member.not_started, member.waits = record.troubles, record.not_started, record.waits
                 if record.applied != member.applied:
                     member.applied = dict(record.applied)
                     self.other_changes += 1

@@ -18,6 +18,7 @@ from mm2py.kafka.list_offsets import chunks
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.kafka.producer.fencing import TransactionalId, parse
 from mm2py.records.control_record import Listed, NotStarted, Released, TaskName, TopicClaim, Writer, Writes
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.safe_point import SafePoint
 
@@ -76,6 +77,7 @@ class OwnershipView(Protocol):
     @property
     def version(self) -> tuple[int, int]: ...
     def is_safe_to(self, safe: SafePoint) -> None: ...
+    def waits_for(self, waits: FlowWaits | None) -> None: ...
     def cannot_store(self, why: str) -> None: ...
     @property
     def not_started(self) -> NotStarted | None: ...
@@ -194,6 +196,10 @@ class Ownership:
     def uses(self, link: LinkUse | None) -> None:
         """See ``Member.uses``."""
         self._member.uses(self._flow, link)
+
+    def waits_for(self, waits: FlowWaits | None) -> None:
+        """See ``Member.waits_for``."""
+        self._member.waits_for(self._flow, waits)
 
     @property
     def version(self) -> tuple[int, int]:

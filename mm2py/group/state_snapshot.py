@@ -44,9 +44,9 @@ def snapshot_text(state: GroupState) -> str:
         },
         "parts": [[part.member, fields_of(part)] for _, part in sorted(state.parts.items())],
         "problems": [
-            [name, fields_of(Beat(name, troubles=one.troubles, not_started=one.not_started, safe=one.safe))]
+            [name, told]
             for name, one in state.members.items()
-            if one.troubles or one.not_started or one.safe
+            if (told := fields_of(Beat(name, **{field: getattr(one, field) for field in _TOLD})))
         ],
         "moved_at": state.moved_at,
     }
@@ -96,7 +96,8 @@ def _read(state: GroupState, fields: dict[str, Any]) -> None:
         state.members[name] = KnownMember(*known, heard_ms, silent, outages)
     for name, told in fields.get("problems", ()):  # earlier versions have none
         beat, member = read_fields(Beat, name, told), state.members[name]
-        member.troubles, member.not_started, member.safe = beat.troubles, beat.not_started, beat.safe
+        for field in _TOLD:
+            setattr(member, field, getattr(beat, field))
     state.moved_at = fields.get("moved_at", state.next_offset)
     state.index_flows()
     state.revocations = Revocations.from_json(fields["owners"])
@@ -122,6 +123,8 @@ def _pairs(items: Mapping[Any, Any]) -> list[Any]:
 
 
 _PLAIN: Final[Codec] = _same, _same
+_TOLD: Final = ("troubles", "not_started", "safe", "waits")
+"""What of a member's last heartbeat a snapshot contains."""
 
 
 _BY_FLOW: Final[Codec] = (

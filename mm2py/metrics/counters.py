@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from mm2py.flow import Flow
 from mm2py.metrics.windows import Window
+
+
+class CpuTime(NamedTuple):
+    """What a process has had of its machine's cores since it started, in seconds."""
+
+    used_s: float = 0.0
+    """By all its threads."""
+    waited_s: float = 0.0
+    """In which its event loop could have run, and no core was free. 0 if the system does not count it."""
 
 
 class Metrics:
@@ -14,6 +24,8 @@ class Metrics:
     def __init__(self) -> None:
         self.loop_delay_s = Window()
         """How late the event loop ran callbacks that were due, in seconds. Empty while nothing measures it."""
+        self.cpu = CpuTime()
+        """Zeros while nothing measures it."""
         self._gaps: Counter[tuple[Flow, str, str]] = Counter()
         self._stalled: dict[Flow, int] = {}
 

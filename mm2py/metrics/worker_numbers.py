@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mm2py.metrics.windows import CopySample, Sample, WindowState
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 
 PlainRow = tuple[object, ...]
@@ -137,6 +138,8 @@ class FlowSnapshot:
     """In these chunks."""
     link: LinkUse | None = None
     """None: all reads use one connection to each broker."""
+    waits: FlowWaits | None = None
+    """What this worker waits for; None: not known yet."""
     from_followers: int = 0
     """Partitions that are read from a nearer follower, see ``client.rack``."""
     safe_ms: int | None = None

@@ -43,6 +43,7 @@ from mm2py.records.control_record import (
     pack,
     unpack,
 )
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.safe_point import SafePoint
 
@@ -202,6 +203,21 @@ def _read_owners(fields: Any) -> dict[TaskName, MemberId]:
     return {task: members[number] for task, number in unpack(fields["tasks"]).items()}
 
 
+def _waits_fields(waits: FlowWaits) -> Fields:
+    """Return the fields that are not 0 or empty, by name: a reader ignores those that it does not know."""
+    values = {one.name: getattr(waits, one.name) for one in dataclasses.fields(FlowWaits)}
+    return {name: dict(value) if name == "waits" else value for name, value in values.items() if value}
+
+
+def _read_waits(fields: Any) -> FlowWaits:
+    read: dict[str, Callable[[Any], Any]] = {
+        "waits": lambda waits: {_text(word): _count(percent) for word, percent in waits.items()},
+        "rebuilds": _text,
+    }
+    names = [one.name for one in dataclasses.fields(FlowWaits) if one.name in fields]
+    return FlowWaits(**{name: read.get(name, _count)(fields[name]) for name in names})
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
@@ -283,6 +299,10 @@ _SAFE: Final[Codec] = (
         for flow, (at_ms, oldest, left_out, seen) in fields.items()
     },
 )
+_WAITS: Final[Codec] = (
+    lambda flows: {str(flow): _waits_fields(one) for flow, one in flows.items()},
+    lambda fields: {parse_flow(flow): _read_waits(one) for flow, one in fields.items()},
+)
 _PART: Final[dict[str, Codec]] = {"part": _COUNT, "parts": _COUNT}
 _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
     Joined: {
@@ -306,6 +326,7 @@ _LAYOUT: Final[dict[type, dict[str, Codec]]] = {
         "troubles": _TEXT_BY_FLOW,
         "not_started": _NOT_STARTED,
         "safe": _SAFE,
+        "waits": _WAITS,
     },
     Loads: {"bytes_per_s": _RATES},
     Writes: {"writer": (writer_fields, read_writer)},

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 
 from mm2py.flow import Flow, Kind, parse_flow
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.safe_point import SafePoint
 
@@ -208,6 +209,8 @@ class Beat:
     """Flows that the member should run but could not start, so that nothing stores the reason in the status topic."""
     safe: Mapping[Flow, SafePoint] = field(default_factory=dict)
     """Up to which moment it has copied its partitions of each flow that it copies."""
+    waits: Mapping[Flow, FlowWaits] = field(default_factory=dict)
+    """What it waits for in the partitions of each flow that it copies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from mm2py.records.standstill import Cause
 from mm2py.secret import HIDDEN, is_hidden, shown_key
 from mm2py.shared_settings.flow_config import Change, behind, difference
 from mm2py.status.backfill_report import BackfillReport, backfill_reports
+from mm2py.status.bottleneck import FlowBottleneck, LimitedWorker, bottleneck_of
 from mm2py.status.connector_report import HeldReport, RefusalReport, held_of, refusals_of
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import UNDECIDED, FlowFacts, LeftOut
@@ -719,6 +720,8 @@ class FlowReport:
     """The partitions that need help first, ten at most."""
     partitions_behind: int
     """How many there are."""
+    bottleneck: FlowBottleneck
+    """What limits it, and what would help."""
 
     def told(self, said: NotCopied) -> str:
         """Return the text of a reason that concerns the whole flow; if it stops topics, also how many."""
@@ -861,7 +864,28 @@ def flow_report(
         together(moving) if (moving := [one.movement for one in topics if one.movement is not None]) else None,
         tuple(behind[:BEHIND_MOST]),
         len(behind),
+        bottleneck_of(
+            flow,
+            _workers_of(flow, work) if is_to_run else (),
+            why_not_copied=_why_not_copied(seen, unowned=work is not None and bool(work.unowned[flow])),
+            tasks_max=facts.settings.tasks_max,
+        ),
     )
+
+
+def _workers_of(flow: Flow, work: FlowTasks | None) -> Sequence[LimitedWorker]:
+    """Return what is known of the workers that own partitions of a flow. An expired session tells nothing."""
+    members = [] if work is None else [work.state.members[one.member] for one in work.tasks(flow)]
+    return [LimitedWorker(one.joined.name, one.waits_of(flow), one.links.get(flow), one.joined.core) for one in members]
+
+
+def _why_not_copied(seen: FlowCircumstances, *, unowned: bool) -> str:
+    """Return why no worker copies the flow, or not all of it; empty: they do."""
+    if not seen.is_enabled or seen.held:
+        return f"it is {seen.held or 'switched off'}"
+    if seen.not_running is not None:
+        return seen.not_running.why.rstrip(".")
+    return "partitions of it have no worker" if unowned else ""
 
 
 def _pauses_of(facts: FlowFacts) -> Mapping[str, Sequence[TopicPause]]:

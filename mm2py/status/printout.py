@@ -92,6 +92,8 @@ class _PrintedPage:
         off += "".join(f"{held.text}, " for held in flow.held if held.connector is Kind.SOURCE)
         self._say(f"{flow.flow}: {off}{flow.guarantee.level}{reasons}", _BOLD)
         self._say(flow.verdict.text.partition(": ")[2])
+        limit = flow.bottleneck
+        self._say(f"what limits it: {limit.text}{f'. {limit.remedy}' if limit.remedy else ''}")
         self._say(", ".join(_facts_of(flow, group)))
         self._settings(flow, group)
         if flow.lag_as_of_ms is not None:

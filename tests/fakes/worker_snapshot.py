@@ -22,6 +22,7 @@ from mm2py.metrics.worker_numbers import (
     ProcessSnapshot,
     WorkerSnapshot,
 )
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.source_offset import StoredPosition
 from mm2py_connectors.source.task.measures import Departed, partition_rows
@@ -102,6 +103,7 @@ def flow(
         "ledger_chunks": 3,
         "ledger_entries": 9,
         "link": LinkUse(14, 23_400_000, 92, "the link"),
+        "waits": FlowWaits(2, {"target": 90, "source": 10}),
         "from_followers": 2,
         "safe_ms": NOW_MS - 400,
         "not_copied": (("missing", 1, 0), ("source-denied", 0, 2)),

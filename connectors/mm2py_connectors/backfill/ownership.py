@@ -14,6 +14,7 @@ from mm2py.flow import Flow
 from mm2py.group.ownership import KnownProducers
 from mm2py.kafka.port import ProducerIdentity, TopicPartition
 from mm2py.records.control_record import NotStarted, TopicClaim
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 from mm2py.records.safe_point import SafePoint
 
@@ -39,6 +40,9 @@ class TaskOwnership:
 
     def uses(self, link: LinkUse | None) -> None:
         """Tell no group: Spark shows what its tasks do."""
+
+    def waits_for(self, waits: FlowWaits | None) -> None:
+        """Tell no group, likewise."""
 
     @property
     def version(self) -> tuple[int, int]:

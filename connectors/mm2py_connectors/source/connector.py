@@ -496,6 +496,7 @@ class SourceConnector:
             ledger_chunks=task.ledger.written_chunks,
             ledger_entries=task.ledger.written_entries,
             link=task.lanes.link_use(),
+            waits=task.waits.told,
             safe_ms=None if self._safe is None else self._safe.at_ms or 0,
             retentions=tuple((topic, *limits) for topic, limits in task.lags.retentions.items()),
             from_followers=sum(part.leaders.replica.follower is not None for part in partitions),

@@ -27,6 +27,7 @@ from mm2py.copying.reading.read_pool import ReadPool
 from mm2py.copying.reading.read_replica import LEADER, ReadReplica, after_failure, named_by_leader
 from mm2py.copying.reading.read_settings import ReadSettings
 from mm2py.copying.reading.read_sizes import Kind, are_spread, partition_bytes, read_bytes, reads_at_once
+from mm2py.copying.waits import BrokerTimes
 from mm2py.errors import FirstErrorGroup
 from mm2py.kafka.errors import Backoff, KafkaError
 from mm2py.kafka.port import (
@@ -69,9 +70,11 @@ class FetchLane:
         clock: Clock,
         rng: random.Random,
         problem: LaneProblem,
+        times: BrokerTimes | None = None,
     ) -> None:
-        """Make a lane; ``run`` starts it."""
+        """Make a lane; ``run`` starts it. ``times`` are those of all lanes of the flow."""
         self.broker = broker
+        self._times = times or BrokerTimes()
         self.partitions: dict[tuple[str, int], CopiedPartition] = {}
         self.problem = problem
         self._brokers = brokers
@@ -94,7 +97,7 @@ class FetchLane:
         """Partitions that may be read, in the order of the next request."""
         self._backlog_seen = asyncio.Event()
         """Set while some partition has a backlog, and after that until all but one connection are closed."""
-        self.pool = ReadPool(broker, brokers, limits, self, clock=clock, rng=rng, problem=problem)
+        self.pool = ReadPool(broker, brokers, limits, self, clock=clock, rng=rng, problem=problem, times=self._times)
 
     def offer(self, partition: CopiedPartition, /) -> None:
         """Note that ``partition`` may be ready to be read."""
@@ -159,6 +162,10 @@ class FetchLane:
             self.pool.look(self.settings.connections_max, backlog=backlog)
             if not backlog and self.pool.tuner.connections == 1:
                 self._backlog_seen.clear()
+
+    def is_planning(self, part: CopiedPartition) -> bool:
+        """Whether what was read of a partition is being decoded, or waits for that."""
+        return isinstance(part.reading.current, list) or self.pool.is_planning(part)
 
     def is_read_here(self, part: CopiedPartition) -> bool:
         """Whether a partition is in this lane: it may have moved to another broker, or have been restarted."""
@@ -329,10 +336,13 @@ class FetchLane:
             asked = {part.key: (part, part.copier.fetch_offset, part.leaders.replica) for part in wanted}
             epochs = [self._epoch_here(part) for part in wanted]
             request = self._request(wanted, size, wait_ms)
-            sent_ms = self._clock.wall_ms()
+            sent_ms, sent_s = self._clock.wall_ms(), self._clock.monotonic()
             reply = await self._brokers.send(self.broker, request, channel=channel)
             reserved = 0
             now_s = self._clock.monotonic()
+            self._times.throttled(reply.throttle_ms, now_s)
+            if wait_ms is None:
+                self._times.answered(now_s - sent_s)
             named = {(fetched.topic, fetched.partition): fetched for fetched in reply.partitions}
             lease = FrameLease(account, reserved_bytes=size, size_bytes=reply.size_bytes, read_at_s=now_s)
             self._read_bytes += reply.size_bytes

@@ -25,6 +25,7 @@ from mm2py.copying.reading.planned_read import UnplannedRead
 from mm2py.copying.reading.read_settings import ReadSettings
 from mm2py.copying.reading.stripes import Stripe, Stripes
 from mm2py.copying.states import Copying
+from mm2py.copying.waits import BrokerTimes
 from mm2py.kafka.errors import Backoff, KafkaError, RequestTimedOut
 from mm2py.kafka.port import BrokerId, Brokers, FetchedPartition, FetchRequest, PartitionFetch, TopicFetch
 
@@ -71,8 +72,10 @@ class ReadPool:
         clock: Clock,
         rng: random.Random,
         problem: LaneProblem,
+        times: BrokerTimes | None = None,
     ) -> None:
-        """Make a pool of one connection, which reads nothing."""
+        """Make a pool of one connection, which reads nothing. ``times``: see ``FetchLane``."""
+        self._times = times or BrokerTimes()
         self.tuner = LinkTuner()
         self.read_bytes = 0
         """Received since the start, frames as a whole."""
@@ -155,7 +158,7 @@ class ReadPool:
         now_s = self._clock.monotonic()
         round_trip_s = self._brokers.round_trip_s(self._broker)
         backlog = backlog or bool(self._partitions)
-        held_up_by = self._held_up_by(now_s)
+        held_up_by = self.held_up_by(now_s)
         self.tuner.look(Look(now_s, round_trip_s, self.read_bytes, backlog, self._asked_bytes, held_up_by), most)
         if self.tuner.connections == 1:
             for part in list(self._partitions):
@@ -163,7 +166,12 @@ class ReadPool:
         self._close_spare()
         self._fill()
 
-    def _held_up_by(self, now_s: float) -> Limit | None:
+    def is_planning(self, part: CopiedPartition) -> bool:
+        """Whether a stripe of a partition is being decoded."""
+        return self._partitions.get(part) in self._heavy
+
+    def held_up_by(self, now_s: float) -> Limit | None:
+        """Return what keeps most reads from being sent; None: nothing does."""
         if now_s < self._throttled_until_s:
             return Limit.QUOTA
         reads = max(1, sum(self._busy.values()))
@@ -353,6 +361,7 @@ class ReadPool:
                 stripes.lost(stripe)
                 return 0
             self._asked_bytes += size
+            sent_s = self._clock.monotonic()
             try:
                 request = self._request(part, stripes, stripe, size)
                 reply = await self._brokers.send(self._broker, request, channel=channel)
@@ -365,6 +374,8 @@ class ReadPool:
             if reserved:
                 account.give_back(reserved)
         self.read_bytes += reply.size_bytes
+        self._times.answered(now_s - sent_s)
+        self._times.throttled(reply.throttle_ms, now_s)
         self._throttled_until_s = max(self._throttled_until_s, now_s + reply.throttle_ms / 1000)
         part.reading.answered_at_s = now_s
         if stripes.is_dropped or reply.error_code or not reply.partitions:

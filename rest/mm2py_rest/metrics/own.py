@@ -12,6 +12,7 @@ from typing import Final
 
 from mm2py.metrics.windows import Stats, stats
 from mm2py.metrics.worker_numbers import GroupSnapshot
+from mm2py.status.bottleneck import cause_of
 from mm2py.status.lag_movement import Expiry, LagMovement, LagTrendWord
 from mm2py_rest.metrics.metric import AnyMetric, Metric, Series, Summary, Sums, of_flows, of_partitions, of_worker
 from mm2py_rest.metrics.values import FlowValues, PartitionValues, TopicValues, Values
@@ -244,6 +245,9 @@ def _flow_metrics() -> Iterable[AnyMetric]:
             if (link := flow.snapshot.link) is not None:
                 yield (flow.name, link.limit), link.connections
 
+    def bottlenecks(values: Values) -> Iterable[Series]:
+        return (((flow.name, str(cause_of(flow.snapshot.waits))), 1) for flow in values.flows)
+
     def states(values: Values) -> Iterable[Series]:
         return (((flow.name, flow.snapshot.state), 1) for flow in values.flows)
 
@@ -258,6 +262,8 @@ def _flow_metrics() -> Iterable[AnyMetric]:
     yield Metric("mm2py_flow_not_copied_partitions", "gauge", text, ("flow", "reason"), partitions_not_copied)
     text = "Connections that read or send a backlog over a long link, by what bounds the rate. None if one is enough."
     yield Metric("mm2py_flow_connections", "gauge", text, ("flow", "limit"), connections)
+    text = "1 for what limits this worker in a flow: see docs/status.md. nothing-waits while its partitions keep up."
+    yield Metric("mm2py_flow_bottleneck", "gauge", text, ("flow", "cause"), bottlenecks)
     text = "Checkpoints that this worker has emitted."
     yield Metric("mm2py_checkpoints_total", "counter", text, ("flow",), _checkpoints)
     text = "The age of the last heartbeat that came through the flow."

@@ -11,6 +11,7 @@ from mm2py.flow import ClusterAlias, Flow, Kind
 from mm2py.group.membership import GroupState
 from mm2py.records.control_record import MemberId
 from mm2py.status.bodies import JsonBody
+from mm2py.status.bottleneck import FlowBottleneck
 from mm2py.status.consumer_groups import ConsumerGroupsReport
 from mm2py.status.facts import Facts
 from mm2py.status.flow_report import FlowReport, Guarantee
@@ -73,6 +74,8 @@ class FlowBody(JsonBody):
     source does not answer, or why workers cannot start it."""
     verdict: FlowVerdict | None = None
     """Whether it is safe to fail over now, and what would be lost; null: the flow is refused."""
+    bottleneck: FlowBottleneck | None = None
+    """What limits it, and what would help; null: the flow is refused."""
     guarantee: Guarantee | None = None
     """How often a record is in the copy after crashes; null: the flow is refused."""
     coordinator: MemberId | None = None
@@ -167,6 +170,7 @@ def flow_body(flow: FlowReport, report: Report, state: GroupState | None, topics
         state=what,
         why=why,
         verdict=flow.verdict,
+        bottleneck=flow.bottleneck,
         guarantee=flow.guarantee,
         coordinator=flow.coordinator,
         workers=len(flow.tasks),

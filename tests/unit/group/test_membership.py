@@ -32,6 +32,7 @@ from mm2py.records.control_record import (
     TaskName,
     Writes,
 )
+from mm2py.records.flow_waits import FlowWaits
 from tests.fakes.group_log import (
     A_B,
     C_B,
@@ -686,7 +687,8 @@ def test_reading_may_begin_anywhere(offset: int) -> None:
 def test_a_snapshot_says_what_heartbeats_have_said_of_problems_and_one_of_an_earlier_version_says_nothing() -> None:
     """Until the next heartbeat, whoever began to read at a snapshot took a flow for healthy."""
     log, silent = group_of(W1, W2), {A_B: NotStarted(7, "source-silent", "connection refused")}
-    log.add(Beat(W1, not_started=silent), Beat(W2, troubles={A_B: "READ is missing"}))
+    waits = {A_B: FlowWaits(2, {"target": 93}, target_ms=412)}
+    log.add(Beat(W1, not_started=silent), Beat(W2, troubles={A_B: "READ is missing"}, waits=waits))
     state = snapshot_text(log.view)
     again = read_snapshot(state)
     assert (again.members[W1].not_started, again.members[W2].troubles, again.members[W2].not_started) == (
@@ -694,6 +696,7 @@ def test_a_snapshot_says_what_heartbeats_have_said_of_problems_and_one_of_an_ear
         {A_B: "READ is missing"},
         {},
     )
+    assert (again.members[W1].waits, again.members[W2].waits) == ({}, waits)
     assert snapshot_text(again) == state
     earlier = {name: value for name, value in json.loads(state).items() if name != "problems"}
     assert read_snapshot(json.dumps(earlier)).members[W1].not_started == {}

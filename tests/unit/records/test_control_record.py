@@ -39,6 +39,7 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
+from mm2py.records.flow_waits import FlowWaits
 from mm2py.records.link_use import LinkUse
 
 MEMBER = MemberId("0123456789ab")
@@ -155,6 +156,22 @@ def test_a_beat_says_of_which_flows_the_source_has_not_answered_and_older_versio
     fields = json.loads(encode(beat))
     assert (fields["format"], fields["skippable"]) == (1, True), "unknown fields are ignored"
     del fields["not_started"]
+    assert decode(json.dumps(fields).encode(), where=WHERE) == Beat(MEMBER, {flow: 3})
+
+
+def test_a_beat_says_what_a_flow_waits_for_and_other_versions_read_what_they_know_of_it() -> None:
+    flow = Flow(ClusterAlias("A"), ClusterAlias("B"))
+    waits = FlowWaits(3, {"target": 93, "source": 7}, cpu=20, target_ms=412, rebuilds="repack")
+    beat = Beat(MEMBER, {flow: 3}, waits={flow: waits})
+    assert decode(encode(beat), where=WHERE) == beat
+    keeps_up = Beat(MEMBER, waits={flow: FlowWaits()})
+    assert decode(encode(keeps_up), where=WHERE) == keeps_up, "it keeps up, which is not the same as to tell nothing"
+    fields = json.loads(encode(beat))
+    assert (fields["format"], fields["skippable"]) == (1, True), "earlier versions ignore the field"
+    fields["waits"]["A->B"] |= {"phase": "waning", "waits": {"the moon": 80, "source": 20}}
+    later = decode(json.dumps(fields).encode(), where=WHERE)
+    assert isinstance(later, Beat) and later.waits[flow] == replace(waits, waits={"the moon": 80, "source": 20})
+    del fields["waits"]
     assert decode(json.dumps(fields).encode(), where=WHERE) == Beat(MEMBER, {flow: 3})
 
 

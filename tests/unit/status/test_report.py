@@ -37,6 +37,7 @@ from mm2py.records.control_record import (
     Writer,
     Writes,
 )
+from mm2py.records.flow_waits import FlowWaits, Wait
 from mm2py.records.gap_record import Done, Gap, GapKind
 from mm2py.records.link_use import LinkUse
 from mm2py.records.operator_request import Target, TargetState
@@ -46,6 +47,7 @@ from mm2py.records.source_offset import StoredPosition
 from mm2py.records.standstill import Cause, Standstill
 from mm2py.status.backfill_report import all_backfill_reports
 from mm2py.status.bodies import StatusBody
+from mm2py.status.bottleneck import Bottleneck
 from mm2py.status.consumer_groups import ConsumerGroupsReport, NotReady
 from mm2py.status.exit_codes import EXIT_DONE, EXIT_FAILED, EXIT_WAITS, exit_of_report
 from mm2py.status.facts import UNDECIDED, Facts, FlowFacts, GroupFacts, LeftOut
@@ -309,6 +311,42 @@ def test_over_how_many_connections_a_member_reads_and_what_bounds_it_is_told() -
     assert f"host-{W1}: 14 connections: 23.4 MB/s, 92 % of the best so far; limit: the link" in text_of(report)
     log.take(Beat(W1))
     assert reported(of_flow(selected={"orders": 2}), group=log.facts()).flows[0].tasks[0].link is None
+
+
+def test_what_limits_a_flow_is_told_of_the_workers_that_copy_it() -> None:
+    owners = {share("orders", 0): W1, share("orders", 1): W2}
+    log = two_members(owners, {"orders": 2})
+
+    def told(*waits: FlowWaits | None, facts: FlowFacts | None = None) -> tuple[str, str]:
+        for member, found in zip((W1, W2), waits, strict=True):
+            log.take(Beat(member, waits={} if found is None else {A_TO_B: found}))
+        report = reported(facts or of_flow(selected={"orders": 2}), group=log.facts())
+        (flow,) = report.flows
+        limit = flow.bottleneck
+        assert f"what limits it: {limit.text}" in text_of(report)
+        return str(limit.cause), limit.text
+
+    slow = FlowWaits(1, {Wait.TARGET: 93}, bytes_per_s=3_100_000, target_ms=412)
+    assert told(FlowWaits(), FlowWaits()) == ("nothing-waits", "nothing waits")
+    assert told(FlowWaits(), slow)[0] == "target-write"
+    assert told(FlowWaits(), slow)[1].startswith(f"host-{W2} waits for acknowledgements of B 93 % of the time, 412 ms")
+    assert told(FlowWaits(), None)[0] == "unknown", "an older version tells nothing"
+    paused = of_flow(selected={"orders": 2}, held={Kind.SOURCE: Target(TargetState.PAUSED, "ann", NOW_MS)})
+    assert told(FlowWaits(), FlowWaits(), facts=paused)[0] == "unknown"
+    log.take(Listed(W1, A_TO_B, {"orders": 3}))
+    assert told(FlowWaits(), FlowWaits()) == ("unknown", "not known: partitions of it have no worker")
+
+
+def test_a_worker_whose_session_has_expired_tells_no_longer_what_limits_it() -> None:
+    log = two_members({share("orders", 0): W1, share("orders", 1): W2}, {"orders": 2})
+    for member in (W1, W2):
+        log.take(Beat(member, waits={A_TO_B: FlowWaits()}))
+    for _ in range(5):
+        log.at_ms += 1000
+        log.take(Beat(W1, waits={A_TO_B: FlowWaits()}))
+    assert log.view.members[W2].expired
+    (flow,) = reported(of_flow(selected={"orders": 2}), group=log.facts(), at_ms=log.at_ms).flows
+    assert flow.bottleneck.cause is Bottleneck.UNKNOWN and f"host-{W2} has not told" in flow.bottleneck.text
 
 
 def test_who_runs_a_flows_checkpoints_is_told_where_there_are_any() -> None:
@@ -887,10 +925,11 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         " unfenced unread",
         "member": "bytes_per_s core flows last_seen_ms_ago leads member name state tasks url version",
         "paused": "at_ms by partition reason text topic user",
-        "flow": "backfills behind checkpoints consumer_groups coordinator flow gaps_passed guarantee heartbeats held"
-        " lag lag_as_of_ms lag_is_partial lag_s movement not_copied notes open_gaps owner_group partitions_behind"
-        " paused refused settings tasks tasks_max topics unowned unread verdict",
+        "flow": "backfills behind bottleneck checkpoints consumer_groups coordinator flow gaps_passed guarantee"
+        " heartbeats held lag lag_as_of_ms lag_is_partial lag_s movement not_copied notes open_gaps owner_group"
+        " partitions_behind paused refused settings tasks tasks_max topics unowned unread verdict",
         "verdict": "behind_s left_out oldest readiness safe_at_ms text",
+        "bottleneck": "bytes_per_s cause percent remedy text worker",
         "consumer_groups": "count exact is_synced not_ready reads_again_at_most reads_most_again ready",
         "not_ready": "group why",
         "held": "at_ms by connector state text",
@@ -927,6 +966,7 @@ def test_the_object_for_programs_keeps_its_shape() -> None:
         "task": flow["tasks"][0],
         "not_copied": flow["topics"][0]["not_copied"][0],
         "verdict": flow["verdict"],
+        "bottleneck": flow["bottleneck"],
         "topic": flow["topics"][0],
         "movement": flow["movement"],
         "behind": flow["behind"][0],
@@ -943,6 +983,7 @@ def test_every_field_and_word_for_programs_is_described() -> None:
         *ProblemKind,
         *MemberState,
         *Level,
+        *Bottleneck,
         *LagTrendWord,
         *Expiry,
         *fields_of(object_of(reported(facts, group=log.facts()), exit_code=3)),

@@ -7,7 +7,7 @@ show it. MirrorMaker 2 does not look at its lag.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mm2py.copying.copied_partition import CopiedPartition
@@ -34,6 +34,8 @@ class Lags:
         """Make one; ``run`` starts it. ``partitions`` are those that are copied; it may change meanwhile."""
         self.retentions: Mapping[str, Retention] = {}
         """How long the source keeps the records of topics that are behind, as far as it tells."""
+        self.behind: Sequence[CopiedPartition] | None = None
+        """The partitions that were behind at the last look; None before the first."""
         self._context = context
         self._partitions = partitions
         self._clock = context.clock
@@ -50,9 +52,10 @@ class Lags:
                 for part in parts[at : at + LOOKED_AT_ONCE]:
                     part.look_at_lag(now_s, now_ms)
                 await asyncio.sleep(0)
-            await self._ask(self._topics_behind(parts))
+            self.behind = [part for part in parts if part.lag_trend.behind_since_ms is not None]
+            await self._ask(self._topics_behind(self.behind))
 
-    def _topics_behind(self, parts: list[CopiedPartition]) -> list[str]:
+    def _topics_behind(self, parts: Sequence[CopiedPartition]) -> list[str]:
         since: dict[str, int] = {}
         for part in parts:
             behind_ms = part.lag_trend.behind_since_ms

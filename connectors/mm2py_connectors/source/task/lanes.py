@@ -23,12 +23,15 @@ from mm2py.copying.copied_partition import (
     Watch,
     why_stalled,
 )
+from mm2py.copying.link_tuning import NEAR_S, Limit
 from mm2py.copying.produce_lane import ProduceLane, SendSettings
 from mm2py.copying.reading.fetch_lane import FetchLane
 from mm2py.copying.reading.limits import MemoryAccount, RateLimit, ReadLimits
 from mm2py.copying.reading.read_settings import ReadSettings
 from mm2py.copying.states import Copying, Drained, Draining, Reconciling, Stopped, Storing, Waiting
+from mm2py.copying.waits import BrokerTimes, WaitFacts, wait_of
 from mm2py.kafka.port import BrokerId
+from mm2py.records.flow_waits import Wait
 from mm2py.records.link_use import LinkUse
 from mm2py.status.not_copied import Reason
 from mm2py_connectors.source.context import FlowContext
@@ -50,6 +53,7 @@ class Lanes:
         self._produce: dict[BrokerId, ProduceLane] = {}
         self._accounts: dict[BrokerId, MemoryAccount] = {}
         """The memory for what is read and not acknowledged yet, by target broker."""
+        self.source_times, self.target_times = BrokerTimes(), BrokerTimes()
         self._rate = RateLimit(context.settings.bytes_per_second_max)
         self._part_of_rate = 1.0
 
@@ -133,6 +137,43 @@ class Lanes:
             str(most.limit),
         )
 
+    def waits(self, parts: Iterable[CopiedPartition]) -> tuple[Counter[Wait], float]:
+        """Return how many of these partitions, which are behind, wait for what; and how far away a broker is for which
+        one waits, 0 if none is far. Partitions that are not being copied do not count."""
+        now_s = self._clock.monotonic()
+        rate_s = self._rate.wait_s(now_s)
+        held_up_by = {broker: lane.pool.held_up_by(now_s) for broker, lane in self._fetch.items()}
+        found: Counter[Wait] = Counter()
+        farthest_s = 0.0
+        for part in parts:
+            copier, read_from, written_to = part.copier, part.read_from, part.leaders.target
+            if type(copier.state) is not Copying or copier.is_paused or read_from is None or written_to is None:
+                continue
+            is_answered = copier.in_flight.is_idle
+            if (copier.is_at_end and is_answered) or read_from not in self._fetch or written_to not in self._produce:
+                continue
+            lane, account = self._fetch[read_from], self._accounts.get(written_to)
+            is_full = account is not None and account.is_waited_for
+            if lane.pool.has(part):
+                is_full = held_up_by[read_from] is Limit.MEMORY
+            source_s = self._context.source.brokers.round_trip_s(read_from) or 0.0
+            target_s = self._context.target.brokers.round_trip_s(written_to) or 0.0
+            wait = wait_of(
+                WaitFacts(
+                    is_planned=lane.is_planning(part),
+                    has_room=copier.wants_fetch and (is_answered or not copier.is_at_end),
+                    rate_s=rate_s,
+                    memory_is_full=is_full,
+                    target_is_full=self._produce[written_to].is_full,
+                    is_source_far=source_s >= NEAR_S,
+                    is_target_far=target_s >= NEAR_S,
+                )
+            )
+            found[wait] += 1
+            if wait is Wait.SOURCE_LINK or wait is Wait.TARGET_LINK:
+                farthest_s = max(farthest_s, source_s if wait is Wait.SOURCE_LINK else target_s)
+        return found, farthest_s
+
     def close(self) -> None:
         """Give all memory back."""
         for account in self._accounts.values():
@@ -170,6 +211,7 @@ class Lanes:
                 problem=LaneProblem(
                     self._reporter(self._context.source.alias, broker), self._context.state.metadata_wanted.set
                 ),
+                times=self.source_times,
             )
             self._fetch[broker] = lane
             for account in self._accounts.values():
@@ -191,6 +233,7 @@ class Lanes:
                 ),
                 clock=self._clock,
                 problem=LaneProblem(self._reporter(self._context.target.alias, broker)),
+                times=self.target_times,
             )
             self._produce[broker] = lane
             self._start(lane.run(), f"produce lane {broker}")

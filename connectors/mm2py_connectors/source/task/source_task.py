@@ -57,6 +57,7 @@ from mm2py_connectors.source.task.quarantine import Quarantine
 from mm2py_connectors.source.task.reports import Reports
 from mm2py_connectors.source.task.safe_times import SafeTimes
 from mm2py_connectors.source.task.standstills import Standstills
+from mm2py_connectors.source.task.waits import Waits
 
 PARTITIONS_DRAIN_S: Final = 30.0
 """How long a stop waits for the target to answer the batches in flight."""
@@ -143,6 +144,7 @@ class SourceTask:
         self.standstills = Standstills(context, self.lanes.circumstances)
         self._safe_times = SafeTimes(context, self.partitions)
         self.lags = Lags(context, self.partitions)
+        self.waits = Waits(context, self.lanes, self.lags)
         self._busy: set[tuple[str, str]] = set()
         self._settled = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -170,6 +172,7 @@ class SourceTask:
         finally:
             self._tasks = None
             self.lanes.close()
+            self._context.ownership.waits_for(None)
 
     def add(
         self,
@@ -417,6 +420,8 @@ class SourceTask:
             self._looked()
             self._reports.say_repacked()
             self._context.ownership.uses(self.lanes.link_use())
+            self.waits.look()
+            self._context.ownership.waits_for(self.waits.told)
 
     async def _drain(self, leaving: list[CopiedPartition], *, patience_s: float = 0.0) -> tuple[int, int]:
         """Drain partitions and store their positions.
