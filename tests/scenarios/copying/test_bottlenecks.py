@@ -11,14 +11,18 @@ from typing import Any, Final
 
 import pytest
 
+from mm2py.flow import Kind
 from mm2py.kafka.port import FetchRequest, ProduceRequest
 from mm2py.metrics.counters import CpuTime
+from mm2py.records.operator_request import TargetState
 from mm2py.worker.herder import Herder
 from tests.fakes.broker.broker_model import ClusterModel
 from tests.fakes.broker.record_batch import Record
 from tests.fakes.faults import Faults
 from tests.fakes.metrics_page import page_of
+from tests.scenarios.config_world import log_of
 from tests.scenarios.gate import Request
+from tests.scenarios.paused_topics import BY
 from tests.scenarios.settings.test_status_command import FILE, Scene
 
 pytestmark = pytest.mark.virtual_time(limit_s=3_600)
@@ -185,3 +189,17 @@ async def test_a_busy_core_is_named_whatever_else_seems_to_be_waited_for(tmp_pat
         assert "one core of w1 is busy" in found["text"] and found["percent"] >= 85
         burning.cancel()
         await scene.named(herder, "source-read")
+
+
+async def test_a_worker_whose_flow_has_ended_tells_nothing_of_it(tmp_path: Path) -> None:
+    scene = LimitedFlow(10, tmp_path, batches=10)
+    scene.fill()
+    async with scene.worker() as herder:
+        await scene.named(herder, "nothing-waits")
+        log = await log_of(scene, "operator")
+        await log.write_target(Kind.SOURCE, TargetState.PAUSED, by=BY)
+        await asyncio.sleep(10)
+        member = scene.processes[-1].member
+        assert member is not None and member.waits == {}
+        found = await scene.limit()
+        assert found["cause"] == "unknown" and "paused" in found["text"]
