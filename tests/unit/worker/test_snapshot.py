@@ -6,8 +6,12 @@ import asyncio
 import io
 import os
 import random
+import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mm2py.errors import ConfigError, Mm2Error
 from mm2py.flow import ConnectorName, Kind, parse_flow
@@ -187,3 +191,23 @@ async def test_a_loop_that_is_late_is_seen() -> None:
     found = stats(window.last, window.samples, 10.0)
     assert window.weight == 9
     assert (round(found.low, 6), round(found.high, 6), round(found.avg, 6)) == (0.0, 0.4, round(0.4 / 3, 6))
+
+
+async def test_what_the_process_uses_of_its_cores_is_measured_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scheduler = tmp_path / "schedstat"
+    monkeypatch.setattr("mm2py.worker.vitals._SCHEDULER", scheduler)
+    vitals = Vitals(clock=VirtualClock())
+    watching = asyncio.create_task(vitals.watch_loop())
+    await asyncio.sleep(1.5 * LOOKED_AT_EVERY_S)
+    before = vitals.metrics.cpu
+    assert before.used_s > 0 and before.waited_s == 0, "the system does not show it"
+    scheduler.write_text("7000000000 2500000000 12\n")
+    begun_s = time.process_time()
+    while time.process_time() - begun_s < 0.05:
+        pass
+    await asyncio.sleep(LOOKED_AT_EVERY_S)
+    watching.cancel()
+    assert vitals.metrics.cpu.used_s - before.used_s >= 0.05
+    assert vitals.metrics.cpu.waited_s == 2.5
